@@ -1,0 +1,123 @@
+"""Every error that Mainspring raises on purpose: one root, one tree, a stable code each.
+
+    MainspringError
+    ├── InvalidInput             the request cannot be understood or breaks a rule
+    ├── NotFound                 the named thing does not exist
+    ├── Conflict                 the thing is not in the state that the request expects
+    ├── Unauthenticated          no valid token
+    ├── Forbidden                the token does not allow this
+    ├── TooLarge                 the request body is over its limit
+    ├── RateLimited              too many requests; try again later
+    ├── Unavailable              the service cannot do it now; try again later
+    │   └── StoreUnavailable     the store refused or could not be reached; nothing was acknowledged
+    ├── Unsupported              a capability that this store or build does not have
+    ├── ConfigError              the configuration is wrong
+    ├── UnsafeTarget             the destination address may not be called
+    └── NetworkError             the server could not be reached, or its answer was not understood
+
+A class's docstring is its default message. HTTP status codes live in `mainspring.api`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One thing that is wrong with one field: a JSON pointer and what was expected."""
+
+    pointer: str
+    detail: str
+
+
+class MainspringError(Exception):
+    """Something went wrong."""
+
+    code = "error"
+    retryable = False
+
+    def __init__(self, detail: str = "", *, errors: tuple[FieldError, ...] = ()) -> None:
+        self.detail = detail or (type(self).__doc__ or "").strip()
+        self.errors = errors
+        super().__init__(self.detail)
+
+
+class InvalidInput(MainspringError):
+    """The request is not valid."""
+
+    code = "invalid_input"
+
+
+class NotFound(MainspringError):
+    """There is no such thing."""
+
+    code = "not_found"
+
+
+class Conflict(MainspringError):
+    """The thing has changed or is not in the expected state."""
+
+    code = "conflict"
+
+
+class Unauthenticated(MainspringError):
+    """A valid bearer token is required."""
+
+    code = "unauthenticated"
+
+
+class Forbidden(MainspringError):
+    """The token does not allow this."""
+
+    code = "forbidden"
+
+
+class TooLarge(MainspringError):
+    """The request body is too large."""
+
+    code = "too_large"
+
+
+class RateLimited(MainspringError):
+    """Too many requests; try again later."""
+
+    code = "rate_limited"
+    retryable = True
+
+
+class Unavailable(MainspringError):
+    """The service cannot do this now; try again later."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class StoreUnavailable(Unavailable):
+    """The store cannot be used now; nothing was acknowledged."""
+
+    code = "store_unavailable"
+
+
+class Unsupported(MainspringError):
+    """This store does not have that capability."""
+
+    code = "unsupported"
+
+
+class ConfigError(MainspringError):
+    """The configuration is not valid."""
+
+    code = "config"
+
+
+class UnsafeTarget(MainspringError):
+    """The destination address may not be called."""
+
+    code = "unsafe_target"
+
+
+class NetworkError(MainspringError):
+    """The server could not be reached, or its answer was not understood."""
+
+    code = "network"
+    retryable = True

@@ -1,0 +1,220 @@
+"""The two contracts on which everything rests: `TimerStore` and `RecordStore`.
+
+A database implements both and nothing else has to know it. What holds for every verb:
+
+- **Acknowledged means committed.** A call that returns has made its writes durable, as durable as the
+  database was configured to be. Reads see every write that was acknowledged before they began.
+- **A store stores.** It reads no wall clock for a decision (`now` is an argument), retries nothing,
+  publishes nothing, logs nothing. `time()` is the one exception: it *reports* the database's clock.
+- **Errors.** `StoreUnavailable` when the database refused or could not be reached. After it the outcome of
+  the call is not known: the caller reads the state again before its next step. A batch is then wholly
+  written or wholly not written, per shard.
+- **Batches** are lists in and lists out, results in the order of the items. Items of one batch that name
+  the same row are applied in order. An empty batch does nothing. Callers keep batches at or below `BATCH_LIMIT`.
+- **Compare and set.** Every write names the version it expects (0: the row must not exist) and leaves
+  version + 1. An item whose expectation fails changes nothing and is reported; the others go on.
+- **Cancellation** of a waiting call never leaves a half-written batch; the write may still happen.
+
+Both contracts are checked by the suites in `mainspring.testing`, which run over every store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from mainspring.model import Attempt, Record, Shard, State, Timer, TimerKey
+
+BATCH_LIMIT: Final = 1000
+
+
+class Position(NamedTuple):
+    """A place in the due order of a store: due instant, then uuid, compared as bytes. The same everywhere."""
+
+    due_at: int
+    uuid: str
+
+
+START: Final = Position(-(2**62), "")
+
+
+class Verdict(Enum):
+    """What became of one item of a batch."""
+
+    APPLIED = "applied"
+    STALE = "stale"
+    """The row does not have the expected version, or is gone."""
+    FENCED = "fenced"
+    """The shard has a newer owner. Nothing of that shard was written."""
+
+
+class Put(Struct, frozen=True):
+    """Write `timer` whole; its `version` becomes `expect` + 1. With `expect` 0 the row must not exist."""
+
+    timer: Timer
+    expect: int
+
+
+class Remove(Struct, frozen=True):
+    """Remove a row that has version `expect`."""
+
+    key: TimerKey
+    expect: int
+
+
+class Begin(Struct, frozen=True):
+    """Start an attempt: state running, attempts + 1, version + 1, fence set; all else stays."""
+
+    key: TimerKey
+    fence: int
+    expect: int
+
+
+class Finish(Struct, frozen=True):
+    """End an attempt. `change` is None when the row is no longer this attempt's: then only history is written."""
+
+    key: TimerKey
+    fence: int
+    change: Put | Remove | None
+    attempt: Attempt | None
+    """Appended to the history if, and only if, the change is applied (or there is none)."""
+
+
+class DuePage(NamedTuple):
+    """Rows in due order, and the due instant of the first row behind them, whether due or not."""
+
+    timers: list[Timer]
+    next_due_at: int | None
+
+
+class TimerFilter(Struct, frozen=True, kw_only=True):
+    """Which timers. All conditions hold together; the defaults match everything."""
+
+    states: tuple[State, ...] = ()
+    id_prefix: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    due_from: int | None = None
+    """Inclusive."""
+    due_to: int | None = None
+    """Exclusive."""
+
+
+class TimerStore(Protocol):
+    """Timer rows with a due instant, in shards with a fenced owner."""
+
+    async def time(self) -> int:
+        """The database's clock, in milliseconds. For an embedded store, the machine's."""
+        ...
+
+    async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
+        """Create, change and remove rows on behalf of users: no fence, no owner needed.
+
+        Each item is atomic. A row is found by its key, wherever its due instant has moved it, and there is
+        never more than one row for a key. Returns APPLIED or STALE for each.
+        """
+        ...
+
+    async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        """The rows as they stand, None for those that do not exist."""
+        ...
+
+    async def list_timers(
+        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
+    ) -> list[Timer]:
+        """At most `limit` matching rows of these shards behind `after`, in due order across the shards.
+
+        A page that is not full ends the list. Filters apply before the limit.
+        """
+        ...
+
+    async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
+        """The first `limit` rows behind `after` that are due at or before `until`, in due order.
+
+        Includes rows in any state, those in flight too. `next_due_at` is the due instant of the row that
+        follows the page in the due order, due or not; None when there is none. Parked rows (`FOREVER`) do not count.
+        Sees everything that was acknowledged before the claim of the shard's present owner.
+        """
+        ...
+
+    async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
+        """Mark attempts as in flight, before anything is sent.
+
+        The fence is locked, not looked at: no write under an older fence commits after a newer claim.
+        STALE when the row has changed or is gone since it was loaded: it must not be sent.
+        """
+        ...
+
+    async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
+        """Record how attempts ended: rows by identity and version, history in the same transaction.
+
+        Fenced like `begin`. Repeating a finish that was applied gives STALE.
+        """
+        ...
+
+    async def history(
+        self, key: TimerKey, *, before: tuple[int, int] | None = None, limit: int = 100
+    ) -> list[Attempt]:
+        """The attempts of a timer, newest first by (started_at, attempt), below `before` when it is given."""
+        ...
+
+    async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
+        """Remove at least the oldest entries started before `older_than`, at most `limit`; answers how many."""
+        ...
+
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+        """The ownership of these shards. A shard that was never claimed has version 0 and no owner."""
+        ...
+
+    async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
+        """Take ownership: for each claim, if the stored version equals `version`, set it to version + 1 and the owner.
+
+        Waits for, or aborts, every open fenced write of the old version before it returns. APPLIED or STALE for each.
+        """
+        ...
+
+    async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
+        """Give shards up: where version and owner are exactly these, the owner becomes empty. The version stays."""
+        ...
+
+
+class RecordStore(Protocol):
+    """Documents `(collection, key) -> (value, version, expires_at)` with compare-and-set.
+
+    A record whose `expires_at` is at or before `now` does not exist: it is not returned, and a put that
+    expects absence replaces it, with version 1. The store may remove it whenever it likes.
+    """
+
+    async def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
+        """The record, or None."""
+        ...
+
+    async def put_record(
+        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+    ) -> Record | None:
+        """Write if the present version is `expect` (0: absent). The record as written, or None if it was not."""
+        ...
+
+    async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
+        """Remove if the present version is `expect`. False if it was not."""
+        ...
+
+    async def scan_records(
+        self, collection: str, *, now: int, after: str = "", limit: int = 1000
+    ) -> list[Record]:
+        """At most `limit` live records with keys behind `after`, in key order (by code point)."""
+        ...
+
+
+class Store(TimerStore, RecordStore, Protocol):
+    """One database with both contracts. Opened by `open`, and closed by its own `close`."""
+
+    async def open(self) -> None:
+        """Connect and bring the schema up to date. Safe when several processes start at once."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go of the database. Nothing may be called afterwards."""
+        ...
