@@ -39,20 +39,32 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[str, ...],
         Meta(description="Networks (CIDR) that callbacks may reach although they are not public, such as 10.1.0.0/16."),
     ] = ()
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least severe log line.")] = "info"
-    log_format: Annotated[Literal["auto", "text", "json"], Meta(description="auto: text on a terminal, else JSON.")] = "auto"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least severe log line.")] = (
+        "info"
+    )
+    log_format: Annotated[Literal["auto", "text", "json"], Meta(description="auto: text on a terminal, else JSON.")] = (
+        "auto"
+    )
 
     lease_seconds: Annotated[PositiveSeconds, Meta(description="How long an instance owns its shards unrenewed.")] = 6.0
     renew_seconds: Annotated[PositiveSeconds, Meta(description="How often the lease is renewed.")] = 2.0
-    look_seconds: Annotated[PositiveSeconds, Meta(description="How often owners look for new rows beside other instances.")] = 1.0
+    look_seconds: Annotated[
+        PositiveSeconds, Meta(description="How often owners look for new rows beside other instances.")
+    ] = 1.0
     drain_seconds: Annotated[PositiveSeconds, Meta(description="How long a stop waits for calls in flight.")] = 10.0
     host_limit: Annotated[Positive, Meta(description="Calls in flight to one destination host.")] = 128
     in_flight_limit: Annotated[Positive, Meta(description="Calls in flight in all.")] = 1024
     window_limit: Annotated[Positive, Meta(description="Due timers held in memory at once.")] = 8192
     connect_seconds: Annotated[PositiveSeconds, Meta(description="Deadline for reaching a destination.")] = 5.0
-    idle_seconds: Annotated[PositiveSeconds, Meta(description="How long an unused connection to a destination is kept.")] = 4.0
-    circuit_failures: Annotated[Positive, Meta(description="Failures in a row to reach a host that open its circuit.")] = 20
-    circuit_seconds: Annotated[PositiveSeconds, Meta(description="How long an open circuit waits between probes.")] = 5.0
+    idle_seconds: Annotated[
+        PositiveSeconds, Meta(description="How long an unused connection to a destination is kept.")
+    ] = 4.0
+    circuit_failures: Annotated[
+        Positive, Meta(description="Failures in a row to reach a host that open its circuit.")
+    ] = 20
+    circuit_seconds: Annotated[PositiveSeconds, Meta(description="How long an open circuit waits between probes.")] = (
+        5.0
+    )
     answer_bytes: Annotated[Positive, Meta(description="How much of a callback's answer is read.")] = 65_536
     max_body_bytes: Annotated[Positive, Meta(description="Largest request body of the API.")] = 1_000_000
     max_payload_bytes: Annotated[Positive, Meta(description="Largest payload of a timer.")] = 102_400

@@ -53,14 +53,17 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     initial_interval_seconds: Seconds = 1.0
     backoff_multiplier: Annotated[float, Meta(ge=1, le=100)] = 2.0
     max_interval_seconds: Seconds = 600.0
-    max_elapsed_seconds: Annotated[float, Meta(ge=0, le=31_536_000, description="Counted from the first attempt.")] | None = None
+    max_elapsed_seconds: (
+        Annotated[float, Meta(ge=0, le=31_536_000, description="Counted from the first attempt.")] | None
+    ) = None
     jitter: Annotated[Ratio, Meta(description="Up to this part of an interval is added at random.")] = 0.1
     schedule: Annotated[tuple[Seconds, ...], Meta(min_length=1, max_length=1000)] | None = None
     """Explicit waits in seconds; replaces the computed ones, and its length + 1 bounds the attempts."""
     retry_on: Annotated[tuple[StatusRule, ...], Meta(max_length=100)] | None = None
     """What is retried: a status (503), a class (5xx), network, timeout. None: 408, 425, 429, 5xx, network, timeout."""
     on_exhausted: Annotated[
-        Literal["park", "drop"], Meta(description="park keeps the timer, visible and resumable; drop leaves its history.")
+        Literal["park", "drop"],
+        Meta(description="park keeps the timer, visible and resumable; drop leaves its history."),
     ] = "park"
 
 

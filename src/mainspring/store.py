@@ -154,9 +154,7 @@ class TimerStore(Protocol):
         """
         ...
 
-    async def history(
-        self, key: TimerKey, *, before: tuple[int, int] | None = None, limit: int = 100
-    ) -> list[Attempt]:
+    async def history(self, key: TimerKey, *, before: tuple[int, int] | None = None, limit: int = 100) -> list[Attempt]:
         """The attempts of a timer, newest first by (started_at, attempt), below `before` when it is given."""
         ...
 
@@ -201,9 +199,7 @@ class RecordStore(Protocol):
         """Remove if the present version is `expect`. False if it was not."""
         ...
 
-    async def scan_records(
-        self, collection: str, *, now: int, after: str = "", limit: int = 1000
-    ) -> list[Record]:
+    async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
         """At most `limit` live records with keys behind `after`, in key order (by code point)."""
         ...
 

@@ -19,8 +19,12 @@ NamespaceName = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[A-
 TimerId = Annotated[str, Meta(min_length=1, max_length=255)]
 CallbackUrl = Annotated[str, Meta(min_length=8, max_length=2048, description="An absolute http or https URL.")]
 CallbackTimeout = Annotated[float, Meta(ge=1, le=1800)]
-Headers = Annotated[dict[Annotated[str, Meta(min_length=1, max_length=255)], Annotated[str, Meta(max_length=8192)]], Meta(max_length=50)]
-Labels = Annotated[dict[Annotated[str, Meta(min_length=1, max_length=63)], Annotated[str, Meta(max_length=255)]], Meta(max_length=32)]
+Headers = Annotated[
+    dict[Annotated[str, Meta(min_length=1, max_length=255)], Annotated[str, Meta(max_length=8192)]], Meta(max_length=50)
+]
+Labels = Annotated[
+    dict[Annotated[str, Meta(min_length=1, max_length=63)], Annotated[str, Meta(max_length=255)]], Meta(max_length=32)
+]
 Delay = Annotated[float, Meta(ge=0, le=3_155_760_000)]
 PageSize = Annotated[int, Meta(ge=1, le=1000)]
 Cursor = Annotated[str, Meta(max_length=1024)]
@@ -43,7 +47,7 @@ class View(Struct, frozen=True, rename="camel"):
     """An answer. Clients ignore fields that they do not know."""
 
 
-class CreateTimer(Message, kw_only=True):
+class CreateTimer(Message, frozen=True, kw_only=True):
     """Ask for an HTTP call. Exactly one of executeAt and delaySeconds. The same id again replaces the timer."""
 
     namespace: NamespaceName = "default"
@@ -59,7 +63,7 @@ class CreateTimer(Message, kw_only=True):
     labels: Labels = {}
 
 
-class UpdateTimer(Message, kw_only=True):
+class UpdateTimer(Message, frozen=True, kw_only=True):
     """Change a timer. Absent fields keep their value; a new time starts the attempts again."""
 
     namespace: NamespaceName = "default"
@@ -76,20 +80,20 @@ class UpdateTimer(Message, kw_only=True):
     labels: Labels | UnsetType = UNSET
 
 
-class CreateTimers(Message, kw_only=True):
+class CreateTimers(Message, frozen=True, kw_only=True):
     """Many timers at once; each has its own result."""
 
     timers: Annotated[tuple[Raw, ...], Meta(min_length=1, max_length=1000)]
 
 
-class TimerRef(Message, kw_only=True):
+class TimerRef(Message, frozen=True, kw_only=True):
     """Names one timer."""
 
     namespace: NamespaceName = "default"
     timer_id: TimerId
 
 
-class FilterFields(Message, kw_only=True):
+class FilterFields(Message, frozen=True, kw_only=True):
     """Which timers of a namespace; all conditions hold together."""
 
     namespace: NamespaceName = "default"
@@ -100,21 +104,21 @@ class FilterFields(Message, kw_only=True):
     due_to: Annotated[Instant | UnsetType, Meta(description="Next due before this instant.")] = UNSET
 
 
-class ListTimers(FilterFields, kw_only=True):
+class ListTimers(FilterFields, frozen=True, kw_only=True):
     """A page of timers, in the order in which they are due."""
 
     limit: PageSize = 100
     cursor: Cursor | UnsetType = UNSET
 
 
-class BulkTimers(FilterFields, kw_only=True):
+class BulkTimers(FilterFields, frozen=True, kw_only=True):
     """Act on all timers that match. Without any condition, `all` must be true."""
 
     all: bool = False
     dry_run: bool = False
 
 
-class ListHistory(Message, kw_only=True):
+class ListHistory(Message, frozen=True, kw_only=True):
     """The attempts of one timer, newest first; also of a timer that is done."""
 
     namespace: NamespaceName = "default"
@@ -126,7 +130,7 @@ class ListHistory(Message, kw_only=True):
     cursor: Cursor | UnsetType = UNSET
 
 
-class OutcomeView(View, kw_only=True):
+class OutcomeView(View, frozen=True, kw_only=True):
     """How the newest attempt ended."""
 
     outcome: Result
@@ -135,7 +139,7 @@ class OutcomeView(View, kw_only=True):
     detail: str
 
 
-class TimerView(View, kw_only=True):
+class TimerView(View, frozen=True, kw_only=True):
     """A timer."""
 
     namespace: str
@@ -158,7 +162,7 @@ class TimerView(View, kw_only=True):
     last_outcome: OutcomeView | None
 
 
-class ProblemItem(View, kw_only=True):
+class ProblemItem(View, frozen=True, kw_only=True):
     """What was wrong with one item of a batch."""
 
     code: str
@@ -167,14 +171,14 @@ class ProblemItem(View, kw_only=True):
     errors: tuple[dict[str, str], ...] = ()
 
 
-class BatchItem(View, kw_only=True):
+class BatchItem(View, frozen=True, kw_only=True):
     """The result of one item: the timer, or the problem."""
 
     timer: TimerView | None = None
     problem: ProblemItem | None = None
 
 
-class BatchView(View, kw_only=True):
+class BatchView(View, frozen=True, kw_only=True):
     """The results, in the order of the request."""
 
     created: int
@@ -182,14 +186,14 @@ class BatchView(View, kw_only=True):
     results: tuple[BatchItem, ...]
 
 
-class TimerPage(View, kw_only=True):
+class TimerPage(View, frozen=True, kw_only=True):
     """A page of timers; `nextCursor` is null on the last one."""
 
     timers: tuple[TimerView, ...]
     next_cursor: str | None
 
 
-class BulkView(View, kw_only=True):
+class BulkView(View, frozen=True, kw_only=True):
     """How many timers matched, and how many were changed. A dry run changes none."""
 
     matched: int
@@ -197,7 +201,7 @@ class BulkView(View, kw_only=True):
     dry_run: bool
 
 
-class AttemptView(View, kw_only=True):
+class AttemptView(View, frozen=True, kw_only=True):
     """One attempt, and what was decided because of it."""
 
     attempt: int
@@ -214,48 +218,53 @@ class AttemptView(View, kw_only=True):
     next_at: datetime | None
 
 
-class HistoryPage(View, kw_only=True):
+class HistoryPage(View, frozen=True, kw_only=True):
     """A page of attempts; `nextCursor` is null on the last one."""
 
     attempts: tuple[AttemptView, ...]
     next_cursor: str | None
 
 
-class CreateNamespace(Message, kw_only=True):
+class CreateNamespace(Message, frozen=True, kw_only=True):
     """Make a namespace. The shard count is fixed from then on: 16, 256, 1024 or 4096 as a guide."""
 
     name: NamespaceName
     shard_count: ShardCount = 16
     retry_policy: RetryPolicy = RetryPolicy()
-    secret: Annotated[str, Meta(max_length=255, description="whsec_ and base64 of 24 to 64 bytes; made for you if absent.")] | UnsetType = UNSET
+    secret: (
+        Annotated[str, Meta(max_length=255, description="whsec_ and base64 of 24 to 64 bytes; made for you if absent.")]
+        | UnsetType
+    ) = UNSET
     host_limit: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     history_retention_days: Annotated[int, Meta(ge=1, le=90)] = 7
 
 
-class UpdateNamespace(Message, kw_only=True):
+class UpdateNamespace(Message, frozen=True, kw_only=True):
     """Change a namespace; absent fields keep their value. With a new secret, requests carry signatures of both."""
 
     name: NamespaceName
     retry_policy: RetryPolicy | UnsetType = UNSET
-    secret: Annotated[str, Meta(max_length=255, description="The new secret; the newest two stay in use.")] | UnsetType = UNSET
+    secret: (
+        Annotated[str, Meta(max_length=255, description="The new secret; the newest two stay in use.")] | UnsetType
+    ) = UNSET
     host_limit: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType | None = UNSET
     history_retention_days: Annotated[int, Meta(ge=1, le=90)] | UnsetType = UNSET
 
 
-class NamespaceRef(Message, kw_only=True):
+class NamespaceRef(Message, frozen=True, kw_only=True):
     """Names one namespace."""
 
     name: NamespaceName
 
 
-class ListNamespaces(Message, kw_only=True):
+class ListNamespaces(Message, frozen=True, kw_only=True):
     """A page of namespaces, in the order of their names."""
 
     limit: PageSize = 100
     cursor: Cursor | UnsetType = UNSET
 
 
-class NamespaceView(View, kw_only=True):
+class NamespaceView(View, frozen=True, kw_only=True):
     """A namespace. `secret` is the newest signing secret."""
 
     name: str
@@ -269,14 +278,14 @@ class NamespaceView(View, kw_only=True):
     updated_at: datetime
 
 
-class NamespacePage(View, kw_only=True):
+class NamespacePage(View, frozen=True, kw_only=True):
     """A page of namespaces; `nextCursor` is null on the last one."""
 
     namespaces: tuple[NamespaceView, ...]
     next_cursor: str | None
 
 
-class ShardView(View, kw_only=True):
+class ShardView(View, frozen=True, kw_only=True):
     """Who owns a shard."""
 
     shard_id: int
@@ -285,14 +294,14 @@ class ShardView(View, kw_only=True):
     owner: str
 
 
-class ShardsView(View, kw_only=True):
+class ShardsView(View, frozen=True, kw_only=True):
     """All shards, and the instance that answered."""
 
     instance: str
     shards: tuple[ShardView, ...]
 
 
-class DeletedView(View, kw_only=True):
+class DeletedView(View, frozen=True, kw_only=True):
     """The timer as it was. When its state was `running`, an attempt was in flight and may still arrive."""
 
     timer: TimerView

@@ -1,0 +1,10 @@
+"""What all tests share: one event loop flavour."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
