@@ -13,6 +13,7 @@
     ├── Unsupported              a capability that this store or build does not have
     ├── ConfigError              the configuration is wrong
     ├── UnsafeTarget             the destination address may not be called
+    ├── ServerError              the server failed in a way it does not explain
     └── NetworkError             the server could not be reached, or its answer was not understood
 
 A class's docstring is its default message. HTTP status codes live in `mainspring.api`.
@@ -35,6 +36,10 @@ class MainspringError(Exception):
 
     code = "error"
     retryable = False
+    request_id = ""
+    """Set by the client: what the server called the request."""
+    outcome_unknown = False
+    """Set by the client: the request may have taken effect although it ended with this error."""
 
     def __init__(self, detail: str = "", *, errors: tuple[FieldError, ...] = ()) -> None:
         self.detail = detail or (type(self).__doc__ or "").strip()
@@ -114,6 +119,12 @@ class UnsafeTarget(MainspringError):
     """The destination address may not be called."""
 
     code = "unsafe_target"
+
+
+class ServerError(MainspringError):
+    """The server failed."""
+
+    code = "internal"
 
 
 class NetworkError(MainspringError):

@@ -46,7 +46,7 @@ class Delivery(StrEnum):
     AT_MOST_ONCE = "at-most-once"
 
 
-class RetryPolicy(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class RetryPolicy(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """How often and when a failed delivery is tried again. The defaults are the published default policy."""
 
     max_attempts: Annotated[int, Meta(ge=1, le=1000, description="Counts the first try.")] = 8

@@ -1,0 +1,84 @@
+"""The command line. This module knows the names of the commands and loads the rest when one is run.
+
+So `mainspring --help` is quick, and `mainspring serve` carries nothing that only the other commands need.
+Every error of Mainspring ends here, as a line on stderr and an exit code; no traceback reaches the user.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from mainspring import __version__
+
+COMMANDS = {
+    "serve": ("mainspring.cli.serve:serve", "Run an instance: the API and the engine."),
+    "timer": ("mainspring.cli.timer:timer", "Create, look at, change, import and export timers."),
+    "namespace": ("mainspring.cli.namespace:namespace", "Create, look at and change namespaces."),
+    "admin": ("mainspring.cli.admin:admin", "Health, configuration, migrations, shards, metrics."),
+    "dev": ("mainspring.cli.dev:dev", "Tools for trying things: a receiver, sample data."),
+}
+
+EPILOG = """\b
+Examples:
+  mainspring serve
+  mainspring dev receive
+  mainspring timer create hello --in 5s --callback-url http://127.0.0.1:8711/
+  mainspring timer list --output json
+
+\b
+Exit codes:
+  0  done
+  1  error
+  2  the command was not used as described
+  3  not found
+  4  not authenticated, or not allowed
+  5  conflict
+  6  the server is unavailable or cannot be reached
+"""
+
+
+class Commands(click.Group):
+    """Loads a command when it is needed; the list of commands comes from the table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        from mainspring.cli.failure import reported_as_exit_code  # noqa: PLC0415  (loads what --help does not need)
+
+        with reported_as_exit_code():
+            result: object = super().invoke(ctx)
+            return result
+
+
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="mainspring", message="%(prog)s %(version)s")
+@click.option("--url", metavar="URL", help="The server. Else MAINSPRING_URL, else http://127.0.0.1:8700.")
+@click.option("--token", metavar="TOKEN", help="Else MAINSPRING_TOKEN, else the token file in the data directory.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), help="How to print. [default: table]")
+@click.option("--no-color", is_flag=True, help="No colours, also on a terminal.")
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is sent and answered.")
+@click.pass_context
+def main(
+    ctx: click.Context, *, url: str | None, token: str | None, output: str | None, no_color: bool, verbose: bool
+) -> None:
+    """Mainspring, the durable clock and courier of HTTP services.
+
+    Ask for an HTTP call at a moment; it survives crashes, is made on time and is never forgotten.
+    """
+    from mainspring.cli.globals import Globals  # noqa: PLC0415
+
+    ctx.obj = Globals(url=url, token=token, output=output, no_color=no_color, verbose=verbose)

@@ -1,0 +1,35 @@
+"""The Python SDK: `AsyncClient` and `Client` for programs that ask, `read_callback` for programs that are called.
+
+    with Client() as client:
+        client.timers.create("remind-7", callback_url="https://example.com/remind", delay_seconds=300)
+
+Both clients have the same methods; the sync one is generated from the async one. Errors are those of
+`mainspring.errors`. Messages and views are those of the HTTP API.
+"""
+
+from mainspring.client.arguments import Where, from_payload, to_payload
+from mainspring.client.async_client import AsyncClient
+from mainspring.client.callback import Callback, callback_answer, read_callback
+from mainspring.client.health import Health, Readiness
+from mainspring.client.sync_client import Client
+from mainspring.model import Delivery, Result, RetryPolicy, State
+from mainspring.timers.messages import CreateTimer, TimerView
+
+__all__ = [
+    "AsyncClient",
+    "Callback",
+    "Client",
+    "CreateTimer",
+    "Delivery",
+    "Health",
+    "Readiness",
+    "Result",
+    "RetryPolicy",
+    "State",
+    "TimerView",
+    "Where",
+    "callback_answer",
+    "from_payload",
+    "read_callback",
+    "to_payload",
+]

@@ -1,0 +1,108 @@
+"""A closed-loop HTTP load generator: every connection sends a request as soon as it has the last answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import httptools
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What was measured. An error is an answer that is not 2xx, or a connection that was lost."""
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    errors: int
+    requests: int
+
+
+@dataclass(slots=True)
+class _Run:
+    make_request: Callable[[int], bytes]
+    ends_at: float
+    done: asyncio.Event
+    open: int
+    sent: int = 0
+    errors: int = 0
+    latencies: list[float] = field(default_factory=list)
+
+    def close_one(self) -> None:
+        self.open -= 1
+        if not self.open:
+            self.done.set()
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+        self._parser = httptools.HttpResponseParser(self)
+        self._sent_at = 0.0
+        self._waiting = False
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
+        self._transport = transport  # type: ignore[assignment]
+        self._send()
+
+    def _send(self) -> None:
+        assert self._transport is not None
+        run = self._run
+        self._sent_at = time.perf_counter()
+        if self._sent_at >= run.ends_at:
+            self._transport.close()
+            return
+        self._waiting = True
+        self._transport.write(run.make_request(run.sent))
+        run.sent += 1
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_message_complete(self) -> None:
+        run = self._run
+        run.latencies.append(time.perf_counter() - self._sent_at)
+        if not 200 <= self._parser.get_status_code() < 300:
+            run.errors += 1
+        self._waiting = False
+        self._send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting:
+            self._run.errors += 1
+        self._run.close_one()
+
+
+async def run_load(
+    host: str, port: int, make_request: Callable[[int], bytes], connections: int, seconds: float
+) -> LoadResult:
+    """Send for so many seconds; `make_request` gets the number of the request and gives its bytes."""
+    loop = asyncio.get_running_loop()
+    started_at = time.perf_counter()
+    run = _Run(make_request, started_at + seconds, asyncio.Event(), connections)
+    for _ in range(connections):
+        await loop.create_connection(lambda: _Connection(run), host, port)
+    async with asyncio.timeout(seconds + 30):
+        await run.done.wait()
+    elapsed = time.perf_counter() - started_at
+    latencies = sorted(run.latencies) or [0.0]
+    return LoadResult(
+        rate=len(run.latencies) / elapsed,
+        p50_ms=latencies[len(latencies) // 2] * 1000,
+        p99_ms=latencies[len(latencies) * 99 // 100] * 1000,
+        errors=run.errors,
+        requests=len(run.latencies),
+    )
+
+
+def post(path: str, body: bytes, *, host: str = "localhost", token: str = "") -> bytes:
+    """The bytes of a JSON request."""
+    head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+    if token:
+        head += f"authorization: Bearer {token}\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body

@@ -1,0 +1,197 @@
+"""The ASGI application: from a request to a route, and from its answer or error to a response.
+
+Order: the path and method are known, the token is right, the body is JSON by its header and within its limit;
+only then is it read, and only a route looks into it. Every answer carries the request id and the secure headers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from mainspring.api.docs import docs_routes
+from mainspring.api.namespaces import Namespaces, namespace_routes
+from mainspring.api.openapi import openapi_document
+from mainspring.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, internal, problem, problem_of
+from mainspring.api.routes import NO_CONTENT_POLICY, Headers, Route, secure_headers
+from mainspring.api.shards import shard_routes
+from mainspring.api.status import status_routes
+from mainspring.api.timers import Timers, timer_routes
+from mainspring.errors import MainspringError, TooLarge, Unauthenticated
+from mainspring.timers.messages import ShardsView
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
+_JSON_TYPE: Final = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?', re.IGNORECASE)
+
+logger = logging.getLogger("mainspring.api")
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What the HTTP edge is put together from."""
+
+    timers: Timers
+    namespaces: Namespaces
+    shards: Callable[[], Awaitable[ShardsView]]
+    ready: Callable[[], Awaitable[None]]
+    """Raises `Unavailable` with the reason when the instance cannot do its work."""
+    metrics: Callable[[], str]
+    token_digests: tuple[bytes, ...]
+    """SHA-256 of every token that is let in."""
+    instance: str
+    version: str
+    max_body_bytes: int = 1_000_000
+
+
+def token_digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def all_routes(api: Api) -> tuple[Route, ...]:
+    routes = (
+        *timer_routes(api.timers),
+        *namespace_routes(api.namespaces),
+        *shard_routes(api.shards),
+        *status_routes(ready=api.ready, metrics=api.metrics, instance=api.instance, version=api.version),
+    )
+    return (*routes, *docs_routes(openapi_document(routes, version=api.version)))
+
+
+def build_app(api: Api) -> AsgiApp:
+    return _App(all_routes(api), token_digests=api.token_digests, max_body_bytes=api.max_body_bytes)
+
+
+class _ClientGone(Exception):  # never leaves this module: there is nobody left to answer
+    pass
+
+
+class _App:
+    def __init__(self, routes: tuple[Route, ...], *, token_digests: tuple[bytes, ...], max_body_bytes: int) -> None:
+        self._routes = {route.path: (route, secure_headers(route.content_type, route.policy)) for route in routes}
+        self._token_digests = token_digests
+        self._max_body_bytes = max_body_bytes
+        self._request_prefix = secrets.token_hex(6) + "-"
+        self._request_numbers = itertools.count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        request_id = self._request_id(headers)
+        found = self._routes.get(scope["path"])
+        if found is None or (scope["method"] != found[0].method and not _is_head(scope["method"], found[0])):
+            await _send_problem(send, *_misdirected(scope["method"], found and found[0], request_id))
+            return
+        route, answer_headers = found
+        try:
+            if not route.is_open:
+                self._check_token(headers.get(b"authorization", b""))
+            body = b""
+            if route.method == "POST":
+                if b"content-type" in headers and not _JSON_TYPE.fullmatch(headers[b"content-type"]):
+                    await _send_problem(send, _wrong_type(request_id))
+                    return
+                body = await self._read_body(headers, receive)
+            answer = await route.respond(body)
+        except MainspringError as error:
+            told = problem_of(error, request_id=request_id)
+            if told is None:
+                logger.exception("unforeseen error", extra={"request_id": request_id, "path": route.path})
+            await _send_problem(send, told or internal(request_id=request_id))
+        except _ClientGone:
+            return
+        except Exception:  # the last resort that keeps details from callers; the log has them
+            logger.exception("unforeseen error", extra={"request_id": request_id, "path": route.path})
+            await _send_problem(send, internal(request_id=request_id))
+        else:
+            await _send(send, 200, answer_headers, answer, request_id)
+
+    def _request_id(self, headers: dict[bytes, bytes]) -> str:
+        for name in (b"x-request-id", b"x-correlation-id"):
+            given = headers.get(name)
+            if given is not None and _REQUEST_ID.fullmatch(given):
+                return given.decode("ascii")
+        return f"{self._request_prefix}{next(self._request_numbers)}"
+
+    def _check_token(self, header: bytes) -> None:
+        if header[:7].lower() == b"bearer ":
+            digest = hashlib.sha256(header[7:].strip(b" ")).digest()
+            for known in self._token_digests:
+                if hmac.compare_digest(digest, known):
+                    return
+        raise Unauthenticated
+
+    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or len(length) > 18 or int(length) > self._max_body_bytes:
+            raise self._too_large()
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _ClientGone
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body", False):
+            if len(body) > self._max_body_bytes:
+                raise self._too_large()
+            return body
+        parts = [body]
+        size = len(body)
+        while message.get("more_body", False):
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _ClientGone
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._max_body_bytes:
+                raise self._too_large()
+        return b"".join(parts)
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"Expected a body of at most {self._max_body_bytes} bytes, got more")
+
+
+_PROBLEM_HEADERS: Final = secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY)
+
+
+def _is_head(method: str, route: Route) -> bool:
+    return method == "HEAD" and route.method == "GET"
+
+
+def _misdirected(method: str, route: Route | None, request_id: str) -> tuple[Problem, Headers]:
+    if route is None:
+        return problem("not_found", "Expected one of the paths in /openapi.json", request_id=request_id), []
+    allowed = "GET, HEAD" if route.method == "GET" else route.method
+    told = problem("method_not_allowed", f"Expected {allowed}, got {method}", request_id=request_id)
+    return told, [(b"allow", allowed.encode())]
+
+
+def _wrong_type(request_id: str) -> Problem:
+    return problem(
+        "unsupported_media_type", "Expected content-type application/json in UTF-8, got another", request_id=request_id
+    )
+
+
+async def _send_problem(send: Send, told: Problem, extra: Headers | None = None) -> None:
+    headers = [*_PROBLEM_HEADERS, *(extra or ())]
+    if told.status in RETRY_AFTER_SECONDS:
+        headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS[told.status]))
+    if told.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await _send(send, told.status, headers, msgspec.json.encode(told), told.request_id)
+
+
+async def _send(send: Send, status: int, headers: Headers, body: bytes, request_id: str) -> None:
+    own = [(b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode("ascii"))]
+    await send({"type": "http.response.start", "status": status, "headers": headers + own})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,173 @@
+"""The reference page, rendered from the OpenAPI document: no script, no third party, nothing to build."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from html import escape
+from typing import Any, Final
+
+import msgspec
+
+from mainspring.api.openapi import Document
+from mainspring.api.routes import Route
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; --accent: #2563eb; }
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1.5rem; }
+h1 { margin-bottom: 0; } h2 { margin-top: 3rem; border-bottom: 1px solid var(--line); }
+article { margin: 2rem 0; } h3 { margin-bottom: .2rem; }
+code, pre { font: 14px/1.5 ui-monospace, monospace; } pre { background: var(--soft); padding: .8rem; overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 15px; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line); }
+a { color: var(--accent); } nav a { margin-right: 1rem; } summary { cursor: pointer; }
+.method { color: var(--accent); font-weight: 600; } .note { opacity: .75; }
+"""
+_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY: Final = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def docs_routes(document: Document) -> tuple[Route, ...]:
+    encoded = msgspec.json.encode(document)
+    page = render(document).encode()
+
+    async def respond_document(_: bytes) -> bytes:
+        return encoded
+
+    async def respond_page(_: bytes) -> bytes:
+        return page
+
+    return (
+        Route("GET", "/openapi.json", "docs", "The OpenAPI document", respond_document, is_open=True),
+        *(
+            Route(
+                "GET",
+                path,
+                "docs",
+                "The API reference",
+                respond_page,
+                content_type="text/html; charset=utf-8",
+                is_open=True,
+                policy=_POLICY,
+            )
+            for path in ("/docs", "/")
+        ),
+    )
+
+
+def render(document: Document) -> str:
+    return "\n".join(_page(document))
+
+
+def _page(document: Document) -> Iterator[str]:
+    info = document["info"]
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{escape(info['title'])} API</title><style>{_STYLE}</style></head><body>"
+    yield f'<h1>{escape(info["title"])} API</h1><p class="note">Version {escape(info["version"])}'
+    yield ' · <a href="/openapi.json">OpenAPI 3.1 document</a></p>'
+    yield f"<p>{escape(info['description'])}</p><nav>"
+    for tag in document["tags"]:
+        yield f'<a href="#{escape(tag["name"])}">{escape(tag["name"])}</a>'
+    yield '<a href="#problems">problems</a><a href="#types">types</a></nav>'
+    for tag in document["tags"]:
+        yield f'<section id="{escape(tag["name"])}"><h2>{escape(tag["name"])}</h2>'
+        yield f"<p>{escape(tag['description'])}</p>"
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                if tag["name"] in operation["tags"]:
+                    yield from _operation(document, method.upper(), path, operation)
+        yield "</section>"
+    yield from _problems(document)
+    yield from _types(document)
+    yield "</body></html>"
+
+
+def _operation(document: Document, method: str, path: str, operation: Document) -> Iterator[str]:
+    yield f'<article id="{escape(operation["operationId"])}"><h3>{escape(operation["summary"])}</h3>'
+    yield f'<p><code><span class="method">{method}</span> {escape(path)}</code></p>'
+    if "description" in operation:
+        yield f"<p>{escape(operation['description'])}</p>"
+    curl = "curl -sS"
+    if operation["security"]:
+        curl += ' -H "Authorization: Bearer $TOKEN"'
+    body = operation.get("requestBody")
+    if body is not None:
+        content = body["content"]["application/json"]
+        example = json.dumps(content.get("example", {}), indent=2).replace("'", r"'\''")
+        curl += f" -H 'Content-Type: application/json' \\\n  -d '{example}'"
+        yield from _fields(document["components"]["schemas"][_name(content["schema"])])
+    yield f"<pre>{escape(curl)} \\\n  http://127.0.0.1:8700{escape(path)}</pre>"
+    answer = next(iter(operation["responses"]["200"]["content"].values()))["schema"]
+    statuses = ", ".join(status for status in operation["responses"] if status != "200")
+    yield f'<p class="note">Answers {_type(answer)}'
+    yield f'; <a href="#problems">problems</a> {statuses}.</p></article>' if statuses else ".</p></article>"
+
+
+def _fields(schema: Document) -> Iterator[str]:
+    if not schema.get("properties"):
+        return
+    required = schema.get("required", ())
+    yield "<table><thead><tr><th>Field</th><th>Type</th><th>Meaning</th></tr></thead><tbody>"
+    for name, field in schema["properties"].items():
+        notes = [escape(field["description"])] if "description" in field else []
+        if name in required:
+            notes.append("Required.")
+        elif "default" in field:
+            notes.append(f"Default <code>{escape(json.dumps(field['default']))}</code>.")
+        yield f"<tr><td><code>{escape(name)}</code></td><td>{_type(field)}</td><td>{' '.join(notes)}</td></tr>"
+    yield "</tbody></table>"
+
+
+def _problems(document: Document) -> Iterator[str]:
+    yield '<section id="problems"><h2>problems</h2><p>Every error has this shape; decide by <code>code</code>.</p>'
+    yield from _fields(document["components"]["schemas"]["Problem"])
+    yield "<table><thead><tr><th>Code</th><th>Meaning</th></tr></thead><tbody>"
+    for code, response in document["components"]["responses"].items():
+        yield f"<tr><td><code>{escape(code)}</code></td><td>{escape(response['description'])}</td></tr>"
+    yield "</tbody></table></section>"
+
+
+def _types(document: Document) -> Iterator[str]:
+    yield '<section id="types"><h2>types</h2>'
+    for name, schema in document["components"]["schemas"].items():
+        yield f'<article id="type-{escape(name)}"><h3>{escape(name)}</h3><p>{escape(schema.get("description", ""))}</p>'
+        if "enum" in schema:
+            yield f"<p>{_type(schema)}</p>"
+        yield from _fields(schema)
+        yield "</article>"
+    yield "</section>"
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """A schema in a few words, as HTML."""
+    if "$ref" in schema:
+        name = escape(_name(schema))
+        return f'<a href="#type-{name}">{name}</a>'
+    if "anyOf" in schema:
+        return " or ".join(_type(option) for option in schema["anyOf"])
+    if "enum" in schema:
+        return " | ".join(f"<code>{escape(json.dumps(value))}</code>" for value in schema["enum"])
+    kind = schema.get("format") or schema.get("type") or "any JSON"
+    if kind == "array":
+        return f"array of {_type(schema.get('items', {}))}"
+    limits = [f"{word} {schema[key]}" for key, word in _LIMITS.items() if key in schema]
+    return escape(kind) + (f' <span class="note">({escape(", ".join(limits))})</span>' if limits else "")
+
+
+_LIMITS: Final = {
+    "minimum": "from",
+    "maximum": "to",
+    "minLength": "length from",
+    "maxLength": "length to",
+    "maxProperties": "entries to",
+    "pattern": "pattern",
+}
+
+
+def _name(schema: Document) -> str:
+    return str(schema["$ref"]).rpartition("/")[2]

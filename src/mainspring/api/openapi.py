@@ -1,0 +1,108 @@
+"""The OpenAPI 3.1 document, made from the routes and the message types. Deterministic: same code, same bytes.
+
+Types say almost everything; `_RULES` adds what they cannot say. Rules that depend on stored data stay unsaid, and are
+answered with the documented problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from mainspring.api.problems import PROBLEM_TYPE, STATUSES, Problem
+from mainspring.api.routes import JSON, Route
+
+Document = dict[str, Any]
+
+DESCRIPTION: Final = (
+    "Mainspring is the durable clock and courier of HTTP services. Ask for an HTTP call that must happen at a moment; "
+    "an acknowledged request is a committed one. Every operation is a POST with a JSON object; every error is an "
+    "application/problem+json. Instants are read as RFC 3339 with an offset or as epoch milliseconds and written as "
+    "RFC 3339 in UTC."
+)
+_TAGS: Final = {
+    "timers": "HTTP calls that must happen.",
+    "namespaces": "Spaces of timer ids with their own shards, secrets and defaults.",
+    "shards": "Who owns what.",
+    "status": "For whoever runs the server.",
+}
+_ONE_TIME: Final = [{"required": ["executeAt"]}, {"required": ["delaySeconds"]}]
+_RULES: Final[Mapping[str, Mapping[str, object]]] = {
+    "CreateTimer": {"oneOf": _ONE_TIME},
+    "UpdateTimer": {"not": {"required": ["executeAt", "delaySeconds"]}},
+}
+
+
+def openapi_document(routes: tuple[Route, ...], *, version: str) -> Document:
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Mainspring", "version": version, "description": DESCRIPTION},
+        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
+        "paths": {route.path: {route.method.lower(): _operation(route)} for route in routes},
+        "components": {
+            "schemas": _schemas(routes),
+            "responses": {code: _problem_response(code) for code in STATUSES},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(route: Route) -> Document:
+    operation: Document = {
+        "operationId": route.operation_id,
+        "tags": [route.tag],
+        "summary": route.summary,
+        "security": [] if route.is_open else [{"token": []}],
+    }
+    if route.request is not None:
+        operation["description"] = _docstring(route.request)
+        content: Document = {"schema": _ref(route.request)}
+        if route.example is not None:
+            content["example"] = msgspec.json.decode(msgspec.json.encode(route.example))
+        operation["requestBody"] = {"required": True, "content": {JSON: content}}
+    schema = _ref(route.answer) if route.answer is not None else {"type": "string"}
+    media_type = route.content_type.partition(";")[0]
+    responses: Document = {
+        "200": {
+            "description": "Done." if route.answer is None else _docstring(route.answer),
+            "headers": {"X-Request-ID": {"schema": {"type": "string"}}},
+            "content": {media_type: {"schema": schema}},
+        }
+    }
+    for code in route.problems:
+        responses[str(STATUSES[code][0])] = {"$ref": f"#/components/responses/{code}"}
+    operation["responses"] = responses
+    return operation
+
+
+def _schemas(routes: tuple[Route, ...]) -> Document:
+    types: list[type[msgspec.Struct]] = [Problem]
+    for route in routes:
+        types += [found for found in (route.request, route.answer) if found is not None]
+    _, components = msgspec.json.schema_components(
+        list(dict.fromkeys(types)), ref_template="#/components/schemas/{name}"
+    )
+    for name, rules in _RULES.items():
+        components[name].update(rules)
+    return dict(sorted(components.items()))
+
+
+def _problem_response(code: str) -> Document:
+    status, title = STATUSES[code]
+    response: Document = {
+        "description": f"{title}.",
+        "content": {PROBLEM_TYPE: {"schema": _ref(Problem)}},
+    }
+    if status in (429, 503):
+        response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}}
+    return response
+
+
+def _ref(struct: type[msgspec.Struct]) -> Document:
+    return {"$ref": f"#/components/schemas/{struct.__name__}"}
+
+
+def _docstring(struct: type[msgspec.Struct]) -> str:
+    return " ".join((struct.__doc__ or "").split())

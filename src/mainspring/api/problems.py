@@ -1,0 +1,78 @@
+"""Errors as RFC 9457 problems, and the only table from error code to HTTP status.
+
+A problem says what was expected, whether trying again can help, and the id under which the request is in the logs.
+It never shows what only an operator may see: an unforeseen error becomes the bare `internal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from mainspring.errors import FieldError, MainspringError
+
+STATUSES: Final[Mapping[str, tuple[int, str]]] = {
+    "invalid_input": (400, "The request is not valid"),
+    "unauthenticated": (401, "A valid token is required"),
+    "forbidden": (403, "The token does not allow this"),
+    "not_found": (404, "There is no such thing"),
+    "method_not_allowed": (405, "The path does not know this method"),
+    "request_timeout": (408, "The request did not arrive in time"),
+    "conflict": (409, "The thing is not in the expected state"),
+    "too_large": (413, "The request body is too large"),
+    "unsupported_media_type": (415, "The body must be JSON"),
+    "unsupported": (422, "This cannot be done here"),
+    "unsafe_target": (422, "The destination may not be called"),
+    "rate_limited": (429, "Too many requests"),
+    "headers_too_large": (431, "The request headers are too large"),
+    "internal": (500, "Something went wrong on our side"),
+    "network": (502, "Another server could not be reached"),
+    "unavailable": (503, "The service cannot do this now"),
+    "store_unavailable": (503, "The store cannot be used now"),
+}
+PROBLEM_TYPE: Final = "application/problem+json"
+RETRY_AFTER_SECONDS: Final = {429: 1, 503: 1}
+TYPE_PREFIX: Final = "urn:mainspring:problem:"
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What went wrong (RFC 9457). Read `code`; the texts are for people."""
+
+    type: Annotated[str, Meta(description="A stable URN that follows from the code.")]
+    title: str
+    status: Annotated[int, Meta(ge=400, le=599)]
+    detail: str
+    code: Annotated[str, Meta(description="What programs decide by.")]
+    errors: Annotated[tuple[FieldError, ...], Meta(description="Every wrong field, by JSON pointer.")]
+    retryable: Annotated[bool, Meta(description="Whether the same request can succeed later.")]
+    request_id: str
+
+
+def problem(
+    code: str, detail: str, *, request_id: str, errors: tuple[FieldError, ...] = (), retryable: bool = False
+) -> Problem:
+    status, title = STATUSES[code]
+    return Problem(
+        type=TYPE_PREFIX + code.replace("_", "-"),
+        title=title,
+        status=status,
+        detail=detail,
+        code=code,
+        errors=errors,
+        retryable=retryable,
+        request_id=request_id,
+    )
+
+
+def problem_of(error: MainspringError, *, request_id: str) -> Problem | None:
+    """The problem that tells of an error; None for an error that callers should never meet."""
+    if error.code not in STATUSES:
+        return None
+    return problem(error.code, error.detail, request_id=request_id, errors=error.errors, retryable=error.retryable)
+
+
+def internal(*, request_id: str) -> Problem:
+    return problem("internal", "The details are in the server's log, under the request id.", request_id=request_id)

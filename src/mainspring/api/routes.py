@@ -1,0 +1,102 @@
+"""What a route is: a method and an exact path, what it reads and writes, and who answers.
+
+The table of routes is the only description of the surface: dispatch, the OpenAPI document, the reference page and
+the tests all read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from mainspring.decoding import decode
+from mainspring.timers.messages import Message, View
+
+JSON: Final = "application/json"
+NO_CONTENT_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
+"""The content security policy of what is not a page: a browser that opens it may load nothing."""
+
+Headers = list[tuple[bytes, bytes]]
+Request = TypeVar("Request", bound=Message)
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`respond` turns a request body into the body of a 200 answer, or raises a `MainspringError`."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    tag: str
+    summary: str
+    respond: Callable[[bytes], Awaitable[bytes]]
+    request: type[Message] | None = None
+    answer: type[View] | None = None
+    example: Message | None = None
+    content_type: str = JSON
+    policy: str = NO_CONTENT_POLICY
+    is_open: bool = False
+    """Whether it answers without a token."""
+    problems: tuple[str, ...] = ()
+    """The codes of the problems that it may answer with."""
+
+    @property
+    def operation_id(self) -> str:
+        """`/v1/timers/run-now` is `timers_run_now`."""
+        return self.path.strip("/").removeprefix("v1/").replace("/", "_").replace("-", "_").replace(".", "_") or "index"
+
+
+_OPERATION_PROBLEMS: Final = (
+    "invalid_input",
+    "unauthenticated",
+    "not_found",
+    "request_timeout",
+    "conflict",
+    "too_large",
+    "unsupported_media_type",
+    "unsupported",
+    "rate_limited",
+    "headers_too_large",
+    "unavailable",
+)
+
+
+def operation(
+    path: str,
+    summary: str,
+    call: Callable[[Request], Awaitable[View]],
+    *,
+    example: Request,
+    answer: type[View],
+) -> Route:
+    """A POST route that reads one message and answers with one view."""
+    request = type(example)
+
+    async def respond(body: bytes) -> bytes:
+        return _encode(await call(decode(body, request)))
+
+    return Route(
+        method="POST",
+        path=path,
+        tag=path.split("/")[2],
+        summary=summary,
+        respond=respond,
+        request=request,
+        answer=answer,
+        example=example,
+        problems=_OPERATION_PROBLEMS,
+    )
+
+
+def secure_headers(content_type: str, policy: str) -> Headers:
+    return [
+        (b"content-type", content_type.encode()),
+        (b"cache-control", b"no-store"),
+        (b"content-security-policy", policy.encode()),
+        (b"referrer-policy", b"no-referrer"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"x-frame-options", b"DENY"),
+    ]

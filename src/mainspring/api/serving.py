@@ -1,0 +1,98 @@
+"""A listening socket for the application, as an `async with`: open on entry, drained and closed on exit.
+
+uvicorn's protocol does the HTTP; its `Server` is not used, because it installs signal handlers and polls. The caller
+chooses the event loop and handles signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from mainspring.api.app import AsgiApp
+from mainspring.api.protocol import Guard, GuardedProtocol, Limits
+from mainspring.errors import ConfigError
+
+CLOSE_SECONDS = 1.0
+"""How long closed connections may take to disappear."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where the application is served."""
+
+    host: str
+    port: int
+    state: ServerState
+
+    @property
+    def connections(self) -> int:
+        return len(self.state.connections)
+
+    @property
+    def requests(self) -> int:
+        """Answered so far."""
+        return self.state.total_requests
+
+
+@asynccontextmanager
+async def listening(
+    app: AsgiApp, *, host: str, port: int, limits: Limits, drain_seconds: float = 10.0
+) -> AsyncIterator[Listener]:
+    """Serve until the block ends; then answer what has been asked, for at most `drain_seconds`."""
+    config = Config(
+        app,
+        http=GuardedProtocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+    )
+    config.load()
+    state = ServerState()
+    guard = Guard(limits)
+
+    def connect() -> GuardedProtocol:
+        return GuardedProtocol(guard=guard, config=config, server_state=state, app_state={})
+
+    try:
+        server = await asyncio.get_running_loop().create_server(connect, host=host, port=port, backlog=2048)
+    except OSError as error:
+        raise ConfigError(f"Expected an address to listen on, got {host}:{port}: {error.strerror or error}") from error
+    sweeper = asyncio.create_task(guard.sweep(state.connections))
+    try:
+        yield Listener(host=host, port=server.sockets[0].getsockname()[1], state=state)
+    finally:
+        server.close()
+        await _drain(state, drain_seconds)
+        sweeper.cancel()
+        await asyncio.gather(sweeper, return_exceptions=True)
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await server.wait_closed()
+
+
+async def _drain(state: ServerState, drain_seconds: float) -> None:
+    for connection in tuple(state.connections):
+        connection.shutdown()
+    if state.tasks:
+        await asyncio.wait(tuple(state.tasks), timeout=drain_seconds)
+    late = tuple(state.tasks)
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
+    for _ in range(int(CLOSE_SECONDS / 0.01)):  # the last answers may still be on their way out
+        if not state.connections:
+            return
+        await asyncio.sleep(0.01)
+    for connection in tuple(state.connections):
+        if isinstance(connection, GuardedProtocol):
+            connection.transport.abort()

@@ -1,0 +1,66 @@
+"""Routes for whoever runs the server: is it alive, is it of use, what does it count."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal
+
+import msgspec
+
+from mainspring.api.routes import Route
+from mainspring.timers.messages import View
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class HealthView(View, frozen=True, kw_only=True):
+    """The process runs."""
+
+    status: Literal["ok"] = "ok"
+    version: str
+
+
+class ReadyView(View, frozen=True, kw_only=True):
+    """The instance can do its work."""
+
+    status: Literal["ready"] = "ready"
+    instance: str
+
+
+def status_routes(
+    *, ready: Callable[[], Awaitable[None]], metrics: Callable[[], str], instance: str, version: str
+) -> tuple[Route, ...]:
+    healthy = msgspec.json.encode(HealthView(version=version))
+    useful = msgspec.json.encode(ReadyView(instance=instance))
+
+    async def respond_health(_: bytes) -> bytes:
+        return healthy
+
+    async def respond_ready(_: bytes) -> bytes:
+        await ready()
+        return useful
+
+    async def respond_metrics(_: bytes) -> bytes:
+        return metrics().encode()
+
+    return (
+        Route("GET", "/health", "status", "Whether the process runs", respond_health, answer=HealthView, is_open=True),
+        Route(
+            "GET",
+            "/ready",
+            "status",
+            "Whether the instance can do its work",
+            respond_ready,
+            answer=ReadyView,
+            problems=("unauthenticated", "unavailable"),
+        ),
+        Route(
+            "GET",
+            "/metrics",
+            "status",
+            "Metrics for Prometheus",
+            respond_metrics,
+            content_type=METRICS_TYPE,
+            problems=("unauthenticated",),
+        ),
+    )

@@ -1,0 +1,166 @@
+"""`mainspring admin`: what operators ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import click
+import msgspec
+
+from mainspring.cli.config_flags import config_options, load, sources
+from mainspring.cli.globals import connection_options, settings
+from mainspring.cli.output import say, show, show_rows, show_table
+
+
+@click.group()
+def admin() -> None:
+    """Health, configuration, migrations, shards, metrics.
+
+    \b
+    Examples:
+      mainspring admin ready
+      mainspring admin config --validate --config mainspring.toml
+    """
+
+
+@admin.command()
+@connection_options
+@click.pass_context
+def health(ctx: click.Context) -> None:
+    """Ask whether the server's process answers. Exit code 6 if not.
+
+    \b
+    Example:
+      mainspring admin health --url http://10.1.2.3:8700
+    """
+    with settings(ctx).connect() as client:
+        show(client.health(), settings(ctx))
+
+
+@admin.command()
+@connection_options
+@click.pass_context
+def ready(ctx: click.Context) -> None:
+    """Ask whether the server can do its work. Exit code 6 and the reason if not.
+
+    \b
+    Example:
+      mainspring admin ready && echo go
+    """
+    with settings(ctx).connect() as client:
+        show(client.ready(), settings(ctx))
+
+
+@admin.command()
+@connection_options
+@click.pass_context
+def shards(ctx: click.Context) -> None:
+    """Show who owns which shard. The version is the fence; it grows with every claim.
+
+    \b
+    Example:
+      mainspring admin shards --output json
+    """
+    with settings(ctx).connect() as client:
+        view = client.shards()
+    show_rows(view, view.shards, ("shardId", "namespace", "version", "owner"), settings(ctx))
+
+
+@admin.command()
+@connection_options
+@click.pass_context
+def metrics(ctx: click.Context) -> None:
+    """Print the server's metrics in Prometheus text format.
+
+    \b
+    Example:
+      mainspring admin metrics | grep timers
+    """
+    with settings(ctx).connect() as client:
+        click.echo(client.metrics(), nl=False)
+
+
+@admin.command()
+@click.option("--validate", is_flag=True, help="Only check; print nothing if it is valid.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), help="How to print.")
+@config_options
+@click.pass_context
+def config(ctx: click.Context, /, validate: bool, output: str | None, file: Path | None, **flags: Any) -> None:
+    """Print the configuration as `mainspring serve` would see it here, and where each value comes from.
+
+    Secrets are masked. Takes the same flags as `serve`.
+
+    \b
+    Examples:
+      mainspring admin config
+      mainspring admin config --validate --config mainspring.toml
+      MAINSPRING_PORT=9000 mainspring admin config --output json
+    """
+    loaded = load(flags, file)
+    if validate:
+        say("The configuration is valid.")
+        return
+    values = {name: _masked(name, value) for name, value in msgspec.structs.asdict(loaded).items()}
+    origins = sources(flags, file)
+    chosen = output or settings(ctx).output
+    if chosen in (None, "table"):
+        rows = [(name, _plain(value), origins[name]) for name, value in values.items()]
+        show_table(("setting", "value", "source"), rows, settings(ctx))
+        return
+    document = {name: {"value": value, "source": origins[name]} for name, value in values.items()}
+    encoded = msgspec.json.encode(document)
+    if chosen == "json":
+        click.echo(msgspec.json.format(encoded, indent=2))
+    else:
+        import yaml  # noqa: PLC0415  (heavy)
+
+        click.echo(yaml.safe_dump(msgspec.json.decode(encoded), sort_keys=False, allow_unicode=True), nl=False)
+
+
+def _masked(name: str, value: object) -> object:
+    if name == "token" and value:
+        return "********"
+    if name == "store" and isinstance(value, str):
+        return re.sub(r"(?<=://)[^/@]*@", "********@", value)
+    return value
+
+
+def _plain(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+@runtime_checkable
+class Migrating(Protocol):
+    """A store with a numbered schema."""
+
+    async def migrate(self) -> list[str]:
+        """Apply what is pending and name it."""
+        ...
+
+
+@admin.command()
+@config_options
+def migrate(file: Path | None, **flags: Any) -> None:
+    """Bring the schema of the store up to date. `serve` does the same when it starts.
+
+    \b
+    Examples:
+      mainspring admin migrate
+      mainspring admin migrate --store sqlite:////var/lib/mainspring/timers.db
+    """
+    loaded = load(flags, file)
+    applied = asyncio.run(_migrated(loaded.store_url))
+    for name in applied:
+        click.echo(name)
+    say(f"{len(applied)} migrations applied." if applied else "Nothing to migrate; the schema is up to date.")
+
+
+async def _migrated(url: str) -> list[str]:
+    from mainspring.clock import SystemClock  # noqa: PLC0415
+    from mainspring.stores import store_from_url  # noqa: PLC0415
+
+    store = store_from_url(url, clock=SystemClock())
+    return await store.migrate() if isinstance(store, Migrating) else []

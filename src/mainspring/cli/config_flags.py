@@ -1,0 +1,73 @@
+"""Every field of `Config` as a flag, with its description as help: written once, in the struct."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from msgspec import Meta
+
+from mainspring.config import PREFIX, Config, load_config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def config_options(command: F) -> F:
+    hints = typing.get_type_hints(Config, include_extras=True)
+    defaults = dict(zip(Config.__struct_fields__, Config.__struct_defaults__, strict=True))
+    for name in reversed(Config.__struct_fields__):
+        command = _option(name, hints[name], defaults[name])(command)
+    file = click.option(
+        "--config",
+        "file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help=f"TOML file with the same names as the flags, with underscores. Else {PREFIX}CONFIG.",
+    )
+    return file(command)
+
+
+def load(flags: dict[str, Any], file: Path | None) -> Config:
+    """Flags that were not given do not count, so that the environment and the file can speak."""
+    return load_config({name: value for name, value in flags.items() if value is not None and value != ()}, file=file)
+
+
+def sources(flags: dict[str, Any], file: Path | None) -> dict[str, str]:
+    """Where each setting comes from. For a configuration that has been loaded without an error."""
+    chosen = file or (Path(os.environ[PREFIX + "CONFIG"]) if os.environ.get(PREFIX + "CONFIG") else None)
+    in_file = tomllib.loads(chosen.read_text()) if chosen else {}
+
+    def source(name: str) -> str:
+        if flags.get(name) not in (None, ()):
+            return "flag"
+        if PREFIX + name.upper() in os.environ:
+            return "environment"
+        return "file" if name in in_file else "default"
+
+    return {name: source(name) for name in Config.__struct_fields__}
+
+
+def _option(name: str, hint: Any, default: object) -> Callable[[F], F]:
+    base, *metas = typing.get_args(hint)
+    description = next(meta.description for meta in metas if isinstance(meta, Meta) and meta.description)
+    many = typing.get_origin(base) is tuple
+    literal = typing.get_origin(base) is typing.Literal
+    flag = "--" + (name.removesuffix("s") if many else name).replace("_", "-")
+    shown = "" if default in ("", ()) else f"  [default: {default}]"
+    return click.option(
+        flag,
+        name,
+        multiple=many,
+        # Text goes to load_config as it is, so that every wrong value is reported together, from wherever it came.
+        type=click.Choice(typing.get_args(base)) if literal else str,
+        metavar=None if literal else _metavar(base),
+        help=f"{description}{' Repeatable.' if many else ''}{shown}",
+    )
+
+
+def _metavar(base: object) -> str:
+    return {int: "NUMBER", float: "NUMBER"}.get(typing.cast(type, base), "TEXT")

@@ -1,0 +1,101 @@
+"""`mainspring dev`: tools for trying things out."""
+
+from __future__ import annotations
+
+import random
+import sys
+from datetime import UTC, datetime, timedelta
+
+import click
+import msgspec
+from msgspec import Raw
+
+from mainspring.cli.parameters import DURATION, JSON
+from mainspring.clock import wall_ms
+from mainspring.timers.messages import CreateTimer, to_instant
+
+
+@click.group()
+def dev() -> None:
+    """Tools for trying things: a receiver for callbacks, and sample data.
+
+    \b
+    Examples:
+      mainspring dev receive
+      mainspring dev generate 1000 | mainspring timer import -
+    """
+
+
+@dev.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8711, show_default=True, help="0 picks a free one.")
+@click.option("--status", type=click.IntRange(200, 599), default=200, show_default=True, help="Status to answer with.")
+@click.option("--fail-first", type=click.IntRange(0), default=0, help="Answer the first N attempts of each with 500.")
+@click.option("--next-in", type=DURATION, help="Ask to be called again after this time.")
+@click.option("--delay", type=DURATION, default=0.0, help="Wait this long before answering.")
+@click.option("--secret", "secrets", multiple=True, help="whsec_…: check signatures with it. Repeatable.")
+@click.option("--body", type=JSON, help="Answer with exactly this JSON, @file or -.")
+def receive(
+    *,
+    host: str,
+    port: int,
+    status: int,
+    fail_first: int,
+    next_in: float | None,
+    delay: float,
+    secrets: tuple[str, ...],
+    body: Raw | None,
+) -> None:
+    """Receive callbacks on this machine, print each one, and answer as told. Until Ctrl-C.
+
+    \b
+    Examples:
+      mainspring dev receive
+      mainspring dev receive --fail-first 2
+      mainspring dev receive --status 503 --delay 2s
+      mainspring dev receive --next-in 10s
+      mainspring dev receive --secret "$(mainspring namespace get default -o json | jq -r .secret)"
+      mainspring dev receive --body '{"ok": false}'
+    """
+    from mainspring.cli.receiver import Script, receive_until_interrupted  # noqa: PLC0415  (heavy)
+
+    script = Script(
+        status=status,
+        fail_first=fail_first,
+        next_in_seconds=next_in,
+        delay_seconds=delay,
+        secrets=secrets,
+        body=None if body is None else bytes(body),
+    )
+    receive_until_interrupted(host, port, script)
+
+
+@dev.command()
+@click.argument("count", type=click.IntRange(1, 10_000_000))
+@click.option("--callback-url", default="http://127.0.0.1:8711/", show_default=True, help="Where the calls go.")
+@click.option("--prefix", default="sample-", show_default=True, help="What the ids start with.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Where the timers live.")
+@click.option("--within", type=DURATION, default=3600.0, help="Due at random in this time from now. [default: 1h]")
+@click.option("--seed", type=int, help="The same seed, the same choices.")
+def generate(*, count: int, callback_url: str, prefix: str, namespace: str, within: float, seed: int | None) -> None:
+    """Write COUNT sample timers as JSONL, for `timer import`.
+
+    \b
+    Examples:
+      mainspring dev generate 1000 | mainspring timer import -
+      mainspring dev generate 5 --within 1m --callback-url https://example.com/hook > timers.jsonl
+    """
+    chance = random.Random(seed)
+    now: datetime = to_instant(wall_ms()).astimezone(UTC)
+    out = sys.stdout.buffer
+    for number in range(count):
+        line = CreateTimer(
+            namespace=namespace,
+            timer_id=f"{prefix}{number:06d}",
+            execute_at=now + timedelta(milliseconds=chance.randrange(max(1, round(within * 1000)))),
+            callback_url=callback_url,
+            payload=Raw(msgspec.json.encode({"number": number, "sample": True})),
+            labels={"sample": "true"},
+        )
+        out.write(msgspec.json.encode(line) + b"\n")
+    out.flush()

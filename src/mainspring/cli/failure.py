@@ -1,0 +1,72 @@
+"""How errors reach the user: one clear line, the fields that are wrong, a hint, and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from mainspring.cli.text import printable
+from mainspring.errors import (
+    Conflict,
+    Forbidden,
+    MainspringError,
+    NetworkError,
+    NotFound,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
+
+EXIT_CODES: tuple[tuple[type[MainspringError], int], ...] = (
+    (NotFound, 3),
+    (Unauthenticated, 4),
+    (Forbidden, 4),
+    (Conflict, 5),
+    (Unavailable, 6),
+    (RateLimited, 6),
+    (NetworkError, 6),
+)
+
+HINTS: tuple[tuple[type[MainspringError], str], ...] = (
+    (
+        Unauthenticated,
+        "Give --token or MAINSPRING_TOKEN, or run the command where the server's data directory (.mainspring) is.",
+    ),
+)
+
+
+@contextmanager
+def reported_as_exit_code() -> Iterator[None]:
+    try:
+        yield
+    except MainspringError as error:
+        report(error)
+        sys.exit(exit_code(error))
+
+
+def exit_code(error: MainspringError) -> int:
+    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
+
+
+def report(error: MainspringError) -> None:
+    lines = [f"Error: {error.detail}"]
+    lines += [f"  {field.pointer or '/'}: {field.detail}" for field in error.errors]
+    lines += list(getattr(error, "__notes__", []))
+    if error.outcome_unknown:
+        lines.append("The request may have taken effect all the same: look before you repeat it.")
+    hint = _hint(error)
+    if hint:
+        lines.append(f"Hint: {hint}")
+    if error.request_id:
+        lines.append(f"Request id: {error.request_id}")
+    for line in lines:
+        click.echo(printable(line), err=True)
+
+
+def _hint(error: MainspringError) -> str:
+    if isinstance(error, NetworkError) and not error.outcome_unknown:
+        return "Is the server running? Start it with `mainspring serve`, or name another with --url."
+    return next((hint for kind, hint in HINTS if isinstance(error, kind)), "")

@@ -1,0 +1,67 @@
+"""What holds for every command that talks to a server: where it is, and how answers are printed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from mainspring.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Globals:
+    """The options that stand before or behind the command."""
+
+    url: str | None = None
+    token: str | None = None
+    output: str | None = None
+    no_color: bool = False
+    verbose: bool = False
+
+    def connect(self) -> Client:
+        from mainspring.client import Client  # noqa: PLC0415  (heavy)
+
+        if self.verbose:
+            logging.basicConfig(format="%(message)s")
+            logging.getLogger("mainspring.client").setLevel(logging.DEBUG)
+        return Client(self.url, self.token)
+
+
+def settings(ctx: click.Context) -> Globals:
+    found: Globals = ctx.ensure_object(Globals)
+    return found
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        known = settings(ctx)
+        ctx.obj = {
+            "url": replace(known, url=value),
+            "token": replace(known, token=value),
+            "output": replace(known, output=value),
+        }[str(param.name)]
+
+
+def connection_options(command: F) -> F:
+    """The global options once more behind the command, where people look for them first."""
+    for option in (
+        click.option("--token", metavar="TOKEN", expose_value=False, callback=_keep, help="Token of the API."),
+        click.option("--url", metavar="URL", expose_value=False, callback=_keep, help="The server."),
+        click.option(
+            "-o",
+            "--output",
+            type=click.Choice(["table", "json", "yaml"]),
+            expose_value=False,
+            callback=_keep,
+            help="How to print.",
+        ),
+    ):
+        command = option(command)
+    return command

@@ -1,0 +1,75 @@
+"""Printing answers: tables for people, JSON and YAML with exactly the fields of the API for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from mainspring.cli.globals import Globals
+from mainspring.cli.text import printable
+from mainspring.timers.messages import View
+
+PIPE_WIDTH = 200
+"""Columns of a table that is not printed on a terminal."""
+
+
+def show(view: View, settings: Globals) -> None:
+    """One thing: a line for each of its fields."""
+    if not _shown_for_programs(view, settings):
+        fields = _fields(view)
+        show_table(("field", "value"), [(name, _cell(value)) for name, value in fields.items()], settings)
+
+
+def show_rows(view: View, rows: Sequence[View], columns: Sequence[str], settings: Globals) -> None:
+    """Many things: a table with these fields of the rows; programs get the whole view."""
+    if not _shown_for_programs(view, settings):
+        cells = [[_cell(_fields(row).get(column)) for column in columns] for row in rows]
+        show_table(columns, cells, settings)
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], settings: Globals) -> None:
+    from rich.console import Console  # noqa: PLC0415  (heavy)
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    stdout = sys.stdout
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    width = None if stdout.isatty() else PIPE_WIDTH
+    Console(file=stdout, no_color=settings.no_color or None, width=width, highlight=False).print(table)
+
+
+def say(text: str) -> None:
+    """A remark for people, beside the answer."""
+    click.echo(printable(text), err=True)
+
+
+def _shown_for_programs(view: View, settings: Globals) -> bool:
+    encoded = msgspec.json.encode(view)
+    if settings.output == "json":
+        click.echo(msgspec.json.format(encoded, indent=2))
+    elif settings.output == "yaml":
+        import yaml  # noqa: PLC0415  (heavy)
+
+        click.echo(yaml.safe_dump(msgspec.json.decode(encoded), sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        return False
+    return True
+
+
+def _fields(view: View) -> dict[str, object]:
+    return msgspec.json.decode(msgspec.json.encode(view), type=dict[str, object])
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict | list):
+        return msgspec.json.encode(value).decode() if value else ""
+    return str(value).lower() if isinstance(value, bool) else str(value)

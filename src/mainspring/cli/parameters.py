@@ -1,0 +1,107 @@
+"""The kinds of values that commands take: durations, instants, JSON from anywhere, pairs."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec import Raw
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or numbers with units: 90, 5m, 1h30m, 500ms."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            return float(text)
+        if not re.fullmatch(f"({_PART.pattern})+", text):
+            self.fail(f"Expected a duration such as 90, 5m or 1h30m, got {text!r}", param, ctx)
+        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+
+
+class Moment(click.ParamType[datetime]):
+    """An instant with an offset."""
+
+    name = "instant"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            moment = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"Expected an instant such as 2026-12-01T09:00:00+01:00, got {value!r}", param, ctx)
+        if moment.utcoffset() is None:
+            self.fail(f"Expected an offset such as Z or +01:00 at the end, got {value!r}", param, ctx)
+        return moment
+
+
+class Json(click.ParamType[Raw]):
+    """JSON text, @file, or - for stdin; kept byte for byte."""
+
+    name = "json"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Raw:
+        if isinstance(value, Raw):
+            return value
+        text = str(value)
+        try:
+            if text == "-":
+                data = sys.stdin.buffer.read()
+            elif text.startswith("@"):
+                data = Path(text[1:]).read_bytes()
+            else:
+                data = text.encode()
+            msgspec.json.decode(data)
+        except OSError as error:
+            self.fail(f"Expected a readable file, got {text[1:]}: {error.strerror}", param, ctx)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            self.fail(f"Expected JSON, @file or -, got: {error}", param, ctx)
+        return Raw(data.strip())
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """A name and a value with a separator between them."""
+
+    def __init__(self, separator: str) -> None:
+        self.name = f"name{separator}value"
+        self._separator = separator
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        name, separator, rest = str(value).partition(self._separator)
+        if not separator or not name:
+            self.fail(f"Expected NAME{self._separator}VALUE, got {str(value)!r}", param, ctx)
+        return name.strip(), rest.strip()
+
+
+class Durations(click.ParamType[tuple[float, ...]]):
+    """Durations with commas between them."""
+
+    name = "durations"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(DURATION.convert(part, param, ctx) for part in str(value).split(","))
+
+
+DURATION = Duration()
+DURATIONS = Durations()
+MOMENT = Moment()
+JSON = Json()
+HEADER = Pair(":")
+LABEL = Pair("=")

@@ -1,0 +1,48 @@
+"""The retry policy as options, the same for timers and namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from mainspring.cli.parameters import DURATION, DURATIONS
+from mainspring.errors import FieldError, InvalidInput
+from mainspring.model import RetryPolicy
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OPTIONS: dict[str, tuple[str, click.ParamType[Any] | type | None, bool, str]] = {
+    "max_attempts": ("--retry-max-attempts", int, False, "Attempts in all, the first included."),
+    "initial_interval_seconds": ("--retry-initial-interval", DURATION, False, "Wait before the first retry."),
+    "backoff_multiplier": ("--retry-multiplier", float, False, "Each wait is this many times the one before."),
+    "max_interval_seconds": ("--retry-max-interval", DURATION, False, "Longest wait."),
+    "max_elapsed_seconds": ("--retry-max-elapsed", DURATION, False, "Give up this long after the first attempt."),
+    "jitter": ("--retry-jitter", float, False, "Part of a wait that is added at random, 0 to 1."),
+    "schedule": ("--retry-schedule", DURATIONS, False, "Explicit waits, such as 10s,1m,1h."),
+    "retry_on": ("--retry-on", str, True, "What is retried: 503, 5xx, network, timeout. Repeatable."),
+    "on_exhausted": ("--retry-on-exhausted", click.Choice(["park", "drop"]), False, "What becomes of it then."),
+}
+
+
+def retry_options(command: F) -> F:
+    for name, (flag, kind, multiple, text) in reversed(OPTIONS.items()):
+        command = click.option(flag, f"retry_{name}", type=kind, multiple=multiple, help=text)(command)
+    return command
+
+
+def take_policy(options: dict[str, Any]) -> RetryPolicy | None:
+    """Takes the retry options out of a command's options; None when none was given."""
+    given: Mapping[str, object] = {name: options.pop(f"retry_{name}") for name in OPTIONS}
+    chosen = {name: value for name, value in given.items() if value is not None and value != ()}
+    if not chosen:
+        return None
+    wire = dict(zip(RetryPolicy.__struct_fields__, RetryPolicy.__struct_encode_fields__, strict=True))
+    try:
+        return msgspec.convert({wire[name]: value for name, value in chosen.items()}, RetryPolicy)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(
+            "The retry policy is not valid.", errors=(FieldError("/retryPolicy", str(error)),)
+        ) from error

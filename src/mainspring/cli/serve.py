@@ -1,0 +1,32 @@
+"""`mainspring serve`. Start-up time matters here: nothing is imported that only other commands need."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mainspring.cli.config_flags import config_options, load
+
+
+@click.command()
+@config_options
+def serve(file: Path | None, **flags: Any) -> None:
+    """Run an instance: the API and the engine, until SIGTERM or Ctrl-C.
+
+    Settings come from flags, then MAINSPRING_* variables, then the TOML file of --config. Without any, the
+    data lives in .mainspring and a token is made there, which the other commands find by themselves.
+
+    \b
+    Examples:
+      mainspring serve
+      mainspring serve --port 9000 --data-dir /var/lib/mainspring
+      mainspring serve --store sqlite:////var/lib/mainspring/timers.db --allow-target 10.1.0.0/16
+      MAINSPRING_LOG_LEVEL=debug mainspring serve --config mainspring.toml
+    """
+    config = load(flags, file)
+    from mainspring.server import run  # noqa: PLC0415  (a wrong configuration is reported before this is loaded)
+
+    sys.exit(run(config))

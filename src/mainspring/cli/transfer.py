@@ -1,0 +1,203 @@
+"""`mainspring timer import` and `export`: files of any size, in bounded memory, with a progress bar on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from mainspring.cli.globals import Globals, connection_options, settings
+from mainspring.cli.lines import Format, Line, Writer, read_lines
+from mainspring.cli.output import say, show
+from mainspring.cli.selection import filter_options, take_where
+from mainspring.errors import MainspringError
+from mainspring.timers.messages import CreateTimer, View
+
+if TYPE_CHECKING:
+    from mainspring.client import Client
+
+BATCH_TIMERS = 500
+BATCH_BYTES = 750_000
+"""Below the server's default limit for a request body, together with what surrounds the timers."""
+
+
+class ImportView(View, frozen=True, kw_only=True):
+    """What became of the lines of a file."""
+
+    lines: int
+    created: int
+    failed: int
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), help="Else by the file's name; stdin is JSONL.")
+@click.option("--dry-run", is_flag=True, help="Only check the lines; the server is not asked.")
+@connection_options
+@click.pass_context
+def import_command(ctx: click.Context, file: str, form: Format | None, dry_run: bool) -> None:
+    """Create the timers of a file; - is stdin. An id that exists is replaced.
+
+    A line has the fields of `POST /v1/timers/create`. Wrong lines are reported with their numbers and left out;
+    the exit code is then 1. After an interruption the whole file can be imported again.
+
+    \b
+    Examples:
+      mainspring timer import timers.jsonl
+      mainspring timer import timers.csv --dry-run
+      mainspring dev generate 1000 | mainspring timer import -
+    """
+    with click.open_file(file, "rb") as source, _progress(_size(source), "importing", settings(ctx)) as advance:
+        lines = _watched(read_lines(source, form or _format_of(file)), source, advance)
+        if dry_run:
+            view = _checked(lines)
+        else:
+            with settings(ctx).connect() as client:
+                view = _Import(client).run(lines)
+    show(view, settings(ctx))
+    if view.failed:
+        sys.exit(1)
+
+
+@click.command("export")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), help="Else by the file's name; stdout is JSONL.")
+@filter_options
+@connection_options
+@click.pass_context
+def export_command(ctx: click.Context, /, file: str, form: Format | None, **options: Any) -> None:
+    """Write timers to a file, or to stdout, as `timer import` reads them.
+
+    Timers that change while the export runs may be in it twice or not at all: park them first if that matters.
+
+    \b
+    Examples:
+      mainspring timer export timers.jsonl
+      mainspring timer export timers.csv --namespace billing --state parked
+      mainspring timer export --prefix invoice- | wc -l
+    """
+    count = 0
+    with (
+        settings(ctx).connect() as client,
+        _target(file) as target,
+        _progress(None, "exporting", settings(ctx)) as advance,
+    ):
+        writer = Writer(target, form or _format_of(file))
+        for timer in client.timers.iterate(page_size=200, **take_where(options)):
+            writer.write(timer)
+            count += 1
+            advance(count)
+    if file != "-":
+        say(f"{count} timers written to {file}")
+
+
+class _Import:
+    """Sends lines in batches and counts what became of them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._batch: list[tuple[int, CreateTimer]] = []
+        self._bytes = 0
+        self._lines = self._created = self._failed = 0
+
+    def run(self, lines: Iterator[Line]) -> ImportView:
+        for number, timer, problem in lines:
+            self._lines += 1
+            if timer is None:
+                self._failed += 1
+                _report(number, problem)
+                continue
+            size = len(msgspec.json.encode(timer)) + 1
+            if len(self._batch) == BATCH_TIMERS or self._bytes + size > BATCH_BYTES:
+                self._send()
+            self._batch.append((number, timer))
+            self._bytes += size
+        self._send()
+        return ImportView(lines=self._lines, created=self._created, failed=self._failed)
+
+    def _send(self) -> None:
+        if not self._batch:
+            return
+        batch, self._batch, self._bytes = self._batch, [], 0
+        try:
+            answer = self._client.timers.create_batch([timer for _, timer in batch])
+        except MainspringError as error:
+            error.add_note(f"{self._created} timers were created before line {batch[0][0]}; import the file again.")
+            raise
+        self._created += answer.created
+        self._failed += answer.failed
+        for (number, _), item in zip(batch, answer.results, strict=True):
+            if item.problem is not None:
+                fields = "".join(f"; {each.get('pointer')}: {each.get('detail')}" for each in item.problem.errors)
+                say(f"line {number}: {item.problem.detail}{fields}")
+
+
+def _checked(lines: Iterator[Line]) -> ImportView:
+    count = failed = 0
+    for number, timer, problem in lines:
+        count += 1
+        if timer is None:
+            failed += 1
+            _report(number, problem)
+    return ImportView(lines=count, created=0, failed=failed)
+
+
+def _report(number: int, problem: MainspringError | None) -> None:
+    if problem is not None:
+        fields = "".join(f"; {each.pointer}: {each.detail}" for each in problem.errors)
+        say(f"line {number}: {problem.detail}{fields}")
+
+
+def _format_of(file: str) -> Format:
+    return "csv" if file.lower().endswith(".csv") else "jsonl"
+
+
+def _size(source: IO[bytes]) -> int | None:
+    return Path(source.name).stat().st_size if source.seekable() and Path(str(source.name)).is_file() else None
+
+
+def _watched(lines: Iterator[Line], source: IO[bytes], advance: Callable[[int], None]) -> Iterator[Line]:
+    for line in lines:
+        yield line
+        if source.seekable():
+            advance(source.tell())
+
+
+@contextmanager
+def _target(file: str) -> Iterator[IO[bytes]]:
+    """The file appears when it is whole."""
+    if file == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    partial = Path(f"{file}.partial")
+    try:
+        with partial.open("wb") as target:
+            yield target
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _progress(total: int | None, label: str, chosen: Globals) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr if that is a terminal; the function takes how far things are."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console  # noqa: PLC0415  (heavy)
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True, no_color=chosen.no_color or None), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+
+        def advance(done: int) -> None:
+            text = label if total is not None else f"{label} {done}"
+            bar.update(task, completed=done, description=text)
+
+        yield advance

@@ -1,0 +1,61 @@
+"""Where the server is and which token opens it, when the program does not say.
+
+The URL: argument, `MAINSPRING_URL`, else the default address. The token: argument, `MAINSPRING_TOKEN`, the
+configuration file, else the token file in the data directory. The token file is only ever sent to this machine:
+a secret found by chance must not travel to whatever host a URL names.
+"""
+
+from __future__ import annotations
+
+import os
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from mainspring.config import PREFIX, load_config
+from mainspring.errors import ConfigError
+
+DEFAULT_URL = "http://127.0.0.1:8700"
+
+
+def find_url(url: str | None) -> str:
+    """The server's address without a trailing slash. Raises ConfigError when it is no http(s) URL."""
+    chosen = url or os.environ.get(PREFIX + "URL") or DEFAULT_URL
+    try:
+        parts = urlsplit(chosen)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or parts.query or parts.fragment or parts.username is not None:
+        raise ConfigError(f"Expected the server's URL as {DEFAULT_URL}, got {chosen!r}")
+    return chosen.rstrip("/")
+
+
+def find_token(token: str | None, *, url: str) -> str:
+    """The bearer token, or an empty text when there is none to be found."""
+    if token:
+        return _checked(token)
+    config = load_config()
+    if config.token:
+        return _checked(config.token)
+    if not _is_this_machine(url):
+        return ""
+    try:
+        return _checked(config.token_path.read_text().strip())
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"Expected a readable token file at {config.token_path}, got: {error}") from error
+
+
+def _checked(token: str) -> str:
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigError("Expected a token of visible ASCII characters, got others")
+    return token
+
+
+def _is_this_machine(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

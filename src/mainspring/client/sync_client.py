@@ -1,0 +1,79 @@
+# Generated from async_client.py by tools/generate_sync.py; change that one.
+"""The client of a Mainspring server.
+
+with Client() as client:
+    client.timers.create("remind-7", callback_url="https://example.com/remind", delay_seconds=300)
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from mainspring.client.health import Health, Readiness
+from mainspring.client.outcome import Repeat, value_of
+from mainspring.client.sync_connection import Connection
+from mainspring.client.sync_namespaces import Namespaces
+from mainspring.client.sync_timers import Timers
+from mainspring.client.transport import SyncTransport
+from mainspring.timers.messages import Message, ShardsView
+
+
+class Client:
+    """Timers, namespaces and the state of one server.
+
+    Used as a context manager, or between `open` and `close`. `timeout` is for one try; up to `retries` more
+    follow, only where a repeat is harmless. Raises the errors of `mainspring.errors`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout: float = 30.0,
+        retries: int = 3,
+        transport: SyncTransport | None = None,
+    ) -> None:
+        """`transport` is for tests that want no network."""
+        self._connection = Connection(
+            url=url, token=token, timeout=timeout, retries=retries, transport=transport or SyncTransport()
+        )
+        self.timers = Timers(self._connection)
+        self.namespaces = Namespaces(self._connection)
+
+    @property
+    def url(self) -> str:
+        return self._connection.url
+
+    def open(self) -> None:
+        self._connection.open()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def shards(self) -> ShardsView:
+        """Who owns which shard. A read: repeated."""
+        return self._connection.post("/v1/shards/list", Message(), ShardsView, repeat=Repeat.READ)
+
+    def health(self) -> Health:
+        """Whether the server's process answers. Never repeated: the first answer is the one that counts."""
+        return value_of(self._connection.get("/health", repeat=Repeat.PROBE), Health)
+
+    def ready(self) -> Readiness:
+        """Answers if the instance can do its work, else raises Unavailable with the reason. Never repeated."""
+        return value_of(self._connection.get("/ready", repeat=Repeat.PROBE), Readiness)
+
+    def metrics(self) -> str:
+        """The server's metrics in Prometheus text format. A read: repeated."""
+        reply = self._connection.get("/metrics", repeat=Repeat.READ)
+        return reply.body.decode("utf-8", "replace")

@@ -1,0 +1,210 @@
+"""Strict JSON at the edge: bytes in, a typed message out, or `InvalidInput` that names every wrong field.
+
+What JSON leaves open is closed here, for the whole body, `Raw` fields included, because payloads are passed on
+byte for byte to parsers that we do not know: a key occurs once, text is UTF-8 without lone surrogates or NUL,
+a number fits into 64 bits (or a finite double) and 100 characters, nesting ends at 32, the top level is an object.
+
+The usual body is screened without a look at single values: decoded untyped, and written again. A repeated key is
+lost on that way, and with it two quotation marks. Only a long run of digits needs a second reading.
+Errors are explained field by field, and only when there are any.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import types
+import typing
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from mainspring.errors import FieldError, InvalidInput
+
+MAX_DEPTH: Final = 32
+MAX_NUMBER_LENGTH: Final = 100
+MAX_FIELD_ERRORS: Final = 100
+MAX_PARTS: Final = 1000
+"""So many elements of a wrong container are looked at one by one."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_DIGITS_TO_ZERO: Final = bytes(ord("0") if chr(byte).isascii() and chr(byte).isdigit() else byte for byte in range(256))
+_LONG_NUMBER: Final = b"0" * 19  # 2**63 - 1 has 19 digits: with fewer in a row, an integer fits
+_read = msgspec.json.Decoder().decode
+_write = msgspec.json.Encoder().encode
+
+
+def decode(body: bytes, message: type[T]) -> T:
+    """Read a request body. Raises `InvalidInput` and nothing else, whatever the bytes are."""
+    value = _screen(body)
+    try:
+        decoded: T = _decoder(message).decode(body)
+    except msgspec.ValidationError as error:
+        raise _explain(value, message) from error
+    return decoded
+
+
+def decode_item(item: msgspec.Raw, message: type[T]) -> T:
+    """Read one item of a body that `decode` has screened as a whole. Pointers start at the item."""
+    try:
+        decoded: T = _decoder(message).decode(item)
+    except msgspec.ValidationError as error:
+        raise _explain(_read(item), message) from error
+    return decoded
+
+
+@functools.cache
+def _decoder(message: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(message)
+
+
+def _screen(body: bytes) -> dict[str, Any]:
+    """The body as plain values, when it is strict JSON with an object at the top."""
+    try:
+        value = _read(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"Expected JSON in UTF-8, got: {_reason(error)}") from error
+    except RecursionError as error:
+        raise _too_deep() from error
+    if type(value) is not dict:
+        raise InvalidInput(f"Expected a JSON object, got {_kind(value)}")
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_deep(value):
+        raise _too_deep()
+    written = _write(value)
+    if b"\\" not in body:
+        repeated = body.count(b'"') != written.count(b'"')
+    else:
+        # Without its escaped backslashes, a backslash in front of a character always escapes that character.
+        sent, written = body.replace(rb"\\", b""), written.replace(rb"\\", b"")
+        if rb"\u0000" in sent:
+            raise InvalidInput(r"Expected text without NUL, got \u0000")
+        repeated = sent.count(b'"') - sent.count(rb"\"") != written.count(b'"') - written.count(rb"\"")
+    if repeated:
+        raise _repeated_key(body)
+    if _LONG_NUMBER in body.translate(_DIGITS_TO_ZERO):
+        json.loads(body, parse_int=_check_integer, parse_float=_check_length)
+    return value
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if type(parent) is dict else typing.cast(list[object], parent))
+            if type(child) is dict or type(child) is list
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _too_deep() -> InvalidInput:
+    return InvalidInput(f"Expected at most {MAX_DEPTH} levels of nesting, got more")
+
+
+def _check_length(number: str) -> None:
+    if len(number) > MAX_NUMBER_LENGTH:
+        raise InvalidInput(f"Expected numbers of at most {MAX_NUMBER_LENGTH} characters, got {len(number)}")
+
+
+def _check_integer(number: str) -> None:
+    _check_length(number)
+    if not -(2**63) <= int(number) < 2**63:
+        raise InvalidInput(f"Expected integers of 64 bits, got {number}")
+
+
+def _repeated_key(body: bytes) -> InvalidInput:
+    def look(pairs: list[tuple[str, object]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise InvalidInput(f"Expected every key of an object once, got {json.dumps(key[:255])} again")
+            seen.add(key)
+
+    try:
+        json.loads(body, object_pairs_hook=look)
+    except InvalidInput as error:
+        return error
+    return InvalidInput("Expected every key of an object once, got one again")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "text that is not valid UTF-8"
+    return str(error).removesuffix(" - at `$[...]`")
+
+
+def _kind(value: object) -> str:
+    names = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), "null")
+
+
+def _explain(value: object, message: type[msgspec.Struct]) -> InvalidInput:
+    errors = tuple(_problems(value, message, ""))[:MAX_FIELD_ERRORS]
+    listed = "; ".join(f"{error.pointer or 'the request'}: {error.detail}" for error in errors[:3])
+    more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
+    return InvalidInput(f"Expected a valid {message.__name__}, got: {listed}{more}", errors=errors)
+
+
+def _problems(value: object, expected: Any, pointer: str) -> list[FieldError]:
+    """What is wrong with a value: the errors of its parts where it has parts of their own type, else its own."""
+    try:
+        msgspec.json.decode(_write(value), type=expected)
+    except msgspec.ValidationError as error:
+        own = str(error)
+    else:
+        return []
+    below: list[FieldError] = []
+    if type(value) is dict:
+        struct = _struct_in(expected)
+        if struct is not None:
+            below = _field_problems(value, struct, pointer)
+        else:
+            for key, item in itertools.islice(value.items(), MAX_PARTS):
+                below += _own_problems({key: item}, expected, _step(pointer, key))
+    elif type(value) is list:
+        for index, item in enumerate(value[:MAX_PARTS]):
+            below += _own_problems([item], expected, _step(pointer, str(index)))
+    return below or [FieldError(pointer, own.partition(" - at `")[0])]
+
+
+def _own_problems(part: object, expected: Any, pointer: str) -> list[FieldError]:
+    """What is wrong with a container of one element, said of the element."""
+    try:
+        msgspec.json.decode(_write(part), type=expected)
+    except msgspec.ValidationError as error:
+        detail, _, path = str(error).partition(" - at `")
+        if path:  # without a path the container itself is meant, for instance its length
+            return [FieldError(pointer, detail + (" as its name" if path.startswith("key") else ""))]
+    return []
+
+
+def _field_problems(value: dict[str, object], struct: type[msgspec.Struct], pointer: str) -> list[FieldError]:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
+    found = [FieldError(_step(pointer, key), "unknown field") for key in value if key not in fields]
+    for name, field in fields.items():
+        if name in value:
+            found += _problems(value[name], field.type, _step(pointer, name))
+        elif field.required:
+            found.append(FieldError(_step(pointer, name), "required, but missing"))
+    return found
+
+
+def _struct_in(expected: Any) -> type[msgspec.Struct] | None:
+    """The struct type within `Annotated[...]` and unions; messages have at most one in a union."""
+    if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
+        return expected
+    if typing.get_origin(expected) in (typing.Annotated, typing.Union, types.UnionType):
+        for part in typing.get_args(expected):
+            found = _struct_in(part)
+            if found is not None:
+                return found
+    return None
+
+
+def _step(pointer: str, key: str) -> str:
+    return f"{pointer}/{key[:255].replace('~', '~0').replace('/', '~1')}"

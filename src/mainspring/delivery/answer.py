@@ -1,0 +1,175 @@
+"""Reads one HTTP/1.1 answer after another from the bytes of a connection. Waits for nothing, writes nothing.
+
+The grammar is llhttp's (httptools). What this adds are bounds: whatever the other side sends, an answer holds at most
+`FRAMING_LIMIT` bytes outside its body, `limit` bytes of body before and after decompression, and `INTERIM_LIMIT`
+interim (1xx) answers. A body over its bound is cut and the status still counts; everything else is unreadable.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+import httptools
+
+FRAMING_LIMIT: Final = 65_536
+INTERIM_LIMIT: Final = 16
+_WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+_names: dict[bytes, str] = {}
+_CACHED_NAMES: Final = 1024
+
+
+class Unreadable(Exception):
+    """The bytes are not an answer that can be used. The message is for people."""
+
+
+class AnswerReader:
+    """Feed it bytes until `complete`; `begin` makes it ready for the next answer of the same connection."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parser = httptools.HttpResponseParser(self)
+        self.begin(bodiless=False)
+
+    def begin(self, *, bodiless: bool) -> None:
+        """Expect an answer; `bodiless` to a HEAD request."""
+        self._bodiless = bodiless
+        self._received = 0
+        self._body_size = 0
+        self._interim = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._head_over = False
+        self._parts: list[bytes] = []
+        self._protest = ""
+        self.status = 0
+        self.complete = False
+        self.truncated = False
+        self.reusable = False
+        """The connection may carry another request."""
+
+    def feed(self, data: bytes) -> bool:
+        """Take bytes; True when the answer is complete. Raises `Unreadable`."""
+        self._received += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._protest = "a switch to another protocol"
+        except httptools.HttpParserError as error:
+            # Rubbish behind a complete answer spoils the connection, not the answer.
+            self.reusable = False
+            if not self.complete:
+                self._protest = f"something else: {error}"
+        if self._protest:
+            raise Unreadable(f"Expected an HTTP/1.1 answer, got {self._protest}")
+        if not self.complete and self._received - self._body_size > FRAMING_LIMIT:
+            if not self._head_over:
+                raise Unreadable(f"Expected at most {FRAMING_LIMIT} bytes of headers, got more")
+            self._cut()
+        return self.complete
+
+    def end(self) -> bool:
+        """The other side has closed in good order; True when that completes the answer."""
+        if self._head_over and not self.complete:
+            framed = {name.lower() for name, _ in self._headers} & {b"content-length", b"transfer-encoding"}
+            self.complete = not framed
+        return self.complete
+
+    def result(self) -> tuple[dict[str, str], bytes]:
+        """Headers and body of a complete answer. Raises `Unreadable`."""
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in self._headers:
+            name = _names.get(raw_name) or _name(raw_name)
+            value = raw_value.decode("latin-1").strip(" \t")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        body = b"".join(self._parts)
+        if headers.get("transfer-encoding", "chunked").lower() != "chunked":
+            raise Unreadable(f"Expected a chunked answer, got transfer-encoding {headers['transfer-encoding']!r}")
+        if "content-encoding" in headers:
+            body = self._decompress(headers["content-encoding"].lower(), body)
+        return headers, body
+
+    def _decompress(self, encoding: str, body: bytes) -> bytes:
+        if encoding in ("", "identity") or not body:
+            return body
+        if encoding not in _WINDOW_BITS:
+            raise Unreadable(f"Expected an answer that is not compressed, got content-encoding {encoding!r}")
+        try:
+            plain, whole = decompress(body, _WINDOW_BITS[encoding], self._limit)
+        except zlib.error as error:
+            raise Unreadable(f"Expected {encoding} data as the answer said, got something else: {error}") from error
+        if not whole and not self.truncated and len(plain) < self._limit:
+            raise Unreadable(f"Expected {encoding} data as the answer said, got a part of it")
+        self.truncated = self.truncated or not whole
+        return plain
+
+    def _cut(self) -> None:
+        self.truncated = self.complete = True
+        self.reusable = False
+
+    # What the parser calls. None of them may raise.
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            # A second answer to one request: the connection is not in step with us.
+            self.reusable = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._head_over:  # trailers are not headers
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self.complete:
+            return
+        self.status = status = self._parser.get_status_code()
+        if not 100 <= status <= 599:
+            self._protest = f"the status {status}"
+        self._head_over = status >= 200
+        if self._bodiless and self._head_over:
+            # The parser does not know of HEAD and would wait for the body: it can not be used again.
+            self.complete = True
+
+    def on_body(self, data: bytes) -> None:
+        self._body_size += len(data)
+        if self.complete:
+            return
+        if self._body_size > self._limit:
+            data = data[: self._limit - self._body_size]
+            self._cut()
+        self._parts.append(data)
+
+    def on_message_complete(self) -> None:
+        if self.complete:
+            return
+        if self.status < 200:
+            self._interim += 1
+            self._headers.clear()
+            if self.status == 101 or self._interim > INTERIM_LIMIT:
+                self._protest = "a switch to another protocol" if self.status == 101 else "too many interim answers"
+            return
+        self.complete = True
+        self.reusable = self._parser.should_keep_alive()
+
+
+def decompress(data: bytes, window_bits: int, limit: int) -> tuple[bytes, bool]:
+    """At most `limit` bytes of what `data` holds, and whether that is all of it. Raises `zlib.error`."""
+    try:
+        stream = zlib.decompressobj(window_bits)
+        plain = stream.decompress(data, limit + 1)
+    except zlib.error:
+        if window_bits != 15:
+            raise
+        # Half the world reads "deflate" as deflate without the zlib wrapper.
+        stream = zlib.decompressobj(-15)
+        plain = stream.decompress(data, limit + 1)
+    while stream.eof and stream.unused_data and window_bits == 31 and len(plain) <= limit:  # gzip members in a row
+        rest = stream.unused_data
+        stream = zlib.decompressobj(window_bits)
+        plain += stream.decompress(rest, limit + 1 - len(plain))
+    return plain[:limit], stream.eof and len(plain) <= limit
+
+
+def _name(raw: bytes) -> str:
+    name = raw.decode("latin-1").lower()
+    if len(_names) < _CACHED_NAMES:
+        _names[raw] = name
+    return name

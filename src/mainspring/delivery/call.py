@@ -1,0 +1,42 @@
+"""What the sender is asked for and what it answers: plain values, no behaviour."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Problem = Literal["", "network", "timeout", "unreadable", "refused"]
+
+
+class Call(Struct, frozen=True):
+    """One HTTP request. `headers` are sent as they are, after those that frame the message."""
+
+    method: str
+    url: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    timeout_ms: int
+    """For everything: finding the address, connecting, sending and reading the whole answer."""
+    fresh: bool = False
+    """Use no connection that has been idle: it may be half closed, which only shows after the request is sent."""
+
+
+class Reply(Struct, frozen=True):
+    """How a call ended. With a status there is no problem; with a problem there is no status."""
+
+    status: int | None
+    """None: there was no usable answer."""
+    headers: dict[str, str]
+    """Lower-case names; the values of repeated ones are joined with ", "."""
+    body: bytes
+    """Decompressed, and at most as long as the sender allows."""
+    truncated: bool
+    """The body went on behind `body`."""
+    problem: Problem
+    """refused: the guard forbids the address, or the request cannot be written as HTTP."""
+    detail: str
+    """Words for people."""
+    sent: bool
+    """False: certainly no byte of the request was handed to the network, so nothing can have happened."""
+    duration_ms: int

@@ -1,0 +1,175 @@
+"""One connection to one target: a single exchange at a time, then idle in the pool, until either side closes it.
+
+Invariants: a request is written once, whole, and never again; an answer is given to exactly one exchange; a connection
+that is not perfectly in step with its peer is closed, never reused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+from math import inf
+from typing import Final, Protocol, cast
+
+from mainspring.delivery.answer import AnswerReader, Unreadable
+from mainspring.delivery.call import Problem, Reply
+
+Origin = tuple[str, str]
+"""Scheme and lane: connections of one origin are alike."""
+
+_SETTLED_SECONDS: Final = 0.1
+
+
+class Keeper(Protocol):
+    """Who is told what becomes of a connection."""
+
+    def opened(self, connection: Connection) -> None: ...
+
+    def watch(self, deadline: float) -> None:
+        """Call `expire` of the connections whose deadline has passed, at this loop time at the latest."""
+        ...
+
+    def keep(self, connection: Connection, now: float) -> None:
+        """The exchange is over and the connection can carry another."""
+        ...
+
+    def lost(self, connection: Connection) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """The protocol object of one transport."""
+
+    def __init__(self, keeper: Keeper, origin: Origin, loop: asyncio.AbstractEventLoop, answer_bytes: int) -> None:
+        self.origin = origin
+        self.deadline = inf
+        """Loop time at which the exchange, or the idle connection, expires."""
+        self.idle_since = 0.0
+        self._keeper = keeper
+        self._loop = loop
+        self._reader = AnswerReader(answer_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Reply] | None = None
+        self._started = 0.0
+        self._closing = False
+
+    def exchange(self, request: bytes, *, head: bool, started: float, deadline: float) -> asyncio.Future[Reply]:
+        """Write the request, the only time; the future always gets a reply. `started` is when the call began."""
+        answer: asyncio.Future[Reply] = self._loop.create_future()
+        self._started = started
+        self.deadline = deadline
+        self._answer = answer
+        self._reader.begin(bodiless=head)
+        if self._transport is None or self._closing:
+            self._fail("network", "Expected an open connection, got one that was just closed", sent=False)
+            return answer
+        self._transport.write(request)
+        self._keeper.watch(deadline)
+        return answer
+
+    def ready(self, now: float) -> bool:
+        """Whether an idle connection can be trusted with a request."""
+        if self._closing or self._transport is None or self._transport.is_closing() or now >= self.deadline:
+            return False
+        return now - self.idle_since < _SETTLED_SECONDS or not _readable(self._transport)
+
+    def expire(self) -> None:
+        """The deadline has passed."""
+        if self._answer is not None:
+            seconds = self.deadline - self._started
+            self._fail("timeout", f"Expected a whole answer within {seconds:.6g} s, got none")
+        self.abort()
+
+    def abort(self) -> None:
+        """Close at once. An exchange in progress is the caller's to end."""
+        if not self._closing:
+            self._closing = True
+            self.deadline = inf
+            if self._transport is not None:
+                self._transport.abort()
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do everything that an asyncio.Transport does without being one.
+        self._transport = cast(asyncio.Transport, transport)
+        self._keeper.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None:
+            # Nothing was asked: whatever this is, the next answer could not be told from it.
+            self.abort()
+            return
+        try:
+            if self._reader.feed(data):
+                self._finish()
+        except Unreadable as unreadable:
+            self._fail("unreadable", str(unreadable))
+            self.abort()
+
+    def eof_received(self) -> None:
+        self._end_of_stream()
+        self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        if exc is None:
+            self._end_of_stream()
+        if self._answer is not None:
+            self._fail("network", f"Expected an answer, got {describe(exc)}")
+        self._transport = None
+        self._keeper.lost(self)
+
+    # Endings of an exchange.
+
+    def _end_of_stream(self) -> None:
+        if self._answer is None:
+            return
+        try:
+            if self._reader.end():
+                self._finish()
+        except Unreadable as unreadable:
+            self._fail("unreadable", str(unreadable))
+
+    def _finish(self) -> None:
+        reader = self._reader
+        headers, body = reader.result()
+        answer, self._answer = self._answer, None
+        assert answer is not None
+        now = self._loop.time()
+        # An early answer to a request that is still being written counts, but the rest of the request is not wanted.
+        transport = self._transport
+        if reader.reusable and not self._closing and transport is not None and not transport.get_write_buffer_size():
+            self._keeper.keep(self, now)
+        else:
+            self.abort()
+        if not answer.done():
+            duration_ms = round((now - self._started) * 1000)
+            answer.set_result(Reply(reader.status, headers, body, reader.truncated, "", "", True, duration_ms))
+
+    def _fail(self, problem: Problem, detail: str, *, sent: bool = True) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            duration_ms = round((self._loop.time() - self._started) * 1000)
+            answer.set_result(Reply(None, {}, b"", False, problem, detail, sent, duration_ms))
+
+
+def describe(error: BaseException | None) -> str:
+    """A failure of the network in the words of the operating system."""
+    if error is None:
+        return "the end of the connection"
+    if isinstance(error, OSError) and error.strerror:
+        # asyncio puts addresses into strerror; those of the resolver and of TLS have their own numbers.
+        return os.strerror(error.errno) if type(error).__module__ == "builtins" and error.errno else error.strerror
+    return str(error) or type(error).__name__
+
+
+def _readable(transport: asyncio.Transport) -> bool:
+    """Whether something has arrived that the event loop has not seen yet: a farewell, or bytes nobody asked for."""
+    poll = getattr(select, "poll", None)
+    descriptor: int = transport.get_extra_info("socket").fileno()
+    if poll is None or descriptor < 0:
+        return descriptor < 0
+    poller = poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(0))

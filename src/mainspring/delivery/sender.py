@@ -1,0 +1,157 @@
+"""Sends one HTTP request and brings back what became of it. The heart of the product, so it is ours, and thin.
+
+- **Never sent twice.** A request is written to one connection once. What is lost after that is reported as lost, with
+  `sent=True`; what is lost before is reported with `sent=False`. Redirects are an answer, not an instruction.
+- **Always ends.** Finding, connecting and the TLS handshake have one deadline, the whole call another. Every failure
+  is a `Reply`; the only exception that leaves `send` is cancellation, which closes the connection.
+- **Only where the guard allows.** The address that was checked is the address that is dialled; the certificate and
+  the name in the handshake are those of the URL.
+
+Retries, limits and circuits are decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from types import TracebackType
+from typing import Final, Self
+
+from mainspring.delivery.address import Address
+from mainspring.delivery.call import Call, Problem, Reply
+from mainspring.delivery.connection import Connection, describe
+from mainspring.delivery.guard import Guard, Target
+from mainspring.delivery.pool import Pool
+from mainspring.errors import InvalidInput, UnsafeTarget
+
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+_DIAL_LIMIT: Final = 8
+
+
+class _Unreached(Exception):
+    """No connection was made, so nothing was sent."""
+
+    def __init__(self, problem: Problem, detail: str) -> None:
+        self.problem: Problem = problem
+        self.detail = detail
+        super().__init__(detail)
+
+
+class Sender:
+    """`async with Sender(guard=...) as sender: reply = await sender.send(call)`."""
+
+    def __init__(
+        self,
+        *,
+        guard: Guard,
+        connect_seconds: float = 5.0,
+        idle_seconds: float = 4.0,
+        answer_bytes: int = 65_536,
+        max_idle_per_host: int = 128,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._guard = guard
+        self._connect_seconds = connect_seconds
+        self._idle_seconds = idle_seconds
+        self._answer_bytes = answer_bytes
+        self._max_idle_per_host = max_idle_per_host
+        self._ssl_context = ssl_context
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._pool = Pool(self._loop, idle_seconds=self._idle_seconds, max_idle_per_origin=self._max_idle_per_host)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._pool.close()
+
+    async def send(self, call: Call) -> Reply:
+        """Make the call, and say how it ended. Raises nothing but CancelledError."""
+        started = self._loop.time()
+        try:
+            target = self._guard.check_url(call.url)
+            request = render(call, target)
+        except (InvalidInput, UnsafeTarget) as error:
+            return self._unsent("refused", error.detail, started)
+        deadline = started + call.timeout_ms / 1000
+        connection = None if call.fresh else self._pool.take((target.scheme, target.lane), started)
+        if connection is None:
+            try:
+                connection = await self._dial(target, started, deadline)
+            except _Unreached as unreached:
+                return self._unsent(unreached.problem, unreached.detail, started)
+        answer = connection.exchange(request, head=call.method == "HEAD", started=started, deadline=deadline)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            connection.abort()
+            raise
+
+    def _unsent(self, problem: Problem, detail: str, started: float) -> Reply:
+        return Reply(None, {}, b"", False, problem, detail, False, round((self._loop.time() - started) * 1000))
+
+    async def _dial(self, target: Target, started: float, deadline: float) -> Connection:
+        """A new connection to an address that the guard has just checked."""
+        limit = min(deadline, started + self._connect_seconds)
+        try:
+            async with asyncio.timeout_at(limit):
+                addresses = await self._guard.resolve(target)
+                return await self._connect_any(target, addresses[:_DIAL_LIMIT], limit)
+        except UnsafeTarget as error:
+            raise _Unreached("refused", error.detail) from error
+        except TimeoutError as error:
+            waited = f"{limit - started:.6g} s"
+            raise _Unreached("timeout", f"Expected a connection to {target.lane} within {waited}, got none") from error
+        except (OSError, UnicodeError) as error:  # ssl.SSLError and socket.gaierror are OSErrors
+            raise _Unreached("network", f"Expected a connection to {target.lane}, got: {describe(error)}") from error
+
+    async def _connect_any(self, target: Target, addresses: list[Address], limit: float) -> Connection:
+        """Try the addresses in turn; each may use an equal share of the time that is left."""
+        for untried in range(len(addresses) - 1, 0, -1):
+            now = self._loop.time()
+            try:
+                async with asyncio.timeout_at(now + (limit - now) / (untried + 1)):
+                    return await self._connect(target, addresses[-untried - 1])
+            except OSError:  # a share that ran out, too
+                continue
+        return await self._connect(target, addresses[-1])
+
+    async def _connect(self, target: Target, address: Address) -> Connection:
+        secure = target.scheme == "https"
+        _, connection = await self._loop.create_connection(
+            lambda: Connection(self._pool, (target.scheme, target.lane), self._loop, self._answer_bytes),
+            str(address),
+            target.port,
+            ssl=self._tls() if secure else None,
+            server_hostname=target.host if secure else None,
+        )
+        return connection
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._ssl_context is None:
+            # Made at the first use: reading the system's certificates takes a while and plain HTTP needs none.
+            self._ssl_context = ssl.create_default_context()
+            self._ssl_context.set_alpn_protocols(["http/1.1"])
+        return self._ssl_context
+
+
+def render(call: Call, target: Target) -> bytes:
+    """The request as bytes. Raises `InvalidInput` for what cannot be written as one HTTP request."""
+    if call.method not in METHODS:
+        raise InvalidInput(f"Expected one of the methods {', '.join(sorted(METHODS))}, got {call.method!r}")
+    length = f"content-length: {len(call.body)}\r\n" if call.body or call.method not in _WITHOUT_BODY else ""
+    headers = "".join([f"{name}: {value}\r\n" for name, value in call.headers])
+    # Headers were checked when they were accepted. This is the last door: no value may end its own line.
+    if not headers.count("\n") == headers.count("\r") == len(call.headers) or "\0" in headers:
+        raise InvalidInput("Expected headers without line breaks, got some in a name or a value")
+    head = (
+        f"{call.method} {target.path_and_query} HTTP/1.1\r\nhost: {target.host_header}\r\n"
+        f"accept-encoding: identity\r\n{length}{headers}\r\n"
+    )
+    try:
+        return head.encode("latin-1") + call.body
+    except UnicodeEncodeError as error:
+        raise InvalidInput("Expected headers in Latin-1, got other characters") from error

@@ -1,0 +1,112 @@
+"""What the engine asks of the outside: carry one timer, and say how it ended.
+
+`Ending` is a decision without a row: `conclude` applies it to the row as it stands, so that a change made by a
+user while the call was in flight is neither lost nor overwritten.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from mainspring.model import FOREVER, Attempt, LastOutcome, Result, State, Timer
+from mainspring.store import Finish, Put, Remove
+
+
+class Lane(Struct, frozen=True):
+    """Timers of one lane share a limit of calls in flight, and the fate of their destination."""
+
+    name: str
+    limit: int
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """How an attempt ended and what follows from it."""
+
+    outcome: Result
+    next: Literal["done", "retry", "rescheduled", "parked", "dropped"]
+    next_at: int | None = None
+    status: int | None = None
+    detail: str = ""
+    answer_head: str = ""
+    started_at: int
+    duration_ms: int = 0
+    payload: str | UnsetType | None = UNSET
+    """The receiver's replacement, on a reschedule."""
+    delivery_id: str = ""
+    """The id of the next delivery, on a reschedule: it is not a repeat of this one."""
+    reachable: bool = True
+    """Whether the destination answered at all; what its circuit goes by."""
+
+
+class Carrier(Protocol):
+    """Does the calls. Implemented above the kernel."""
+
+    def lane(self, timer: Timer) -> Lane:
+        """Which limit this timer falls under."""
+        ...
+
+    def refusal(self, timer: Timer, now: int) -> Ending | None:
+        """An ending for a timer that must not be attempted at all now, else None."""
+        ...
+
+    async def carry(self, timer: Timer) -> Ending:
+        """Make the attempt that was begun. Bounded in time by the timer's own deadline; does not raise."""
+        ...
+
+    def lost(self, timer: Timer, now: int, reason: str) -> Ending:
+        """What becomes of an attempt in flight about which nothing more will be known."""
+        ...
+
+
+def conclude(begun: Timer, current: Timer | None, ending: Ending, fence: int) -> Finish:
+    """The fenced write that records an ending.
+
+    `begun` is the row as it was sent, `current` the row as it stands (the same, unless a user changed it since).
+    A row that is gone or carries another delivery is no longer this attempt's: only history is written.
+    """
+    superseded = current is None or current.detail.delivery_id != begun.detail.delivery_id
+    next_step = "superseded" if superseded else ending.next
+    attempt = Attempt(
+        attempt=begun.attempts,
+        generation=begun.generation,
+        delivery_id=begun.detail.delivery_id,
+        scheduled_at=begun.detail.execute_at,
+        started_at=ending.started_at,
+        duration_ms=ending.duration_ms,
+        outcome=ending.outcome,
+        status=ending.status,
+        detail=ending.detail,
+        answer_head=ending.answer_head,
+        next=next_step,
+        next_at=None if superseded else ending.next_at,
+    )
+    if superseded or current is None:
+        return Finish(begun.key, fence, None, attempt)
+    if ending.next in ("done", "dropped"):
+        return Finish(begun.key, fence, Remove(begun.key, current.version), attempt)
+    return Finish(begun.key, fence, Put(_moved(current, ending), current.version), attempt)
+
+
+def _moved(timer: Timer, ending: Ending) -> Timer:
+    now = ending.started_at + ending.duration_ms
+    last = LastOutcome(outcome=ending.outcome, at=now, status=ending.status, detail=ending.detail)
+    first = timer.detail.first_attempt_at if timer.detail.first_attempt_at is not None else ending.started_at
+    detail = replace(timer.detail, last_outcome=last, first_attempt_at=first, updated_at=now)
+    if ending.next == "rescheduled":
+        due = ending.next_at if ending.next_at is not None else now
+        return replace(
+            timer,
+            state=State.SCHEDULED,
+            due_at=max(due, now),
+            attempts=0,
+            generation=timer.generation + 1,
+            payload=timer.payload if ending.payload is UNSET else ending.payload,
+            detail=replace(detail, execute_at=due, delivery_id=ending.delivery_id, first_attempt_at=None),
+        )
+    if ending.next == "parked" or timer.state is State.PARKED or ending.next_at is None:
+        # A user who parked the timer while it was in flight keeps it parked.
+        return replace(timer, state=State.PARKED, due_at=FOREVER, detail=detail)
+    return replace(timer, state=State.RETRYING, due_at=ending.next_at, detail=detail)

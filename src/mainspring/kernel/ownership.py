@@ -1,0 +1,169 @@
+"""Which instance owns which shard.
+
+The store is the authority. An instance is alive while its lease record (collection `instance`) has not expired.
+Every live instance computes the same placement, by rendezvous hashing of shards over live instances, so nobody
+has to be asked. A shard changes hands in one of two ways:
+
+    planned   the owner sees that a shard belongs elsewhere, drains it, releases it; the new owner claims it
+    forced    the owner's lease has run out (crash, freeze, partition); the new owner claims at once
+
+A claim raises the shard's version by compare-and-set. That version is the fence which every begin and finish
+carries and the store locks, so a deposed owner can write nothing, whatever it believes. `valid()` is the other half:
+an instance that could not renew stops by its own monotonic clock, before anybody can have claimed its shards.
+
+Failures: a renewal that fails is tried again at the next tick; a lease record found missing or changed (it expired
+and was replaced) costs all shards, which are then claimed anew like any others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from hashlib import blake2b
+
+import msgspec
+from msgspec import Struct
+
+from mainspring.clock import Clock
+from mainspring.model import Shard, to_json
+from mainspring.store import BATCH_LIMIT, Store, Verdict
+
+INSTANCES = "instance"
+
+
+class Lease(Struct, frozen=True, rename="camel"):
+    """What an instance tells the others about itself."""
+
+    instance: str
+    machine: str = ""
+    pid: int = 0
+    process: str = ""
+    started_at: int = 0
+
+
+def placement(shards: Sequence[int], instances: Sequence[str]) -> dict[int, str]:
+    """Rendezvous hashing: each shard goes to the instance with the highest score; few move when one joins or leaves."""
+
+    def score(shard_id: int, instance: str) -> bytes:
+        return blake2b(f"{shard_id}/{instance}".encode(), digest_size=8).digest()
+
+    if len(instances) == 1:
+        return dict.fromkeys(shards, instances[0])
+    return {shard: max(instances, key=lambda instance: (score(shard, instance), instance)) for shard in shards}
+
+
+class Ownership:
+    """This instance's lease and the fences of the shards that it owns."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        lease: Lease,
+        lease_seconds: float,
+        shard_ids: Callable[[bool], Awaitable[Sequence[int]]],
+        is_dead: Callable[[Lease], bool] = lambda _: False,
+    ) -> None:
+        """`shard_ids` lists all shards there are; its argument says whether other instances may have added some.
+        `is_dead` may declare another instance dead before its lease runs out (a process of this machine that
+        is gone); being wrong costs a repeat, never a lost or stale write."""
+        self._store = store
+        self._clock = clock
+        self._lease = lease
+        self._lease_seconds = lease_seconds
+        self._shard_ids = shard_ids
+        self._is_dead = is_dead
+        self._lease_version = 0
+        self._valid_until = 0.0
+        self._placed: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())
+        self._placement: dict[int, str] = {}
+        self.fences: dict[int, int] = {}
+        self.members: tuple[Lease, ...] = ()
+
+    @property
+    def instance(self) -> str:
+        return self._lease.instance
+
+    @property
+    def alone(self) -> bool:
+        return len(self.members) <= 1
+
+    def valid(self) -> bool:
+        """Whether the lease still holds, by the monotonic clock. Without it nothing is begun or sent."""
+        return self._clock.monotonic() < self._valid_until
+
+    async def renew(self) -> bool:
+        """Extend the lease. False if it had been lost: then no shard is owned any more."""
+        kept = True
+        before = self._clock.monotonic()
+        self._clock.align(await self._store.time())
+        now = self._clock.now_ms()
+        expires_at = now + round(self._lease_seconds * 1000)
+        value = to_json(self._lease)
+        record = await self._store.put_record(
+            INSTANCES, self.instance, value, expect=self._lease_version, now=now, expires_at=expires_at
+        )
+        if record is None:
+            kept = self._lease_version == 0
+            self.fences.clear()
+            present = await self._store.get_record(INSTANCES, self.instance, now=now)
+            self._lease_version = present.version if present else 0
+            record = await self._store.put_record(
+                INSTANCES, self.instance, value, expect=self._lease_version, now=now, expires_at=expires_at
+            )
+            if record is None:
+                return False
+        self._lease_version = record.version
+        self._valid_until = before + self._lease_seconds
+        await self._see_members(now)
+        return kept
+
+    async def _see_members(self, now: int) -> None:
+        members: list[Lease] = []
+        after = ""
+        while True:
+            page = await self._store.scan_records(INSTANCES, now=now, after=after, limit=BATCH_LIMIT)
+            members += (msgspec.json.decode(record.value, type=Lease) for record in page)
+            if len(page) < BATCH_LIMIT:
+                break
+            after = page[-1].key
+        self.members = tuple(m for m in members if m.instance == self.instance or not self._is_dead(m))
+
+    async def misplaced(self) -> list[int]:
+        """Owned shards that belong to another live instance: to be drained and released."""
+        wanted = await self._wanted()
+        return [shard_id for shard_id in self.fences if wanted.get(shard_id) != self.instance]
+
+    async def claim(self) -> list[int]:
+        """Claim the shards that belong here and are free, or whose owner is not alive. Answers the new ones."""
+        wanted = await self._wanted()
+        missing = [s for s, owner in wanted.items() if owner == self.instance and s not in self.fences]
+        alive = {member.instance for member in self.members} - {self.instance}
+        gained: list[int] = []
+        for start in range(0, len(missing), BATCH_LIMIT):
+            found = await self._store.shards(missing[start : start + BATCH_LIMIT])
+            claims = [Shard(s.shard_id, s.version, self.instance) for s in found if s.owner not in alive]
+            for claim, verdict in zip(claims, await self._store.claim_shards(claims), strict=True):
+                if verdict is Verdict.APPLIED:
+                    self.fences[claim.shard_id] = claim.version + 1
+                    gained.append(claim.shard_id)
+        return gained
+
+    async def release(self, shard_ids: Sequence[int]) -> None:
+        claims = [Shard(s, self.fences.pop(s), self.instance) for s in shard_ids if s in self.fences]
+        for start in range(0, len(claims), BATCH_LIMIT):
+            await self._store.release_shards(claims[start : start + BATCH_LIMIT])
+
+    async def resign(self) -> None:
+        """Release everything and remove the lease, so that others need not wait for it to run out."""
+        await self.release(list(self.fences))
+        self._valid_until = 0.0
+        await self._store.delete_record(INSTANCES, self.instance, expect=self._lease_version, now=self._clock.now_ms())
+
+    async def _wanted(self) -> dict[int, str]:
+        shards = tuple(await self._shard_ids(not self.alone))
+        instances = tuple(sorted(member.instance for member in self.members))
+        if self._placed != (shards, instances):
+            self._placed = (shards, instances)
+            self._placement = placement(shards, instances) if instances else {}
+        return self._placement

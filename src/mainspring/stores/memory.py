@@ -1,0 +1,212 @@
+"""Both contracts in plain dictionaries: for tests, simulations and programs that need no durability.
+
+No method waits, so every call is one atomic step of the event loop and a simulation stays deterministic.
+Everything is lost when the process ends.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
+from collections.abc import Sequence
+from heapq import merge
+from itertools import islice
+
+from msgspec.structs import replace
+
+from mainspring.clock import Clock
+from mainspring.model import FOREVER, Attempt, Record, Shard, State, Timer, TimerKey
+from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+
+
+class MemoryStore:
+    """A `Store` without a database."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._timers: dict[TimerKey, Timer] = {}
+        self._due: defaultdict[int, list[Position]] = defaultdict(list)
+        self._shards: dict[int, Shard] = {}
+        self._history: defaultdict[int, dict[str, list[Attempt]]] = defaultdict(dict)
+        self._records: defaultdict[str, dict[str, Record]] = defaultdict(dict)
+
+    async def open(self) -> None:
+        """There is nothing to open."""
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    async def time(self) -> int:
+        return self._clock.now_ms()
+
+    # Timers
+
+    async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
+        return [self._apply(change) for change in changes]
+
+    async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        return [self._timers.get(key) for key in keys]
+
+    async def list_timers(
+        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
+    ) -> list[Timer]:
+        behind = (
+            ((position, shard_id) for position in islice(due, bisect_right(due, after), None))
+            for shard_id in set(shards)
+            if (due := self._due.get(shard_id))
+        )
+        timers = (self._timers[TimerKey(shard_id, position.uuid)] for position, shard_id in merge(*behind))
+        return list(islice((timer for timer in timers if _matches(timer, where)), limit))
+
+    async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
+        due = self._due.get(shard_id, [])
+        start = bisect_right(due, after)
+        end = min(start + limit, bisect_left(due, (until + 1, "")))
+        timers = [self._timers[TimerKey(shard_id, position.uuid)] for position in due[start:end]]
+        end = max(start, end)
+        following = due[end].due_at if end < len(due) else FOREVER
+        return DuePage(timers, following if following < FOREVER else None)
+
+    async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
+        return [self._begin(item) for item in items]
+
+    async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
+        return [self._finish(item) for item in items]
+
+    async def history(self, key: TimerKey, *, before: tuple[int, int] | None = None, limit: int = 100) -> list[Attempt]:
+        attempts = self._history[key.shard_id].get(key.uuid, [])
+        end = len(attempts) if before is None else bisect_left(attempts, before, key=_started)
+        return attempts[max(0, end - limit) : end][::-1] if limit > 0 else []
+
+    async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
+        kept = self._history[shard_id]
+        old = sorted(
+            (attempt.started_at, uuid)
+            for uuid, attempts in kept.items()
+            for attempt in attempts
+            if attempt.started_at < older_than
+        )[:limit]
+        for _, uuid in old:
+            kept[uuid].pop(0)
+            if not kept[uuid]:
+                del kept[uuid]
+        return len(old)
+
+    def _apply(self, change: Put | Remove) -> Verdict:
+        if isinstance(change, Remove):
+            stored = self._timers.get(change.key)
+            if stored is None or stored.version != change.expect:
+                return Verdict.STALE
+            self._unlink(stored)
+            del self._timers[stored.key]
+            return Verdict.APPLIED
+        timer = replace(change.timer, version=change.expect + 1)
+        stored = self._timers.get(timer.key)
+        if (stored.version if stored else 0) != change.expect:
+            return Verdict.STALE
+        if stored:
+            self._unlink(stored)
+        self._timers[timer.key] = timer
+        insort(self._due[timer.shard_id], Position(timer.due_at, timer.uuid))
+        return Verdict.APPLIED
+
+    def _unlink(self, timer: Timer) -> None:
+        due = self._due[timer.shard_id]
+        del due[bisect_left(due, (timer.due_at, timer.uuid))]
+
+    def _begin(self, item: Begin) -> Verdict:
+        if self._is_fenced(item.key.shard_id, item.fence):
+            return Verdict.FENCED
+        timer = self._timers.get(item.key)
+        if timer is None or timer.version != item.expect:
+            return Verdict.STALE
+        self._timers[item.key] = replace(
+            timer, state=State.RUNNING, attempts=timer.attempts + 1, version=timer.version + 1, fence=item.fence
+        )
+        return Verdict.APPLIED
+
+    def _finish(self, item: Finish) -> Verdict:
+        if self._is_fenced(item.key.shard_id, item.fence):
+            return Verdict.FENCED
+        verdict = Verdict.APPLIED if item.change is None else self._apply(item.change)
+        if verdict is Verdict.APPLIED and item.attempt is not None:
+            attempts = self._history[item.key.shard_id].setdefault(item.key.uuid, [])
+            if item.attempt not in attempts:  # the same attempt reported twice is one entry
+                insort(attempts, item.attempt, key=_started)
+        return verdict
+
+    # Shards
+
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+        return [self._shards.get(shard_id, Shard(shard_id)) for shard_id in shard_ids]
+
+    async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
+        verdicts = []
+        for claim in claims:
+            applied = self._shards.get(claim.shard_id, Shard(claim.shard_id)).version == claim.version
+            if applied:
+                self._shards[claim.shard_id] = replace(claim, version=claim.version + 1)
+            verdicts.append(Verdict.APPLIED if applied else Verdict.STALE)
+        return verdicts
+
+    async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
+        verdicts = []
+        for claim in claims:
+            applied = self._shards.get(claim.shard_id) == claim
+            if applied:
+                self._shards[claim.shard_id] = replace(claim, owner="")
+            verdicts.append(Verdict.APPLIED if applied else Verdict.STALE)
+        return verdicts
+
+    def _is_fenced(self, shard_id: int, fence: int) -> bool:
+        return self._shards.get(shard_id, Shard(shard_id)).version != fence
+
+    # Records
+
+    async def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
+        record = self._records[collection].get(key)
+        if record is not None and record.expires_at is not None and record.expires_at <= now:
+            del self._records[collection][key]
+            return None
+        return record
+
+    async def put_record(
+        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+    ) -> Record | None:
+        present = await self.get_record(collection, key, now=now)
+        if (present.version if present else 0) != expect:
+            return None
+        record = Record(key, value, expect + 1, expires_at)
+        self._records[collection][key] = record
+        return record
+
+    async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
+        present = await self.get_record(collection, key, now=now)
+        if present is None or present.version != expect:
+            return False
+        del self._records[collection][key]
+        return True
+
+    async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
+        records = self._records[collection]
+        live = (
+            record
+            for key, record in sorted(records.items())
+            if key > after and (record.expires_at is None or record.expires_at > now)
+        )
+        return list(islice(live, limit))
+
+
+def _started(attempt: Attempt) -> tuple[int, int]:
+    return attempt.started_at, attempt.attempt
+
+
+def _matches(timer: Timer, where: TimerFilter) -> bool:
+    labels = timer.detail.labels
+    return (
+        (not where.states or timer.state in where.states)
+        and timer.timer_id.startswith(where.id_prefix)
+        and (where.due_from is None or timer.due_at >= where.due_from)
+        and (where.due_to is None or timer.due_at < where.due_to)
+        and all(labels.get(name) == value for name, value in where.labels)
+    )

@@ -1,0 +1,19 @@
+"""The embedded store: one SQLite file in WAL mode, shared by any number of processes of one machine.
+
+    store       the verbs, on the event loop; every call becomes a request
+    worker      a thread that takes requests in groups and answers them together
+    writer      one group, one transaction: look, decide, apply
+    plan        what a group does to the rows: decided in order, without SQL
+    queries     reads, each on a connection of its own thread
+    checkpoint  moves the WAL into the database without stopping the writer
+    rows        values to columns and back
+    connection  how a connection is set up, and which errors mean "unavailable"
+    schema      the numbered migrations
+
+SQL works on whole groups, with keys and answers as one JSON text: a connection gives up the interpreter lock
+at every step, and on a busy event loop getting it back for every row costs more than the row.
+"""
+
+from mainspring.stores.sqlite.store import SQLiteStore
+
+__all__ = ["SQLiteStore"]

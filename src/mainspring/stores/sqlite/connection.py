@@ -1,0 +1,100 @@
+"""How a connection is set up, and which of SQLite's errors mean that the store is unavailable."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+from msgspec import Struct
+
+from mainspring.errors import StoreUnavailable
+
+_REFUSALS = (
+    apsw.BusyError,
+    apsw.CantOpenError,
+    apsw.CorruptError,
+    apsw.FullError,
+    apsw.InterruptError,
+    apsw.IOError,
+    apsw.LockedError,
+    apsw.NoMemError,
+    apsw.NotADBError,
+    apsw.PermissionsError,
+    apsw.ProtocolError,
+    apsw.ReadOnlyError,
+)
+
+_OPEN_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
+"""Never creates: a file that vanished is an error, not a new and empty database."""
+
+
+class Database(Struct, frozen=True):
+    """A database file, and how long anyone waits for its lock."""
+
+    path: str
+    busy_ms: int
+
+    def create_file(self) -> None:
+        """Make the file, readable by its owner only, and its directory, unless they exist."""
+        try:
+            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise self.unavailable(error.strerror or str(error)) from error
+
+    def connect(self, *, cache_kib: int) -> apsw.Connection:
+        connection = apsw.Connection(self.path, flags=_OPEN_FLAGS, statementcachesize=200)
+        try:
+            connection.set_busy_timeout(self.busy_ms)
+            self._enter_wal_mode(connection)
+            for setting in (
+                "synchronous = FULL",
+                "wal_autocheckpoint = 0",
+                "temp_store = MEMORY",
+                f"cache_size = -{cache_kib}",
+            ):
+                connection.execute(f"PRAGMA {setting}").fetchall()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _enter_wal_mode(self, connection: apsw.Connection) -> None:
+        """Entering WAL mode needs the file alone and does not wait for it, so that waiting is done here."""
+        deadline = time.monotonic() + self.busy_ms / 1000
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL").fetchall()
+                return
+            except apsw.BusyError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.005)
+
+    @contextmanager
+    def mapping_errors(self) -> Iterator[None]:
+        """Turn SQLite's refusals into `StoreUnavailable`. Anything else is a defect and passes unchanged."""
+        try:
+            yield
+        except _REFUSALS as error:
+            raise self.unavailable(str(error)) from error
+
+    def unavailable(self, reason: str) -> StoreUnavailable:
+        return StoreUnavailable(f"Expected to use the database {self.path}, got: {reason}")
+
+
+def insert_rows(connection: apsw.Connection, into: str, rows: list[tuple[int | str | bytes | None, ...]]) -> None:
+    """Run `INSERT … VALUES` for many rows in few steps. At most one statement per chunk length is ever prepared."""
+    if not rows:
+        return
+    row = "(" + ",".join("?" * len(rows[0])) + ")"
+    for start in range(0, len(rows), _CHUNK):
+        chunk = rows[start : start + _CHUNK]
+        connection.execute(f"{into} VALUES {','.join([row] * len(chunk))}", [value for row in chunk for value in row])
+
+
+_CHUNK = 64

@@ -1,0 +1,313 @@
+"""What a group of requests does to the rows: decided in the order of the requests, without SQL.
+
+A plan is filled with the present versions of all rows that its requests name, then each request is decided
+against the rows *as the requests before it leave them*, and at the end the plan says what remains to be
+written, once per row. So a group behaves as if its requests had run one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mainspring.model import Attempt, Record, Shard, State, Timer, TimerKey
+from mainspring.store import Begin, Finish, Put, Remove, Verdict
+from mainspring.stores.sqlite.rows import Value, attempt_row, timer_row
+from mainspring.stores.sqlite.worker import Request
+
+RowKey = tuple[int, str]
+RecordKey = tuple[str, str]
+
+
+class Write(Request):
+    __slots__ = ("answer", "changes")
+    answer: list[Verdict]
+
+    def __init__(self, changes: Sequence[Put | Remove]) -> None:
+        super().__init__(len(changes))
+        self.changes = changes
+
+
+class BeginAttempts(Request):
+    __slots__ = ("answer", "items")
+    answer: list[Verdict]
+
+    def __init__(self, items: Sequence[Begin]) -> None:
+        super().__init__(len(items))
+        self.items = items
+
+
+class FinishAttempts(Request):
+    __slots__ = ("answer", "items")
+    answer: list[Verdict]
+
+    def __init__(self, items: Sequence[Finish]) -> None:
+        super().__init__(len(items))
+        self.items = items
+
+
+class Claim(Request):
+    __slots__ = ("answer", "claims")
+    answer: list[Verdict]
+
+    def __init__(self, claims: Sequence[Shard]) -> None:
+        super().__init__(len(claims))
+        self.claims = claims
+
+
+class Release(Request):
+    __slots__ = ("answer", "claims")
+    answer: list[Verdict]
+
+    def __init__(self, claims: Sequence[Shard]) -> None:
+        super().__init__(len(claims))
+        self.claims = claims
+
+
+class PutRecord(Request):
+    __slots__ = ("answer", "key", "now", "record")
+    answer: Record | None
+
+    def __init__(self, key: RecordKey, record: Record, *, now: int) -> None:
+        """`record.version` is the expected version + 1."""
+        super().__init__()
+        self.key = key
+        self.record = record
+        self.now = now
+
+
+class DeleteRecord(Request):
+    __slots__ = ("answer", "expect", "key", "now")
+    answer: bool
+
+    def __init__(self, key: RecordKey, *, expect: int, now: int) -> None:
+        super().__init__()
+        self.key = key
+        self.expect = expect
+        self.now = now
+
+
+class PruneHistory(Request):
+    __slots__ = ("answer", "victims")
+    answer: int
+
+    def __init__(self, victims: str) -> None:
+        """`victims` is a JSON array of keys: shard, day, uuid, started_at, attempt."""
+        super().__init__()
+        self.victims = victims
+
+
+WriteRequest = Write | BeginAttempts | FinishAttempts | Claim | Release | PutRecord | DeleteRecord | PruneHistory
+
+
+class Row(Struct):
+    """A timer row as the group leaves it."""
+
+    version: int = 0
+    """0: there is none."""
+    stored_due_at: int | None = None
+    """Where the database holds it; None: nowhere."""
+    timer: Timer | None = None
+    """All of it, if the group has rewritten it."""
+    begins: int = 0
+    """Attempts begun on the stored row, if it has not."""
+    fence: int = 0
+
+
+class StoredRecord(Struct):
+    """A record as the group leaves it."""
+
+    version: int = 0
+    expires_at: int | None = None
+    written: Record | None = None
+    removed: bool = False
+
+    def version_at(self, now: int) -> int:
+        return 0 if self.expires_at is not None and self.expires_at <= now else self.version
+
+
+class Plan:
+    """The rows, shards and records that a group names. Missing ones are added as absent."""
+
+    def __init__(self, requests: Sequence[WriteRequest]) -> None:
+        self.rows: dict[RowKey, Row] = {}
+        self.shards: dict[int, Shard] = {}
+        self.records: dict[RecordKey, StoredRecord] = {}
+        self.claimed: dict[int, Shard] = {}
+        self.history: list[tuple[Value, ...]] = []
+        for request in requests:
+            self._name(request)
+
+    def _name(self, request: WriteRequest) -> None:
+        match request:
+            case Write(changes=changes):
+                for change in changes:
+                    self.rows[_row_key(change)] = Row()
+            case BeginAttempts(items=begins):
+                for begin in begins:
+                    self.rows[begin.key.shard_id, begin.key.uuid] = Row()
+                    self.shards[begin.key.shard_id] = Shard(begin.key.shard_id)
+            case FinishAttempts(items=finishes):
+                for finish in finishes:
+                    self.shards[finish.key.shard_id] = Shard(finish.key.shard_id)
+                    if finish.change is not None:
+                        self.rows[_row_key(finish.change)] = Row()
+            case Claim(claims=claims) | Release(claims=claims):
+                for claim in claims:
+                    self.shards[claim.shard_id] = Shard(claim.shard_id)
+            case PutRecord(key=key) | DeleteRecord(key=key):
+                self.records[key] = StoredRecord()
+            case PruneHistory():
+                pass
+
+    def decide(self, request: WriteRequest) -> None:
+        """Answer one request. Pruning is no decision: it is left to the writer."""
+        match request:
+            case Write(changes=changes):
+                request.answer = [self._change(change) for change in changes]
+            case BeginAttempts(items=begins):
+                request.answer = [self._begin(begin) for begin in begins]
+            case FinishAttempts(items=finishes):
+                request.answer = [self._finish(finish) for finish in finishes]
+            case Claim(claims=claims):
+                request.answer = [self._claim(claim) for claim in claims]
+            case Release(claims=claims):
+                request.answer = [self._release(claim) for claim in claims]
+            case PutRecord():
+                request.answer = self._put_record(request)
+            case DeleteRecord():
+                request.answer = self._delete_record(request)
+            case PruneHistory():
+                pass
+
+    # Decisions
+
+    def _change(self, change: Put | Remove) -> Verdict:
+        row = self.rows[_row_key(change)]
+        if row.version != change.expect:
+            return Verdict.STALE
+        if isinstance(change, Remove):
+            if row.version == 0:
+                return Verdict.STALE
+            row.version = 0
+            row.timer = None
+        else:
+            row.version += 1
+            timer = change.timer
+            row.timer = timer if timer.version == row.version else replace(timer, version=row.version)
+        row.begins = 0
+        return Verdict.APPLIED
+
+    def _begin(self, item: Begin) -> Verdict:
+        if self.shards[item.key.shard_id].version != item.fence:
+            return Verdict.FENCED
+        row = self.rows[item.key.shard_id, item.key.uuid]
+        if row.version != item.expect or row.version == 0:
+            return Verdict.STALE
+        row.version += 1
+        timer = row.timer
+        if timer is None:
+            row.begins += 1
+            row.fence = item.fence
+        else:
+            row.timer = replace(
+                timer, state=State.RUNNING, attempts=timer.attempts + 1, version=row.version, fence=item.fence
+            )
+        return Verdict.APPLIED
+
+    def _finish(self, item: Finish) -> Verdict:
+        if self.shards[item.key.shard_id].version != item.fence:
+            return Verdict.FENCED
+        verdict = Verdict.APPLIED if item.change is None else self._change(item.change)
+        if verdict is Verdict.APPLIED and item.attempt is not None:
+            self._append(item.key, item.attempt)
+        return verdict
+
+    def _append(self, key: TimerKey, attempt: Attempt) -> None:
+        self.history.append(attempt_row(key, attempt))
+
+    def _claim(self, claim: Shard) -> Verdict:
+        if self.shards[claim.shard_id].version != claim.version:
+            return Verdict.STALE
+        self._own(Shard(claim.shard_id, claim.version + 1, claim.owner))
+        return Verdict.APPLIED
+
+    def _release(self, claim: Shard) -> Verdict:
+        if self.shards[claim.shard_id] != claim:
+            return Verdict.STALE
+        self._own(Shard(claim.shard_id, claim.version, ""))
+        return Verdict.APPLIED
+
+    def _own(self, shard: Shard) -> None:
+        self.shards[shard.shard_id] = self.claimed[shard.shard_id] = shard
+
+    def _put_record(self, request: PutRecord) -> Record | None:
+        stored = self.records[request.key]
+        if stored.version_at(request.now) + 1 != request.record.version:
+            return None
+        self.records[request.key] = StoredRecord(request.record.version, request.record.expires_at, request.record)
+        return request.record
+
+    def _delete_record(self, request: DeleteRecord) -> bool:
+        version = self.records[request.key].version_at(request.now)
+        if version == 0 or version != request.expect:
+            return False
+        self.records[request.key] = StoredRecord(removed=True)
+        return True
+
+    # What remains to be written
+
+    def moved_or_removed(self) -> list[tuple[int, int, str]]:
+        """The primary keys at which rewritten and removed rows stand now."""
+        return [
+            (shard_id, row.stored_due_at, uuid)
+            for (shard_id, uuid), row in self.rows.items()
+            if row.stored_due_at is not None and (row.timer is not None or row.version == 0)
+        ]
+
+    def written(self) -> list[tuple[Value, ...]]:
+        return [timer_row(row.timer) for row in self.rows.values() if row.timer is not None]
+
+    def begun(self) -> list[tuple[int, int | None, str, int, int, int]]:
+        """Primary key, attempts to add, new version and fence."""
+        return [
+            (shard_id, row.stored_due_at, uuid, row.begins, row.version, row.fence)
+            for (shard_id, uuid), row in self.rows.items()
+            if row.begins
+        ]
+
+    def written_records(self) -> list[tuple[Value, ...]]:
+        return [
+            (*key, record.written.value, record.written.version, record.written.expires_at)
+            for key, record in self.records.items()
+            if record.written is not None
+        ]
+
+    def removed_records(self) -> list[RecordKey]:
+        return [key for key, record in self.records.items() if record.removed]
+
+
+def only_creates(requests: Sequence[WriteRequest]) -> list[tuple[Value, ...]] | None:
+    """The rows to insert when the group does nothing but create different rows; otherwise None."""
+    created: dict[RowKey, Timer] = {}
+    expected = 0
+    for request in requests:
+        if not isinstance(request, Write):
+            return None
+        for change in request.changes:
+            if change.expect != 0 or isinstance(change, Remove):
+                return None
+            timer = change.timer
+            created[timer.shard_id, timer.uuid] = timer if timer.version == 1 else replace(timer, version=1)
+        expected += len(request.changes)
+    if len(created) != expected:
+        return None
+    return [timer_row(timer) for timer in created.values()]
+
+
+def _row_key(change: Put | Remove) -> RowKey:
+    if isinstance(change, Put):
+        return change.timer.shard_id, change.timer.uuid
+    return change.key.shard_id, change.key.uuid

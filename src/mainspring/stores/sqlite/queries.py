@@ -1,0 +1,207 @@
+"""The read side: each function is one read, on the connection of a reader's thread.
+
+A read sees every write that was acknowledged before it began, because each statement starts a new snapshot.
+No statement looks at more than one shard, so no snapshot lasts longer than that and keeps the WAL from
+starting again.
+"""
+# ruff: noqa: S608  (what is put together here are constants of this package; values are always bound)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+import apsw
+
+from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
+from mainspring.store import DuePage, Position, TimerFilter
+from mainspring.stores.sqlite.connection import Database
+from mainspring.stores.sqlite.rows import (
+    DAY_MS,
+    TIMER_COLUMNS,
+    TIMERS_AS_JSON,
+    Value,
+    attempts_from,
+    json_text,
+    records_from,
+    shards_from,
+    timers_from,
+)
+from mainspring.stores.sqlite.worker import Request
+
+T_co = TypeVar("T_co", covariant=True)
+
+CACHE_KIB: Final = 4_096
+
+_GET: Final = f"""
+    SELECT {TIMERS_AS_JSON} FROM (
+        SELECT t.* FROM json_each(?) AS item CROSS JOIN timers AS t
+        WHERE t.uuid = item.value ->> 1 AND t.shard_id = item.value ->> 0)
+"""
+_DUE: Final = f"""
+    SELECT {TIMERS_AS_JSON} FROM (
+        SELECT {TIMER_COLUMNS} FROM timers
+        WHERE shard_id = ? AND (due_at, uuid) > (?, ?) AND due_at <= ?
+        ORDER BY due_at, uuid LIMIT ?)
+"""
+_NEXT_DUE: Final = """
+    SELECT due_at FROM timers WHERE shard_id = ? AND (due_at, uuid) > (?, ?) AND due_at < ?
+    ORDER BY due_at, uuid LIMIT 1
+"""
+_SHARDS: Final = """
+    SELECT json_group_array(json_array(shard_id, version, owner))
+    FROM shards WHERE shard_id IN (SELECT value FROM json_each(?))
+"""
+_DAY_BEFORE: Final = "SELECT max(day) FROM history WHERE shard_id = ? AND day < ?"
+_ATTEMPTS: Final = """
+    SELECT json_group_array(json(document)) FROM (
+        SELECT document FROM history
+        WHERE shard_id = ? AND day = ? AND uuid = ? AND (started_at, attempt) < (?, ?)
+        ORDER BY started_at DESC, attempt DESC LIMIT ?)
+"""
+_OLD_HISTORY: Final = """
+    SELECT json_group_array(json_array(shard_id, day, uuid, started_at, attempt)) FROM (
+        SELECT * FROM history WHERE shard_id = ? AND day <= ? AND started_at < ? ORDER BY day LIMIT ?)
+"""
+_RECORDS_AS_JSON: Final = "json_group_array(json_array(key, hex(value), version, expires_at))"
+_RECORD: Final = f"""
+    SELECT {_RECORDS_AS_JSON} FROM records
+    WHERE collection = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)
+"""
+_SCAN: Final = f"""
+    SELECT {_RECORDS_AS_JSON} FROM (
+        SELECT * FROM records WHERE collection = ? AND key > ? AND (expires_at IS NULL OR expires_at > ?)
+        ORDER BY key LIMIT ?)
+"""
+
+
+class Read(Request, Generic[T_co]):
+    """One of the functions below, with its arguments bound."""
+
+    __slots__ = ("answer", "query")
+    answer: T_co
+
+    def __init__(self, query: Callable[[apsw.Connection], T_co]) -> None:
+        super().__init__()
+        self.query = query
+
+    def run(self, connection: apsw.Connection) -> None:
+        self.answer = self.query(connection)
+
+
+class Reader:
+    """Lives in the thread of its worker. Each read succeeds or fails alone."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: apsw.Connection | None = None
+
+    def work(self, group: list[Read[object]]) -> None:
+        for read in group:
+            try:
+                with self._database.mapping_errors():
+                    if self._connection is None:
+                        self._connection = self._database.connect(cache_kib=CACHE_KIB)
+                    read.run(self._connection)
+            except Exception as error:  # noqa: BLE001  (handed to the caller)
+                read.error = error
+                self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close(True)
+            self._connection = None
+
+
+def get(connection: apsw.Connection, keys: Sequence[TimerKey]) -> list[Timer | None]:
+    wanted = json_text([(key.shard_id, key.uuid) for key in keys])
+    found = {timer.key: timer for timer in timers_from(connection.execute(_GET, (wanted,)).get)}
+    return [found.get(key) for key in keys]
+
+
+def list_timers(
+    connection: apsw.Connection, shards: Sequence[int], where: TimerFilter, after: Position, limit: int
+) -> list[Timer]:
+    """Shard by shard, each only up to the last row of the page so far: later shards have little to add."""
+    conditions, arguments = _conditions(where)
+    query = f"""
+        SELECT {TIMERS_AS_JSON} FROM (
+            SELECT {TIMER_COLUMNS} FROM timers
+            WHERE shard_id = ? AND (due_at, uuid) > (?, ?) AND (due_at, uuid) < (?, ?) {conditions}
+            ORDER BY due_at, uuid LIMIT ?)
+    """
+    page: list[Timer] = []
+    end = (FOREVER + 1, "")
+    for shard_id in dict.fromkeys(shards):
+        page += timers_from(connection.execute(query, (shard_id, *after, *end, *arguments, limit)).get)
+        page.sort(key=_position)
+        del page[limit:]
+        if len(page) == limit and page:
+            end = _position(page[-1])
+    return page
+
+
+def _conditions(where: TimerFilter) -> tuple[str, list[Value]]:
+    conditions: list[str] = []
+    arguments: list[Value] = []
+    if where.due_from is not None:
+        conditions.append("AND due_at >= ?")
+        arguments.append(where.due_from)
+    if where.due_to is not None:
+        conditions.append("AND due_at < ?")
+        arguments.append(where.due_to)
+    if where.states:
+        conditions.append("AND state IN (SELECT value FROM json_each(?))")
+        arguments.append(json_text(where.states))
+    if where.id_prefix:
+        conditions.append("AND substr(timer_id, 1, ?) = ?")
+        arguments += (len(where.id_prefix), where.id_prefix)
+    for name, value in where.labels:
+        conditions.append("AND EXISTS (SELECT 1 FROM json_each(detail, '$.labels') WHERE key = ? AND value = ?)")
+        arguments += (name, value)
+    return " ".join(conditions), arguments
+
+
+def load_due(connection: apsw.Connection, shard_id: int, until: int, after: Position, limit: int) -> DuePage:
+    timers = timers_from(connection.execute(_DUE, (shard_id, *after, until, limit)).get)
+    last = _position(timers[-1]) if timers else after
+    next_due_at: int | None = connection.execute(_NEXT_DUE, (shard_id, *last, FOREVER)).get
+    return DuePage(timers, next_due_at)
+
+
+def history(connection: apsw.Connection, key: TimerKey, before: tuple[int, int], limit: int) -> list[Attempt]:
+    """Day by day backwards, skipping from one existing day to the one before it."""
+    attempts: list[Attempt] = []
+    day: int | None = before[0] // DAY_MS + 1
+    while len(attempts) < limit:
+        day = connection.execute(_DAY_BEFORE, (key.shard_id, day)).get
+        if day is None:
+            break
+        text = connection.execute(_ATTEMPTS, (key.shard_id, day, key.uuid, *before, limit - len(attempts))).get
+        attempts += attempts_from(text)
+    return attempts
+
+
+def old_history(connection: apsw.Connection, shard_id: int, older_than: int, limit: int) -> str:
+    """The keys of entries to prune, as the JSON text that the writer takes."""
+    text: str = connection.execute(_OLD_HISTORY, (shard_id, older_than // DAY_MS, older_than, limit)).get
+    return text
+
+
+def shards(connection: apsw.Connection, shard_ids: Sequence[int]) -> list[Shard]:
+    text = connection.execute(_SHARDS, (json_text(list(shard_ids)),)).get
+    found = {shard.shard_id: shard for shard in shards_from(text)}
+    return [found.get(shard_id, Shard(shard_id)) for shard_id in shard_ids]
+
+
+def get_record(connection: apsw.Connection, collection: str, key: str, now: int) -> Record | None:
+    records = records_from(connection.execute(_RECORD, (collection, key, now)).get)
+    return records[0] if records else None
+
+
+def scan_records(connection: apsw.Connection, collection: str, now: int, after: str, limit: int) -> list[Record]:
+    return records_from(connection.execute(_SCAN, (collection, after, now, limit)).get)
+
+
+def _position(timer: Timer) -> Position:
+    return Position(timer.due_at, timer.uuid)

@@ -1,0 +1,99 @@
+"""Values to columns and back. Answers come as one JSON text per query, decoded here with their types."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey
+
+DAY_MS: Final = 86_400_000
+
+Value = int | str | bytes | None
+
+TIMER_COLUMNS: Final = (
+    "shard_id, due_at, uuid, namespace, timer_id, state, attempts, generation, version, fence, detail, payload"
+)
+TIMERS_AS_JSON: Final = (
+    "json_group_array(json_array(shard_id, due_at, uuid, namespace, timer_id, state,"
+    " attempts, generation, version, fence, json(detail), payload))"
+)
+
+_encoder = msgspec.json.Encoder()
+_timers = msgspec.json.Decoder(list[tuple[int, int, str, str, str, State, int, int, int, int, Detail, str | None]])
+_attempts = msgspec.json.Decoder(list[Attempt])
+_shards = msgspec.json.Decoder(list[tuple[int, int, str]])
+_places = msgspec.json.Decoder(list[tuple[int, str, int, int]])
+_records = msgspec.json.Decoder(list[tuple[str, str, int, int | None]])
+
+
+def json_text(value: object) -> str:
+    return _encoder.encode(value).decode()
+
+
+def timer_row(timer: Timer) -> tuple[Value, ...]:
+    return (
+        timer.shard_id,
+        timer.due_at,
+        timer.uuid,
+        timer.namespace,
+        timer.timer_id,
+        timer.state.value,
+        timer.attempts,
+        timer.generation,
+        timer.version,
+        timer.fence,
+        _encoder.encode(timer.detail).decode(),
+        timer.payload,
+    )
+
+
+def timers_from(text: str) -> list[Timer]:
+    return [
+        Timer(
+            shard_id=row[0],
+            due_at=row[1],
+            uuid=row[2],
+            namespace=row[3],
+            timer_id=row[4],
+            state=row[5],
+            attempts=row[6],
+            generation=row[7],
+            version=row[8],
+            fence=row[9],
+            detail=row[10],
+            payload=row[11],
+        )
+        for row in _timers.decode(text)
+    ]
+
+
+def attempt_row(key: TimerKey, attempt: Attempt) -> tuple[Value, ...]:
+    day = attempt.started_at // DAY_MS
+    return key.shard_id, day, key.uuid, attempt.started_at, attempt.attempt, json_text(attempt)
+
+
+def attempts_from(text: str) -> list[Attempt]:
+    return _attempts.decode(text)
+
+
+def shards_from(text: str) -> list[Shard]:
+    return [Shard(*row) for row in _shards.decode(text)]
+
+
+def places_from(text: str) -> list[tuple[int, str, int, int]]:
+    """Shard, uuid, due instant and version of timer rows."""
+    return _places.decode(text)
+
+
+def records_from(text: str) -> list[Record]:
+    """Values travel as hexadecimal, for JSON has no bytes."""
+    return [
+        Record(key, bytes.fromhex(value), version, expires) for key, value, version, expires in _records.decode(text)
+    ]
+
+
+def record_versions_from(text: str) -> list[tuple[str, str, int, int | None]]:
+    """Collection, key, version and expiry of records."""
+    return _records.decode(text)

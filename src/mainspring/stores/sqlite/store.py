@@ -1,0 +1,191 @@
+"""The verbs of both contracts on one SQLite file. Each becomes a request to one of three threads:
+
+the writer (all writes, in groups), the reader (short reads), and the lister (reads that may look at every
+row of a shard), so that a long list holds up neither the engine nor the writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import apsw
+
+from mainspring.clock import wall_ms
+from mainspring.errors import StoreUnavailable
+from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
+from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.stores.sqlite import queries, schema
+from mainspring.stores.sqlite.checkpoint import LIMIT_PAGES, Checkpointer
+from mainspring.stores.sqlite.connection import Database
+from mainspring.stores.sqlite.plan import (
+    BeginAttempts,
+    Claim,
+    DeleteRecord,
+    FinishAttempts,
+    PruneHistory,
+    PutRecord,
+    Release,
+    Write,
+    WriteRequest,
+)
+from mainspring.stores.sqlite.worker import Worker
+from mainspring.stores.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+_END_OF_TIME: Final = (2**62, 0)
+
+
+class _Threads:
+    """What runs while a store is open."""
+
+    def __init__(self, database: Database, *, wal_limit_pages: int) -> None:
+        self.checkpointer = Checkpointer(database, limit_pages=wal_limit_pages)
+        writer = Writer(database, self.checkpointer)
+        self.writer: Worker[WriteRequest] = Worker("mainspring-writer", writer.work, writer.close)
+        self.reader = _reader("mainspring-reader", database)
+        self.lister = _reader("mainspring-lister", database)
+
+    async def close(self) -> None:
+        await self.reader.close()
+        await self.lister.close()
+        await self.writer.close()
+        await asyncio.to_thread(self.checkpointer.close)
+
+
+def _reader(name: str, database: Database) -> Worker[queries.Read[object]]:
+    reader = queries.Reader(database)
+    return Worker(name, reader.work, reader.close)
+
+
+class SQLiteStore:
+    """A `Store` in the file at `path`. Several processes may share the file, each with a store of its own."""
+
+    def __init__(self, path: str, *, busy_ms: int = 2_000, wal_limit_pages: int = LIMIT_PAGES) -> None:
+        self._database = Database(path, busy_ms)
+        self._wal_limit_pages = wal_limit_pages
+        self._threads: _Threads | None = None
+
+    async def open(self) -> None:
+        await self.migrate()
+        self._threads = _Threads(self._database, wal_limit_pages=self._wal_limit_pages)
+
+    async def close(self) -> None:
+        if self._threads is not None:
+            await self._threads.close()
+            self._threads = None
+
+    async def pending_migrations(self) -> list[str]:
+        """The names of the migrations that the database lacks. Needs no open store."""
+        return await asyncio.to_thread(self._with_schema, schema.pending)
+
+    async def migrate(self) -> list[str]:
+        """Apply what is pending and name it. Needs no open store."""
+        return await asyncio.to_thread(self._with_schema, schema.migrate)
+
+    def _with_schema(self, act: Callable[[apsw.Connection], list[schema.Migration]]) -> list[str]:
+        self._database.create_file()
+        with self._database.mapping_errors():
+            connection = self._database.connect(cache_kib=queries.CACHE_KIB)
+            try:
+                return [f"{migration.number:04} {migration.name}" for migration in act(connection)]
+            finally:
+                connection.close(True)
+
+    async def time(self) -> int:
+        return wall_ms()
+
+    # Timers
+
+    async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
+        request = Write(changes)
+        await self._write(request)
+        return request.answer
+
+    async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        return await self._read(partial(queries.get, keys=keys))
+
+    async def list_timers(
+        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
+    ) -> list[Timer]:
+        query = partial(queries.list_timers, shards=shards, where=where, after=after, limit=limit)
+        return await _answer_of(self._open_threads().lister, query)
+
+    async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
+        return await self._read(partial(queries.load_due, shard_id=shard_id, until=until, after=after, limit=limit))
+
+    async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
+        request = BeginAttempts(items)
+        await self._write(request)
+        return request.answer
+
+    async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
+        request = FinishAttempts(items)
+        await self._write(request)
+        return request.answer
+
+    async def history(self, key: TimerKey, *, before: tuple[int, int] | None = None, limit: int = 100) -> list[Attempt]:
+        return await self._read(partial(queries.history, key=key, before=before or _END_OF_TIME, limit=limit))
+
+    async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
+        """Looks for old entries outside of the write transaction: they never change, and the look may be long."""
+        query = partial(queries.old_history, shard_id=shard_id, older_than=older_than, limit=limit)
+        request = PruneHistory(await _answer_of(self._open_threads().lister, query))
+        await self._write(request)
+        return request.answer
+
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+        return await self._read(partial(queries.shards, shard_ids=shard_ids))
+
+    async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
+        request = Claim(claims)
+        await self._write(request)
+        return request.answer
+
+    async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
+        request = Release(claims)
+        await self._write(request)
+        return request.answer
+
+    # Records
+
+    async def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
+        return await self._read(partial(queries.get_record, collection=collection, key=key, now=now))
+
+    async def put_record(
+        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+    ) -> Record | None:
+        request = PutRecord((collection, key), Record(key, value, expect + 1, expires_at), now=now)
+        await self._write(request)
+        return request.answer
+
+    async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
+        request = DeleteRecord((collection, key), expect=expect, now=now)
+        await self._write(request)
+        return request.answer
+
+    async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
+        query = partial(queries.scan_records, collection=collection, now=now, after=after, limit=limit)
+        return await self._read(query)
+
+    # Threads
+
+    async def _write(self, request: WriteRequest) -> None:
+        await self._open_threads().writer.wait_for(request)
+
+    async def _read(self, query: Callable[[apsw.Connection], T]) -> T:
+        return await _answer_of(self._open_threads().reader, query)
+
+    def _open_threads(self) -> _Threads:
+        if self._threads is None:
+            raise StoreUnavailable(f"Expected the store {self._database.path} to be open, got one that is not")
+        return self._threads
+
+
+async def _answer_of(reader: Worker[queries.Read[object]], query: Callable[[apsw.Connection], T]) -> T:
+    read = queries.Read(query)
+    await reader.wait_for(read)
+    return read.answer

@@ -1,0 +1,113 @@
+"""A thread that takes requests from the event loop in groups and answers each group with one wake-up.
+
+While a group is worked on, the next one gathers: the busier the store, the larger the groups. What waits is
+bounded by `PENDING_LIMIT` items, what one group holds by about `GROUP_LIMIT`.
+
+`wait_for` and `close` belong to the event loop, everything from `_run` down to the thread. A request that was
+accepted is worked on even if its caller no longer waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Final, Generic, TypeVar
+
+from mainspring.errors import StoreUnavailable
+
+PENDING_LIMIT: Final = 100_000
+GROUP_LIMIT: Final = 4_000
+
+
+class Request:
+    """Something to do in the thread. The thread leaves an error here, or an `answer` in the subclass."""
+
+    __slots__ = ("error", "future", "weight")
+
+    def __init__(self, weight: int = 1) -> None:
+        """`weight` is the number of items that the request counts for."""
+        self.weight = weight
+        self.error: Exception | None = None
+        self.future: asyncio.Future[None] | None = None
+
+
+R = TypeVar("R", bound=Request)
+
+
+class Worker(Generic[R]):
+    """Runs `work` on group after group until it is closed, then `finish` once, all in one thread."""
+
+    def __init__(self, name: str, work: Callable[[list[R]], None], finish: Callable[[], None]) -> None:
+        self._work = work
+        self._finish = finish
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[R | None] = SimpleQueue()
+        self._pending = 0
+        self._closed = False
+        self._ended = self._loop.create_future()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    async def wait_for(self, request: R) -> None:
+        if self._closed:
+            raise StoreUnavailable("Expected an open store, got one that is closed")
+        if self._pending + request.weight > PENDING_LIMIT:
+            raise StoreUnavailable(f"Expected at most {PENDING_LIMIT} items waiting for the store, got more")
+        self._pending += request.weight
+        request.future = self._loop.create_future()
+        self._queue.put(request)
+        await request.future
+
+    async def close(self) -> None:
+        """Finish what was accepted, then end the thread."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+        await asyncio.shield(self._ended)
+        self._thread.join()
+
+    def _run(self) -> None:
+        is_open = True
+        while is_open:
+            group, is_open = self._next_group()
+            if not group:
+                continue
+            try:
+                self._work(group)
+            except Exception as error:  # noqa: BLE001  (handed to every caller of the group)
+                for request in group:
+                    request.error = StoreUnavailable(str(error)) if isinstance(error, StoreUnavailable) else error
+            self._loop.call_soon_threadsafe(self._answer, group)
+        try:
+            self._finish()
+        finally:
+            self._loop.call_soon_threadsafe(self._ended.set_result, None)
+
+    def _next_group(self) -> tuple[list[R], bool]:
+        """Everything that waits, within the limit; and whether more may come."""
+        group: list[R] = []
+        weight = 0
+        try:
+            request = self._queue.get()
+            while request is not None:
+                group.append(request)
+                weight += request.weight
+                if weight >= GROUP_LIMIT:
+                    return group, True
+                request = self._queue.get_nowait()
+        except Empty:
+            return group, True
+        return group, False
+
+    def _answer(self, group: list[R]) -> None:
+        for request in group:
+            self._pending -= request.weight
+            future = request.future
+            if future is None or future.done():  # its caller was cancelled
+                continue
+            if request.error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(request.error)

@@ -1,0 +1,126 @@
+"""Every log line and every metric of Mainspring: their names are here and nowhere else.
+
+Logs go through the standard library's logger `mainspring`, as text on a terminal and as JSON lines elsewhere.
+Metrics are plain numbers, rendered in the Prometheus text format; counting costs an addition.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from typing import Literal
+
+logger = logging.getLogger("mainspring")
+
+
+def debug(message: str, **fields: object) -> None:
+    logger.debug(message, extra={"fields": fields})
+
+
+def info(message: str, **fields: object) -> None:
+    logger.info(message, extra={"fields": fields})
+
+
+def warning(message: str, **fields: object) -> None:
+    logger.warning(message, extra={"fields": fields})
+
+
+def error(message: str, **fields: object) -> None:
+    logger.error(message, extra={"fields": fields})
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = " ".join(f"{key}={value}" for key, value in getattr(record, "fields", {}).items())
+        line = f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():7} {record.getMessage()}"
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"{line}  {fields}{trace}" if fields else line + trace
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **{key: str(value) for key, value in getattr(record, "fields", {}).items()},
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def set_up_logging(level: str, style: Literal["auto", "text", "json"]) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    as_text = style == "text" or (style == "auto" and sys.stderr.isatty())
+    handler.setFormatter(_TextFormatter() if as_text else _JsonFormatter())
+    logger.handlers[:] = [handler]
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+class Counter:
+    """A number that only grows, split by at most one label."""
+
+    def __init__(self, name: str, text: str, label: str = "") -> None:
+        self.name, self.text, self.label = name, text, label
+        self.values: dict[str, int] = {}
+        _metrics.append(self)
+
+    def add(self, value: str = "", amount: int = 1) -> None:
+        self.values[value] = self.values.get(value, 0) + amount
+
+    def render(self) -> str:
+        lines = [f"# HELP {self.name} {self.text}", f"# TYPE {self.name} counter"]
+        for value, count in sorted(self.values.items()) or [("", 0)]:
+            labels = f'{{{self.label}="{value}"}}' if self.label and value else ""
+            lines.append(f"{self.name}{labels} {count}")
+        return "\n".join(lines)
+
+
+class Histogram:
+    """How often a duration fell below each bound."""
+
+    def __init__(self, name: str, text: str, bounds_ms: tuple[int, ...]) -> None:
+        self.name, self.text, self.bounds_ms = name, text, bounds_ms
+        self._counts = [0] * (len(bounds_ms) + 1)
+        self._sum_ms = 0
+        _metrics.append(self)
+
+    def observe(self, milliseconds: int) -> None:
+        self._sum_ms += milliseconds
+        for index, bound in enumerate(self.bounds_ms):
+            if milliseconds <= bound:
+                self._counts[index] += 1
+                return
+        self._counts[-1] += 1
+
+    def render(self) -> str:
+        lines = [f"# HELP {self.name} {self.text}", f"# TYPE {self.name} histogram"]
+        total = 0
+        for bound, count in zip((*(b / 1000 for b in self.bounds_ms), "+Inf"), self._counts, strict=True):
+            total += count
+            lines.append(f'{self.name}_bucket{{le="{bound}"}} {total}')
+        lines += [f"{self.name}_sum {self._sum_ms / 1000}", f"{self.name}_count {total}"]
+        return "\n".join(lines)
+
+
+_metrics: list[Counter | Histogram] = []
+_BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 60_000)
+
+attempts = Counter("mainspring_attempts_total", "Attempts that ended, by outcome.", "outcome")
+due_reads = Counter("mainspring_due_reads_total", "Reads of due timers from the store.")
+writes = Counter("mainspring_timer_writes_total", "Timer rows written or removed for users.")
+requests = Counter("mainspring_http_requests_total", "API requests, by status class.", "status")
+lateness = Histogram("mainspring_lateness_seconds", "Start of a first attempt after its instant.", _BOUNDS_MS)
+call_duration = Histogram("mainspring_call_seconds", "Duration of callbacks.", _BOUNDS_MS)
+
+
+def render_metrics(gauges: dict[str, tuple[str, Callable[[], float]]]) -> str:
+    """The Prometheus text format; gauges are read at this moment."""
+    parts = [metric.render() for metric in _metrics]
+    for name, (text, read) in gauges.items():
+        parts.append(f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {read()}")
+    return "\n".join(parts) + "\n"

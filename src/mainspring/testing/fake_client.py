@@ -1,0 +1,147 @@
+"""A Mainspring for the unit tests of programs that use one: no network, no disk, and nothing is ever called.
+
+    fake = await FakeMainspring.start()
+    await my_program(fake.async_client())
+    assert (await fake.async_client().timers.get("remind-7")).labels == {"team": "blue"}
+
+The clients are the real ones and behind them stand the real API and services on a store in memory; so checks, errors,
+generations and paging are the product's own. Timers stay as they were written: there is no engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import mainspring
+from mainspring.api.app import Api, AsgiApp, build_app, token_digest
+from mainspring.client import AsyncClient, Client
+from mainspring.client.transport import AsyncTransport, SyncTransport
+from mainspring.clock import Clock, SystemClock
+from mainspring.delivery.call import Call, Reply
+from mainspring.delivery.guard import Guard
+from mainspring.stores.memory import MemoryStore
+from mainspring.timers.messages import ShardsView
+from mainspring.timers.namespaces import NamespaceService
+from mainspring.timers.service import TimerService
+
+URL = "http://fake.invalid"
+TOKEN = "fake"  # noqa: S105  (opens nothing but the fake)
+
+
+class FakeMainspring:
+    """All clients of one fake see the same timers."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        clock = clock or SystemClock()
+        store = MemoryStore(clock)
+        chance = random.Random(0)
+        self._namespaces = NamespaceService(records=store, clock=clock, randomness=chance)
+        timers = TimerService(
+            store=store,
+            namespaces=self._namespaces,
+            clock=clock,
+            randomness=chance,
+            check_url=Guard(allow_loopback=True).check_url,
+            wake=lambda shard_id, due_at: None,
+            revive=_nothing,
+            max_payload=102_400,
+        )
+        self._app = build_app(
+            Api(
+                timers=timers,
+                namespaces=self._namespaces,
+                shards=_no_shards,
+                ready=_ready,
+                metrics=str,
+                token_digests=(token_digest(TOKEN),),
+                instance="fake",
+                version=mainspring.__version__,
+            )
+        )
+
+    @classmethod
+    async def start(cls, clock: Clock | None = None) -> FakeMainspring:
+        """A fake with the namespace `default`."""
+        fake = cls(clock)
+        await fake._namespaces.open()
+        return fake
+
+    @classmethod
+    def start_sync(cls, clock: Clock | None = None) -> FakeMainspring:
+        return asyncio.run(cls.start(clock))
+
+    def async_client(self) -> AsyncClient:
+        return AsyncClient(URL, TOKEN, retries=0, transport=_AsyncFake(self._app))
+
+    def client(self) -> Client:
+        return Client(URL, TOKEN, retries=0, transport=_SyncFake(self._app))
+
+
+class _AsyncFake(AsyncTransport):
+    def __init__(self, app: AsgiApp) -> None:
+        super().__init__()
+        self._app = app
+
+    async def open(self) -> None:
+        """Nothing to open, so a client need not be opened either."""
+
+    async def send(self, call: Call) -> Reply:
+        return await _answer(self._app, call)
+
+
+class _SyncFake(SyncTransport):
+    def __init__(self, app: AsgiApp) -> None:
+        super().__init__()
+        self._app = app
+
+    def open(self) -> None:
+        """Nothing to open, so a client need not be opened either."""
+
+    def send(self, call: Call) -> Reply:
+        return asyncio.run(_answer(self._app, call))
+
+
+async def _answer(app: AsgiApp, call: Call) -> Reply:
+    headers = [(name.encode(), value.encode()) for name, value in call.headers]
+    scope = {
+        "type": "http",
+        "method": call.method,
+        "path": urlsplit(call.url).path,
+        "headers": [*headers, (b"content-length", b"%d" % len(call.body))],
+    }
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": call.body, "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    head, body = sent
+    return Reply(
+        status=head["status"],
+        headers={name.decode(): value.decode() for name, value in head["headers"]},
+        body=body["body"],
+        truncated=False,
+        problem="",
+        detail="",
+        sent=True,
+        duration_ms=0,
+    )
+
+
+async def _ready() -> None:
+    return
+
+
+async def _nothing(destination: str) -> None:
+    return
+
+
+async def _no_shards() -> ShardsView:
+    return ShardsView(instance="fake", shards=())

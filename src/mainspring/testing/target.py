@@ -1,0 +1,301 @@
+"""A local HTTP server to call back: records what arrives and answers as it is told, also badly.
+
+    async with TargetServer() as target:
+        target.script("/hook", Answer(status=503), Answer())      # first 503, from then on 200
+        ...
+        await target.wait_for(2)
+        assert target.requests[0].headers["webhook-id"] == ...
+
+`python -m mainspring.testing.target --port 9000` serves the same from a shell; there, and for every path without a
+script, the path itself chooses the answer: /status/503, /delay/2.5, /huge/1000000, /redirect, and each misbehaviour
+by its name, such as /hang or /gzip-bomb. All else is 200 with `{"ok":true}`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import ssl
+import struct
+import sys
+import time
+import zlib
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from socket import SO_LINGER, SOL_SOCKET
+from types import TracebackType
+from typing import Final, Literal, Self, get_args
+
+from msgspec import Struct
+
+Behaviour = Literal[
+    "plain",
+    "chunked",
+    "until-close",
+    "drip",
+    "hang",
+    "reset",
+    "close",
+    "close-after-headers",
+    "huge",
+    "gzip-bomb",
+    "garbage",
+    "continue-spam",
+    "endless-headers",
+    "early",
+]
+HEAD_LIMIT: Final = 65_536
+BODY_LIMIT: Final = 16 * 1024 * 1024
+_CHUNK: Final = b"x" * 65_536
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What to say, and how."""
+
+    status: int = 200
+    body: bytes = b'{"ok":true}'
+    headers: tuple[tuple[str, str], ...] = (("content-type", "application/json"),)
+    delay_seconds: float = 0.0
+    """Waited before the first byte."""
+    behaviour: Behaviour = "plain"
+    """plain, chunked, until-close: well-behaved. drip: one byte of the body at a time, `drip_seconds` apart. hang: no
+    answer. reset and close: no answer, and the connection ends so. huge: `size` bytes. gzip-bomb: zeros that unpack
+    to `size` bytes. early: the answer before the request body is read."""
+    drip_seconds: float = 0.05
+    size: int = 1_000_000_000
+    close: bool = False
+    """Close the connection after the answer, without having announced it."""
+
+
+class Request(Struct, frozen=True):
+    """A request as it arrived. Header names in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    arrived_at: float
+    """`time.monotonic()`."""
+    connection: int
+    """Requests on one connection have the same number."""
+
+
+class TargetServer:
+    """An async context manager: listens on loopback while it is open. `url` has no path."""
+
+    def __init__(
+        self, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None, keep: int = 100_000
+    ) -> None:
+        self.requests: deque[Request] = deque(maxlen=keep)
+        self.deliveries: Counter[str] = Counter()
+        """Requests per webhook-id."""
+        self.connections = 0
+        """Accepted so far."""
+        self.open_connections = 0
+        self.bytes_written = 0
+        self._host, self.port, self._tls = host, port, tls
+        self._scripts: dict[str, deque[Answer]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Condition()
+
+    @property
+    def url(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
+
+    def script(self, path: str, *answers: Answer) -> None:
+        """The answers to requests for this path, in turn; the last one stays."""
+        self._scripts[path] = deque(answers)
+
+    async def wait_for(self, count: int, *, seconds: float = 10.0) -> None:
+        """Return once at least `count` requests have been recorded; TimeoutError after `seconds`."""
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(lambda: len(self.requests) >= count)
+
+    async def wait_for_open(self, count: int, *, seconds: float = 10.0) -> None:
+        """Return once exactly `count` connections are open."""
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(lambda: self.open_connections == count)
+
+    async def drop_connections(self) -> None:
+        """Close what is open, as a server does that has had enough of idle connections."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await self.wait_for_open(0)
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(
+            self._serve, self._host, self.port, ssl=self._tls, limit=HEAD_LIMIT, backlog=1024
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.close()
+        await asyncio.sleep(0)  # connections that were just accepted get to start, so that they can be ended
+        await self.drop_connections()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.connections += 1
+        self.open_connections += 1
+        number = self.connections
+        try:
+            while await self._serve_one(reader, writer, number):
+                pass
+        except (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+            pass  # the caller has gone, or never spoke HTTP: nothing to record, nobody to tell
+        except asyncio.CancelledError:
+            # Only `drop_connections` cancels. Ending quietly keeps the stream machinery from reporting it.
+            task.uncancel()
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort() if self._tls else writer.close()
+            self.open_connections -= 1
+            async with self._changed:
+                self._changed.notify_all()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> bool:
+        """Read a request and answer it; False when the connection is over."""
+        method, path, headers = _parse_head(await reader.readuntil(b"\r\n\r\n"))
+        answer = self._next_answer(path)
+        body = b"" if answer.behaviour == "early" else await _read_body(reader, headers)
+        request = Request(method, path, headers, body, time.monotonic(), number)
+        self.requests.append(request)
+        if "webhook-id" in headers:
+            self.deliveries[headers["webhook-id"]] += 1
+        async with self._changed:
+            self._changed.notify_all()
+        if answer.delay_seconds:
+            await asyncio.sleep(answer.delay_seconds)
+        async for data in _chunks_of(answer, method):
+            writer.write(data)
+            await writer.drain()
+            self.bytes_written += len(data)
+        if answer.behaviour == "reset":
+            # Lingering for no time makes the close a reset.
+            writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        announced = dict(answer.headers).get("connection", "").lower() == "close"
+        return answer.behaviour in ("plain", "chunked", "drip", "gzip-bomb", "continue-spam") and not (
+            answer.close or announced
+        )
+
+    def _next_answer(self, path: str) -> Answer:
+        script = self._scripts.get(path)
+        if not script:
+            return answer_by_path(path)
+        return script.popleft() if len(script) > 1 else script[0]
+
+
+def answer_by_path(path: str) -> Answer:
+    """What a path without a script gets."""
+    name, _, value = path.partition("?")[0].strip("/").partition("/")
+    with contextlib.suppress(ValueError):
+        if name == "status":
+            return Answer(status=int(value))
+        if name == "delay":
+            return Answer(delay_seconds=float(value))
+        if name == "huge" and value:
+            return Answer(behaviour="huge", size=int(value))
+    if name == "redirect":
+        return Answer(status=302, headers=(("location", path),), body=b"")
+    behaviour: Behaviour
+    for behaviour in get_args(Behaviour):
+        if name == behaviour:
+            return Answer(behaviour=behaviour)
+    return Answer()
+
+
+def _parse_head(head: bytes) -> tuple[str, str, dict[str, str]]:
+    first, *lines = head[:-4].decode("latin-1").split("\r\n")
+    method, path, _ = first.split(" ", 2)
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        key = name.strip().lower()
+        headers[key] = f"{headers[key]}, {value.strip()}" if key in headers else value.strip()
+    return method, path, headers
+
+
+async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
+    return await reader.readexactly(min(int(headers.get("content-length", "0")), BODY_LIMIT))
+
+
+async def _chunks_of(answer: Answer, method: str) -> AsyncIterator[bytes]:  # noqa: PLR0912 - one branch per behaviour
+    body = b"" if method == "HEAD" or answer.status in (204, 304) else answer.body
+    match answer.behaviour:
+        case "plain" | "early":
+            yield _head(answer, ("content-length", str(len(answer.body)))) + body
+        case "chunked":
+            yield _head(answer, ("transfer-encoding", "chunked"))
+            for start in range(0, len(body), 1000):
+                piece = body[start : start + 1000]
+                yield b"%x\r\n%s\r\n" % (len(piece), piece)
+            yield b"0\r\nx-trailer: ignored\r\n\r\n"
+        case "until-close":
+            yield _head(answer) + body
+        case "drip":
+            yield _head(answer, ("content-length", str(len(body))))
+            for byte in body:
+                await asyncio.sleep(answer.drip_seconds)
+                yield bytes((byte,))
+        case "hang":
+            await asyncio.Event().wait()
+        case "reset" | "close":
+            pass
+        case "close-after-headers":
+            yield _head(answer, ("content-length", str(len(body) + 1)))
+        case "huge":
+            yield _head(answer, ("content-length", str(answer.size)))
+            for start in range(0, answer.size, len(_CHUNK)):
+                yield _CHUNK[: answer.size - start]
+        case "gzip-bomb":
+            bomb = _bomb(answer.size)
+            yield _head(answer, ("content-encoding", "gzip"), ("content-length", str(len(bomb)))) + bomb
+        case "garbage":
+            yield b"\x00\x01 this is not HTTP \xff\r\n\r\n"
+        case "continue-spam":
+            for _ in range(1000):
+                yield b"HTTP/1.1 100 Continue\r\n\r\n"
+            yield _head(answer, ("content-length", str(len(body)))) + body
+        case "endless-headers":
+            yield b"HTTP/1.1 200 OK\r\n"
+            for number in range(1_000_000):
+                yield b"x-%d: %s\r\n" % (number, b"y" * 1000)
+
+
+def _head(answer: Answer, *framing: tuple[str, str]) -> bytes:
+    try:
+        phrase = HTTPStatus(answer.status).phrase
+    except ValueError:
+        phrase = "Unknown"
+    lines = "".join(f"{name}: {value}\r\n" for name, value in (*answer.headers, *framing))
+    return f"HTTP/1.1 {answer.status} {phrase}\r\n{lines}\r\n".encode("latin-1")
+
+
+def _bomb(size: int) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    zeros = bytes(1 << 20)
+    packed = [packer.compress(zeros) for _ in range(size >> 20)]
+    return b"".join([*packed, packer.compress(zeros[: size % (1 << 20)]), packer.flush()])
+
+
+async def _main(port: int) -> None:
+    async with TargetServer(port=port) as target:
+        sys.stdout.write(f"{target.url}\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description="A local HTTP server to call back.")
+    arguments.add_argument("--port", type=int, default=0)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_main(arguments.parse_args().port))

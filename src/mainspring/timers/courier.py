@@ -1,0 +1,246 @@
+"""Carries timers: to a URL over HTTP, signed, or to a handler inside this program.
+
+The request of an attempt is a pure function of the row, so a repeat differs only in what must differ:
+attempt, timestamp and signature. `webhook-id` and `Idempotency-Key` stay the same for all repeats of a delivery.
+A destination that answered 410 is gone: its other timers are parked unsent, until one of them is resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from hashlib import sha256
+
+import msgspec
+from msgspec import Raw, Struct
+
+import mainspring
+from mainspring import telemetry
+from mainspring.clock import Clock
+from mainspring.delivery.call import Call, Reply
+from mainspring.delivery.guard import Guard
+from mainspring.delivery.sender import Sender
+from mainspring.delivery.signing import sign
+from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
+from mainspring.kernel.backoff import max_attempts
+from mainspring.kernel.carrier import Ending, Lane
+from mainspring.model import Delivery, Namespace, Result, RetryPolicy, Timer
+from mainspring.store import RecordStore
+from mainspring.timers.decision import decide, lost
+from mainspring.timers.messages import to_instant
+from mainspring.timers.namespaces import NamespaceService
+
+Handler = Callable[[Timer], Awaitable[object]]
+HANDLER_SCHEME = "handler:"
+DESTINATIONS = "destination"
+
+
+class CallbackBody(Struct, rename="camel", kw_only=True):
+    """What a receiver gets."""
+
+    namespace: str
+    timer_id: str
+    execute_at: datetime
+    attempt: int
+    generation: int
+    payload: Raw
+    created_at: datetime
+
+
+def callback(timer: Timer, namespace: Namespace, policy: RetryPolicy, *, now: int, span_id: str) -> Call:
+    """The request of one attempt (DT-7)."""
+    detail = timer.detail
+    body = msgspec.json.encode(
+        CallbackBody(
+            namespace=timer.namespace,
+            timer_id=timer.timer_id,
+            execute_at=to_instant(detail.execute_at),
+            attempt=timer.attempts,
+            generation=timer.generation,
+            payload=Raw(b"null") if timer.payload is None else Raw(timer.payload),
+            created_at=to_instant(detail.created_at),
+        )
+    )
+    timestamp = now // 1000
+    headers = (
+        ("content-type", "application/json"),
+        ("user-agent", f"mainspring/{mainspring.__version__}"),
+        ("webhook-id", detail.delivery_id),
+        ("webhook-timestamp", str(timestamp)),
+        (
+            "webhook-signature",
+            sign(namespace.secrets, message_id=detail.delivery_id, timestamp=timestamp, body=body),
+        ),
+        ("idempotency-key", detail.delivery_id),
+        ("mainspring-attempt", str(timer.attempts)),
+        ("mainspring-max-attempts", str(max_attempts(policy))),
+        ("mainspring-scheduled-at", str(detail.execute_at)),
+        ("mainspring-fence", str(timer.fence)),
+        ("traceparent", f"00-{detail.delivery_id[-32:]}-{span_id}-01"),
+        *detail.headers.items(),
+    )
+    return Call(
+        method="POST",
+        url=detail.callback_url,
+        headers=headers,
+        body=body,
+        timeout_ms=detail.callback_timeout_ms,
+        fresh=detail.delivery is Delivery.AT_MOST_ONCE,
+    )
+
+
+class Courier:
+    """The engine's `Carrier` for timers."""
+
+    def __init__(
+        self,
+        *,
+        sender: Sender,
+        guard: Guard,
+        namespaces: NamespaceService,
+        records: RecordStore,
+        clock: Clock,
+        randomness: random.Random,
+        host_limit: int,
+        max_payload: int,
+    ) -> None:
+        self._sender = sender
+        self._guard = guard
+        self._namespaces = namespaces
+        self._records = records
+        self._clock = clock
+        self._random = randomness
+        self._host_limit = host_limit
+        self._max_payload = max_payload
+        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._gone: set[str] = set()
+        self.handlers: dict[str, Handler] = {}
+
+    # --- the Carrier protocol -------------------------------------------------------------------------
+
+    def lane(self, timer: Timer) -> Lane:
+        namespace = self._namespaces.cached(timer.namespace)
+        limit = (namespace and namespace.host_limit) or self._host_limit
+        url = timer.detail.callback_url
+        lane = self._lanes.get((timer.namespace, url))
+        if lane is None or lane.limit != limit:
+            if len(self._lanes) > 10_000:
+                self._lanes.clear()
+            lane = self._lanes[timer.namespace, url] = Lane(f"{timer.namespace} {self._destination(url)}", limit)
+        return lane
+
+    def _destination(self, url: str) -> str:
+        if url.startswith(HANDLER_SCHEME):
+            return url
+        try:
+            return self._guard.check_url(url).lane
+        except (InvalidInput, UnsafeTarget):
+            return url  # the guard was stricter than when the timer was made; the sender will say so
+
+    def refusal(self, timer: Timer, now: int) -> Ending | None:
+        if timer.detail.callback_url not in self._gone:
+            return None
+        detail = "The destination has answered 410 Gone; resume a timer of this URL to try it again."
+        return Ending(outcome=Result.FAILED, next="parked", started_at=now, detail=detail)
+
+    async def carry(self, timer: Timer) -> Ending:
+        started_at = self._clock.now_ms()
+        if timer.attempts == 1:
+            telemetry.lateness.observe(max(0, started_at - timer.due_at))
+        policy = self._policy(timer)
+        if timer.detail.callback_url.startswith(HANDLER_SCHEME):
+            reply = await self._call_handler(timer)
+        else:
+            namespace = await self._namespaces.find(timer.namespace)
+            span_id = f"{self._random.getrandbits(64) or 1:016x}"
+            reply = await self._sender.send(callback(timer, namespace, policy, now=started_at, span_id=span_id))
+        telemetry.call_duration.observe(reply.duration_ms)
+        if reply.status == 410:
+            await self._set_gone(timer.detail.callback_url, gone=True)
+        return decide(
+            timer,
+            policy,
+            reply,
+            started_at=started_at,
+            spread=self._random.random(),
+            delivery_id=f"msg_{self._random.getrandbits(128):032x}",
+            max_payload=self._max_payload,
+        )
+
+    def lost(self, timer: Timer, now: int, reason: str) -> Ending:
+        return lost(timer, self._policy(timer), now=now, reason=reason)
+
+    def _policy(self, timer: Timer) -> RetryPolicy:
+        if timer.detail.retry_policy is not None:
+            return timer.detail.retry_policy
+        namespace = self._namespaces.cached(timer.namespace)
+        return namespace.retry_policy if namespace is not None else RetryPolicy()
+
+    def check_target(self, target: str) -> None:
+        """What a timer of this program may name: a handler that is registered, or a URL."""
+        if not target.startswith(HANDLER_SCHEME):
+            self._guard.check_url(target)
+        elif target.removeprefix(HANDLER_SCHEME) not in self.handlers:
+            known = ", ".join(sorted(self.handlers)) or "none"
+            raise InvalidInput(f"Expected a registered handler ({known}), got {target!r}")
+
+    # --- handlers inside the program --------------------------------------------------------------------
+
+    async def _call_handler(self, timer: Timer) -> Reply:
+        """Run a registered function as if it were a receiver: an exception is a failure, a dict is an answer."""
+        name = timer.detail.callback_url.removeprefix(HANDLER_SCHEME)
+        begun = self._clock.monotonic()
+
+        def reply(status: int | None, body: object, problem: str = "", detail: str = "", sent: bool = True) -> Reply:
+            return Reply(
+                status=status,
+                headers={},
+                body=b"" if body is None else msgspec.json.encode(body, enc_hook=repr),
+                truncated=False,
+                problem="timeout" if problem == "timeout" else ("network" if problem else ""),
+                detail=detail,
+                sent=sent,
+                duration_ms=round((self._clock.monotonic() - begun) * 1000),
+            )
+
+        handler = self.handlers.get(name)
+        if handler is None:
+            return reply(None, None, "network", f"Expected a handler named {name!r}, got none.", sent=False)
+        try:
+            async with asyncio.timeout(timer.detail.callback_timeout_ms / 1000):
+                return reply(200, await handler(timer))
+        except TimeoutError:
+            return reply(None, None, "timeout", f"The handler {name!r} did not end in time.")
+        except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its outcome
+            telemetry.logger.exception("a handler raised")
+            return reply(500, {"error": f"{type(error).__name__}: {error}"})
+
+    # --- destinations that are gone ---------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Remember which destinations are gone."""
+        after = ""
+        now = self._clock.now_ms()
+        while page := await self._records.scan_records(DESTINATIONS, now=now, after=after):
+            self._gone.update(record.value.decode() for record in page)
+            after = page[-1].key
+
+    async def revive(self, url: str) -> None:
+        """Somebody resumed a timer of this destination: it may be tried again."""
+        if url in self._gone:
+            await self._set_gone(url, gone=False)
+
+    async def _set_gone(self, url: str, *, gone: bool) -> None:
+        (self._gone.add if gone else self._gone.discard)(url)
+        key = sha256(url.encode()).hexdigest()
+        now = self._clock.now_ms()
+        try:
+            record = await self._records.get_record(DESTINATIONS, key, now=now)
+            if gone and record is None:
+                await self._records.put_record(DESTINATIONS, key, url.encode(), expect=0, now=now)
+            elif record is not None and not gone:
+                await self._records.delete_record(DESTINATIONS, key, expect=record.version, now=now)
+        except StoreUnavailable as error:
+            telemetry.warning("a destination's state was not recorded", reason=error.detail)

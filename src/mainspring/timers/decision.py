@@ -1,0 +1,195 @@
+"""What an answer means: from a `Reply` to an `Ending`, as a pure function.
+
+| answer                                     | outcome    | at-least-once                 | at-most-once            |
+|--------------------------------------------|------------|-------------------------------|-------------------------|
+| 2xx                                        | succeeded  | done                          | done                    |
+| 2xx, JSON object with `nextExecuteAt`      | by `ok`    | rescheduled                   | rescheduled             |
+| 2xx, JSON object with `ok: false`          | failed     | retried                       | ends                    |
+| 408, 425, 429, 5xx                         | failed     | retried, Retry-After obeyed   | ends                    |
+| other 4xx, 3xx, 1xx                        | failed     | ends                          | ends                    |
+| nothing was sent (refused, no such host)   | failed     | retried                       | retried: it never left  |
+| address forbidden                          | failed     | ends                          | ends                    |
+| sent, then silence, reset or nonsense      | unknown    | retried                       | ends, as unknown        |
+
+"Ends" means parked, or dropped if the policy says so. `retryOn` replaces the middle rows' choice of what is retried.
+A body that is longer than what is read is not looked into.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from mainspring.delivery.call import Reply
+from mainspring.kernel.backoff import wait_ms
+from mainspring.kernel.carrier import Ending
+from mainspring.model import Delivery, Result, RetryPolicy, Timer
+from mainspring.timers.messages import Instant, to_ms
+
+ANSWER_HEAD = 500
+"""How much of an answer the history keeps, in characters."""
+
+DEFAULT_RETRY_ON = frozenset({"408", "425", "429", "5xx", "network", "timeout"})
+
+
+class CallbackAnswer(Struct, rename="camel"):
+    """What a receiver may say in a JSON object. Other fields are its own business."""
+
+    ok: bool = True
+    next_execute_at: Instant | UnsetType | None = UNSET
+    payload: Raw | UnsetType = UNSET
+
+
+_decode_answer = msgspec.json.Decoder(CallbackAnswer).decode
+
+
+def decide(
+    timer: Timer,
+    policy: RetryPolicy,
+    reply: Reply,
+    *,
+    started_at: int,
+    spread: float,
+    delivery_id: str,
+    max_payload: int,
+) -> Ending:
+    """`timer` is the row as it was begun; `spread` and `delivery_id` are the random parts, in case they are needed."""
+    ended_at = started_at + reply.duration_ms
+    base: dict[str, Any] = {
+        "started_at": started_at,
+        "duration_ms": reply.duration_ms,
+        "status": reply.status,
+        "answer_head": reply.body[: ANSWER_HEAD * 4].decode("utf-8", "replace")[:ANSWER_HEAD],
+        "reachable": reply.status is not None or reply.problem == "refused",
+    }
+    if reply.status is None:
+        outcome = Result.UNKNOWN if reply.sent else Result.FAILED
+        retried = reply.problem != "refused" and _retries(
+            policy, "timeout" if reply.problem == "timeout" else "network"
+        )
+        safe = timer.detail.delivery is Delivery.AT_LEAST_ONCE or not reply.sent
+        return _again(
+            timer,
+            policy,
+            outcome,
+            base,
+            retried=retried and safe,
+            detail=reply.detail,
+            ended_at=ended_at,
+            spread=spread,
+        )
+    detail = ""
+    if 200 <= reply.status < 300:
+        answer, detail = _read_answer(reply, max_payload)
+        if answer is not None and answer.next_execute_at not in (UNSET, None):
+            return Ending(
+                outcome=Result.SUCCEEDED if answer.ok else Result.FAILED,
+                next="rescheduled",
+                next_at=to_ms(answer.next_execute_at),
+                payload=UNSET if answer.payload is UNSET else _payload(answer.payload),
+                delivery_id=delivery_id,
+                detail="" if answer.ok else "The receiver answered ok: false and asked for another time.",
+                **base,
+            )
+        if answer is None or answer.ok:
+            if not detail:
+                return Ending(outcome=Result.SUCCEEDED, next="done", **base)
+        else:
+            detail = "The receiver answered ok: false."
+        retried = policy.retry_on is None or _retries(policy, str(reply.status))
+    else:
+        detail = f"The receiver answered {reply.status}."
+        retried = _retries(policy, str(reply.status))
+    safe = timer.detail.delivery is Delivery.AT_LEAST_ONCE
+    wait = retry_after_ms(reply.headers.get("retry-after", ""), ended_at)
+    return _again(
+        timer,
+        policy,
+        Result.FAILED,
+        base,
+        retried=retried and safe,
+        detail=detail,
+        ended_at=ended_at,
+        spread=spread,
+        at_least_ms=wait,
+    )
+
+
+def lost(timer: Timer, policy: RetryPolicy, *, now: int, reason: str) -> Ending:
+    """An attempt on which nobody will report any more: unknown. Repeated at once if the owner chose so."""
+    base: dict[str, Any] = {"started_at": now, "reachable": True}
+    safe = timer.detail.delivery is Delivery.AT_LEAST_ONCE
+    ending = _again(timer, policy, Result.UNKNOWN, base, retried=safe, detail=reason, ended_at=now)
+    return msgspec.structs.replace(ending, next_at=now) if ending.next == "retry" else ending
+
+
+def _again(
+    timer: Timer,
+    policy: RetryPolicy,
+    outcome: Result,
+    base: dict[str, Any],
+    *,
+    retried: bool,
+    detail: str,
+    ended_at: int,
+    spread: float = 0.0,
+    at_least_ms: int = 0,
+) -> Ending:
+    first = timer.detail.first_attempt_at if timer.detail.first_attempt_at is not None else base["started_at"]
+    wait = None
+    if retried:
+        wait = wait_ms(
+            policy, attempts=timer.attempts, elapsed_ms=ended_at - first, spread=spread, at_least_ms=at_least_ms
+        )
+    detail = detail if not detail or detail.endswith(".") else f"{detail}."
+    if outcome is Result.UNKNOWN:
+        detail = f"{detail} The receiver may have acted on it."
+    if wait is not None:
+        return Ending(outcome=outcome, next="retry", next_at=ended_at + wait, detail=detail, **base)
+    if retried:
+        detail = f"{detail} No attempt is left after {timer.attempts}."
+    return Ending(
+        outcome=outcome, next="parked" if policy.on_exhausted == "park" else "dropped", detail=detail.strip(), **base
+    )
+
+
+def _retries(policy: RetryPolicy, what: str) -> bool:
+    rules = DEFAULT_RETRY_ON if policy.retry_on is None else policy.retry_on
+    return what in rules or (what.isdigit() and f"{what[0]}xx" in rules)
+
+
+def _read_answer(reply: Reply, max_payload: int) -> tuple[CallbackAnswer | None, str]:
+    """The receiver's wishes, or None when it has none; and what is wrong with them, if anything."""
+    text = reply.body.lstrip()
+    if reply.truncated or not text.startswith(b"{"):
+        return None, ""
+    try:
+        answer = _decode_answer(text)
+    except msgspec.ValidationError as error:
+        return None, f"The answer's wishes were not understood: {error}."
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None, ""
+    if answer.payload is not UNSET and len(bytes(answer.payload)) > max_payload:
+        return None, f"The answer's payload is over {max_payload} bytes."
+    return answer, ""
+
+
+def _payload(raw: Raw) -> str | None:
+    data = bytes(raw)
+    return None if data == b"null" else data.decode()
+
+
+def retry_after_ms(value: str, now: int) -> int:
+    """Retry-After as seconds or as a date; 0 when there is none or it makes no sense."""
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return min(int(value[:10]), 31_536_000) * 1000
+    try:
+        at: datetime = parsedate_to_datetime(value)
+        return max(0, round(at.timestamp() * 1000) - now)
+    except (ValueError, TypeError, OverflowError):
+        return 0

@@ -1,0 +1,156 @@
+"""Namespaces: a record each, kept in memory because every create and every callback needs one.
+
+The shard range of a namespace is taken from one counter, so ranges never overlap, and it never changes.
+Other instances' changes are seen at the next `refresh`, which the keeper asks for when there are others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from mainspring.clock import Clock
+from mainspring.delivery.signing import check_secret, new_secret
+from mainspring.errors import Conflict, NotFound
+from mainspring.model import Namespace, to_json
+from mainspring.store import BATCH_LIMIT, RecordStore
+from mainspring.timers import cursors
+from mainspring.timers.messages import (
+    CreateNamespace,
+    ListNamespaces,
+    NamespacePage,
+    NamespaceRef,
+    NamespaceView,
+    UpdateNamespace,
+    namespace_view,
+)
+
+NAMESPACES = "namespace"
+SEQUENCES = "sequence"
+DEFAULT = "default"
+SECRETS_KEPT = 2
+
+
+class NamespaceService:
+    def __init__(self, *, records: RecordStore, clock: Clock, randomness: random.Random) -> None:
+        self._records = records
+        self._clock = clock
+        self._random = randomness
+        self._known: dict[str, Namespace] = {}
+
+    async def open(self) -> None:
+        """Load what exists and make sure that `default` does."""
+        await self.refresh()
+        if DEFAULT not in self._known:
+            try:
+                await self.create(CreateNamespace(name=DEFAULT))
+            except Conflict:
+                await self.refresh()  # another instance started at the same moment
+
+    async def refresh(self) -> None:
+        now = self._clock.now_ms()
+        found: dict[str, Namespace] = {}
+        after = ""
+        while True:
+            page = await self._records.scan_records(NAMESPACES, now=now, after=after, limit=BATCH_LIMIT)
+            found.update({record.key: msgspec.json.decode(record.value, type=Namespace) for record in page})
+            if len(page) < BATCH_LIMIT:
+                break
+            after = page[-1].key
+        self._known = found
+
+    async def shard_ids(self, refresh: bool) -> Sequence[int]:
+        if refresh:
+            await self.refresh()
+        return [shard_id for namespace in self._known.values() for shard_id in namespace.shards]
+
+    @property
+    def known(self) -> Sequence[Namespace]:
+        return list(self._known.values())
+
+    def cached(self, name: str) -> Namespace | None:
+        return self._known.get(name)
+
+    async def find(self, name: str) -> Namespace:
+        """The namespace, from memory when it is known."""
+        namespace = self._known.get(name)
+        return namespace if namespace is not None else (await self._load(name))[0]
+
+    async def _load(self, name: str) -> tuple[Namespace, int]:
+        record = await self._records.get_record(NAMESPACES, name, now=self._clock.now_ms())
+        if record is None:
+            raise NotFound(f"Expected an existing namespace, got {name!r}")
+        namespace = msgspec.json.decode(record.value, type=Namespace)
+        self._known[name] = namespace
+        return namespace, record.version
+
+    async def create(self, request: CreateNamespace) -> NamespaceView:
+        if request.secret is not UNSET:
+            check_secret(request.secret)
+        now = self._clock.now_ms()
+        if await self._records.get_record(NAMESPACES, request.name, now=now) is not None:
+            raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
+        namespace = Namespace(
+            name=request.name,
+            first_shard=await self._take_shards(request.shard_count),
+            shard_count=request.shard_count,
+            created_at=now,
+            updated_at=now,
+            secrets=(new_secret(self._random.randbytes(32)) if request.secret is UNSET else request.secret,),
+            retry_policy=request.retry_policy,
+            host_limit=request.host_limit,
+            history_retention_days=request.history_retention_days,
+        )
+        if await self._records.put_record(NAMESPACES, request.name, to_json(namespace), expect=0, now=now) is None:
+            raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
+        self._known[request.name] = namespace
+        return namespace_view(namespace)
+
+    async def _take_shards(self, count: int) -> int:
+        """The first of `count` shard ids that nobody else has."""
+        while True:
+            now = self._clock.now_ms()
+            record = await self._records.get_record(SEQUENCES, "shards", now=now)
+            first = int(record.value) if record else 0
+            version = record.version if record else 0
+            value = str(first + count).encode()
+            if await self._records.put_record(SEQUENCES, "shards", value, expect=version, now=now) is not None:
+                return first
+
+    async def get(self, request: NamespaceRef) -> NamespaceView:
+        return namespace_view((await self._load(request.name))[0])
+
+    async def list(self, request: ListNamespaces) -> NamespacePage:
+        after = "" if request.cursor is UNSET else cursors.read(request.cursor, str)
+        page = await self._records.scan_records(
+            NAMESPACES, now=self._clock.now_ms(), after=after, limit=request.limit + 1
+        )
+        shown = [msgspec.json.decode(record.value, type=Namespace) for record in page[: request.limit]]
+        return NamespacePage(
+            namespaces=tuple(map(namespace_view, shown)),
+            next_cursor=cursors.write(shown[-1].name) if len(page) > request.limit else None,
+        )
+
+    async def update(self, request: UpdateNamespace) -> NamespaceView:
+        if request.secret is not UNSET:
+            check_secret(request.secret)
+        while True:
+            namespace, version = await self._load(request.name)
+            now = self._clock.now_ms()
+            changed = replace(namespace, updated_at=now)
+            if request.retry_policy is not UNSET:
+                changed = replace(changed, retry_policy=request.retry_policy)
+            if request.host_limit is not UNSET:
+                changed = replace(changed, host_limit=request.host_limit)
+            if request.history_retention_days is not UNSET:
+                changed = replace(changed, history_retention_days=request.history_retention_days)
+            if request.secret is not UNSET and request.secret != namespace.secrets[0]:
+                changed = replace(changed, secrets=(request.secret, *namespace.secrets)[:SECRETS_KEPT])
+            put = await self._records.put_record(NAMESPACES, request.name, to_json(changed), expect=version, now=now)
+            if put is not None:
+                self._known[request.name] = changed
+                return namespace_view(changed)

@@ -1,0 +1,329 @@
+"""What users do with timers: requests in, views out. Decisions are in `changes.py`; here is the waiting.
+
+Every write is a compare-and-set on the row's version. A new id is one write; anything else reads first, and reads
+again when the row has moved meanwhile, which ends because somebody's write succeeded each time.
+An answer is given only after the store has committed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from msgspec import UNSET, UnsetType
+
+from mainspring import telemetry
+from mainspring.clock import Clock
+from mainspring.decoding import decode_item
+from mainspring.delivery.headers import check_headers
+from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound, UnsafeTarget
+from mainspring.model import Namespace, Timer, TimerKey
+from mainspring.store import BATCH_LIMIT, START, Position, Put, Remove, TimerFilter, TimerStore, Verdict
+from mainspring.timers import changes, cursors
+from mainspring.timers.messages import (
+    BatchItem,
+    BatchView,
+    BulkTimers,
+    BulkView,
+    CreateTimer,
+    CreateTimers,
+    DeletedView,
+    FilterFields,
+    HistoryPage,
+    ListHistory,
+    ListTimers,
+    ProblemItem,
+    TimerPage,
+    TimerRef,
+    TimerView,
+    UpdateTimer,
+    attempt_view,
+    to_ms,
+    view_of,
+)
+from mainspring.timers.namespaces import NamespaceService
+
+BULK_PAGE = 500
+HISTORY_SCAN_LIMIT = 100_000
+"""Entries that one filtered history request looks through at most."""
+
+
+class TimerService:
+    def __init__(
+        self,
+        *,
+        store: TimerStore,
+        namespaces: NamespaceService,
+        clock: Clock,
+        randomness: random.Random,
+        check_url: Callable[[str], object],
+        wake: Callable[[int, int], None],
+        revive: Callable[[str], Awaitable[None]],
+        max_payload: int,
+    ) -> None:
+        """`check_url` refuses destinations; `wake` tells the engine of a row, `revive` of a destination to retry."""
+        self._store = store
+        self._namespaces = namespaces
+        self._clock = clock
+        self._random = randomness
+        self._check_url = check_url
+        self._wake = wake
+        self._revive = revive
+        self._max_payload = max_payload
+
+    # --- one timer ------------------------------------------------------------------------------------
+
+    async def create(self, request: CreateTimer) -> TimerView:
+        self._check(request)
+        namespace = self._namespaces.cached(request.namespace) or await self._namespaces.find(request.namespace)
+        fresh = self._fresh(request, namespace)
+        [stored] = await self._put_new([fresh])
+        return view_of(stored)
+
+    async def create_batch(self, request: CreateTimers) -> BatchView:
+        results: list[BatchItem | None] = [None] * len(request.timers)
+        fresh: list[tuple[int, Timer]] = []
+        for index, raw in enumerate(request.timers):
+            try:
+                item = decode_item(raw, CreateTimer)
+                self._check(item)
+                fresh.append((index, self._fresh(item, await self._namespaces.find(item.namespace))))
+            except MainspringError as error:
+                results[index] = BatchItem(problem=_problem_item(error))
+        stored = await self._put_new([timer for _, timer in fresh])
+        for (index, _), timer in zip(fresh, stored, strict=True):
+            results[index] = BatchItem(timer=view_of(timer))
+        done = tuple(result for result in results if result is not None)
+        return BatchView(created=len(fresh), failed=len(done) - len(fresh), results=done)
+
+    async def get(self, request: TimerRef) -> TimerView:
+        return view_of(await self._find(request.namespace, request.timer_id))
+
+    async def update(self, request: UpdateTimer) -> TimerView:
+        self._check(request)
+
+        def change(timer: Timer) -> Timer:
+            return changes.updated(
+                request,
+                timer,
+                now=self._clock.now_ms(),
+                delivery_id=self._new_delivery_id(),
+                max_payload=self._max_payload,
+            )
+
+        return view_of(await self._change(request.namespace, request.timer_id, change))
+
+    async def delete(self, request: TimerRef) -> DeletedView:
+        while True:
+            timer = await self._find(request.namespace, request.timer_id)
+            [verdict] = await self._store.write([Remove(timer.key, timer.version)])
+            if verdict is Verdict.APPLIED:
+                telemetry.writes.add()
+                return DeletedView(timer=view_of(timer))
+
+    async def run_now(self, request: TimerRef) -> TimerView:
+        def change(timer: Timer) -> Timer:
+            return changes.run_now(timer, now=self._clock.now_ms(), delivery_id=self._new_delivery_id())
+
+        return view_of(await self._change(request.namespace, request.timer_id, change))
+
+    async def park(self, request: TimerRef) -> TimerView:
+        def change(timer: Timer) -> Timer | None:
+            return changes.parked(timer, now=self._clock.now_ms())
+
+        return view_of(await self._change(request.namespace, request.timer_id, change))
+
+    async def resume(self, request: TimerRef) -> TimerView:
+        def change(timer: Timer) -> Timer:
+            return changes.resumed(timer, now=self._clock.now_ms())
+
+        timer = await self._find(request.namespace, request.timer_id)
+        await self._revive(timer.detail.callback_url)
+        return view_of(await self._change(request.namespace, request.timer_id, change))
+
+    # --- many timers ----------------------------------------------------------------------------------
+
+    async def list(self, request: ListTimers) -> TimerPage:
+        namespace = await self._namespaces.find(request.namespace)
+        after = START if request.cursor is UNSET else Position(*cursors.read(request.cursor, tuple[int, str]))
+        rows = await self._store.list_timers(namespace.shards, _filter(request), after=after, limit=request.limit + 1)
+        shown = rows[: request.limit]
+        more = len(rows) > request.limit
+        return TimerPage(
+            timers=tuple(map(view_of, shown)),
+            next_cursor=cursors.write((shown[-1].due_at, shown[-1].uuid)) if more else None,
+        )
+
+    async def bulk_delete(self, request: BulkTimers) -> BulkView:
+        async def act(rows: Sequence[Timer]) -> int:
+            verdicts = await self._store.write([Remove(timer.key, timer.version) for timer in rows])
+            return verdicts.count(Verdict.APPLIED)
+
+        return await self._bulk(request, act)
+
+    async def bulk_park(self, request: BulkTimers) -> BulkView:
+        async def act(rows: Sequence[Timer]) -> int:
+            return await self._put_changed([(timer, changes.parked(timer, now=self._clock.now_ms())) for timer in rows])
+
+        return await self._bulk(request, act)
+
+    async def bulk_resume(self, request: BulkTimers) -> BulkView:
+        async def act(rows: Sequence[Timer]) -> int:
+            pairs: list[tuple[Timer, Timer | None]] = []
+            for timer in rows:
+                try:
+                    pairs.append((timer, changes.resumed(timer, now=self._clock.now_ms())))
+                except Conflict:
+                    continue  # not parked: nothing to resume
+            for url in {timer.detail.callback_url for timer, _ in pairs}:
+                await self._revive(url)
+            return await self._put_changed(pairs)
+
+        return await self._bulk(request, act)
+
+    async def history(self, request: ListHistory) -> HistoryPage:
+        namespace = await self._namespaces.find(request.namespace)
+        key = namespace.key_of(request.timer_id)
+        before = None if request.cursor is UNSET else cursors.read(request.cursor, tuple[int, int])
+        if request.until is not UNSET and (before is None or to_ms(request.until) < before[0]):
+            before = (to_ms(request.until), 0)
+        since = to_ms(request.since) if request.since is not UNSET else None
+        found = []
+        for _ in range(HISTORY_SCAN_LIMIT // BATCH_LIMIT):
+            page = await self._store.history(key, before=before, limit=BATCH_LIMIT)
+            recent = [entry for entry in page if since is None or entry.started_at >= since]
+            found += [entry for entry in recent if not request.outcomes or entry.outcome in request.outcomes]
+            if len(found) > request.limit or len(page) < BATCH_LIMIT or len(recent) < len(page):
+                break
+            before = (page[-1].started_at, page[-1].attempt)
+        shown = found[: request.limit]
+        more = len(found) > request.limit
+        return HistoryPage(
+            attempts=tuple(map(attempt_view, shown)),
+            next_cursor=cursors.write((shown[-1].started_at, shown[-1].attempt)) if more else None,
+        )
+
+    # --- what they share ------------------------------------------------------------------------------
+
+    def _check(self, request: CreateTimer | UpdateTimer) -> None:
+        """What the types cannot say about a request."""
+        errors: list[FieldError] = []
+        if any(character < " " or character == "\x7f" for character in request.timer_id):
+            errors.append(FieldError("/timerId", "Expected no control characters"))
+        if request.callback_url is not UNSET:
+            try:
+                self._check_url(request.callback_url)
+            except (InvalidInput, UnsafeTarget) as error:
+                errors.append(FieldError("/callbackUrl", error.detail))
+        if request.headers is not UNSET and request.headers:
+            try:
+                check_headers(request.headers)
+            except InvalidInput as error:
+                errors += error.errors
+        for name, value in _labels(request.labels).items():
+            if any(character < " " for character in name + value):
+                errors.append(FieldError("/labels", f"Expected no control characters in label {name!r}"))
+        if errors:
+            raise InvalidInput(errors[0].detail, errors=tuple(errors))
+
+    def _fresh(self, request: CreateTimer, namespace: Namespace) -> Timer:
+        return changes.created(
+            request,
+            namespace,
+            now=self._clock.now_ms(),
+            delivery_id=self._new_delivery_id(),
+            max_payload=self._max_payload,
+        )
+
+    def _new_delivery_id(self) -> str:
+        return f"msg_{self._random.getrandbits(128):032x}"
+
+    async def _put_new(self, timers: Sequence[Timer]) -> Sequence[Timer]:
+        """Create, or replace what exists. An id that occurs twice is applied in order."""
+        stored = list(timers)
+        puts = [Put(timer, 0) for timer in timers]
+        waiting = list(range(len(timers)))
+        while waiting:
+            verdicts = await self._store.write([puts[index] for index in waiting])
+            stale = []
+            for index, verdict in zip(waiting, verdicts, strict=True):
+                if verdict is Verdict.APPLIED:
+                    self._wake(stored[index].shard_id, stored[index].due_at)
+                else:
+                    stale.append(index)
+            telemetry.writes.add(amount=len(waiting) - len(stale))
+            for index, current in zip(stale, await self._get([timers[index].key for index in stale]), strict=True):
+                stored[index] = timers[index] if current is None else changes.recreated(timers[index], current)
+                puts[index] = Put(stored[index], 0 if current is None else current.version)
+            waiting = stale
+        return stored
+
+    async def _get(self, keys: Sequence[TimerKey]) -> Sequence[Timer | None]:
+        return await self._store.get(keys) if keys else []
+
+    async def _put_changed(self, pairs: Sequence[tuple[Timer, Timer | None]]) -> int:
+        """Write changed rows whose originals are still what they were; answers how many."""
+        puts = [Put(after, before.version) for before, after in pairs if after is not None]
+        verdicts = await self._store.write(puts)
+        for put, verdict in zip(puts, verdicts, strict=True):
+            if verdict is Verdict.APPLIED:
+                self._wake(put.timer.shard_id, put.timer.due_at)
+        applied = verdicts.count(Verdict.APPLIED)
+        telemetry.writes.add(amount=applied)
+        return applied
+
+    async def _change(self, namespace: str, timer_id: str, change: Callable[[Timer], Timer | None]) -> Timer:
+        while True:
+            timer = await self._find(namespace, timer_id)
+            after = change(timer)
+            if after is None:
+                return timer
+            if await self._put_changed([(timer, after)]):
+                return after
+
+    async def _find(self, namespace: str, timer_id: str) -> Timer:
+        [timer] = await self._store.get([(await self._namespaces.find(namespace)).key_of(timer_id)])
+        if timer is None:
+            raise NotFound(f"Expected an existing timer, got {timer_id!r} in namespace {namespace!r}")
+        return timer
+
+    async def _bulk(self, request: BulkTimers, act: Callable[[Sequence[Timer]], Awaitable[int]]) -> BulkView:
+        """Act page by page. What changes meanwhile is left alone; what is written meanwhile may be missed."""
+        where = _filter(request)
+        if where == TimerFilter() and not request.all:
+            detail = "Expected at least one condition, or all: true, got neither"
+            raise InvalidInput(detail, errors=(FieldError("/all", detail),))
+        shards = (await self._namespaces.find(request.namespace)).shards
+        matched = changed = 0
+        after = START
+        while True:
+            rows = await self._store.list_timers(shards, where, after=after, limit=BULK_PAGE)
+            matched += len(rows)
+            if rows and not request.dry_run:
+                changed += await act(rows)
+            if len(rows) < BULK_PAGE:
+                return BulkView(matched=matched, changed=changed, dry_run=request.dry_run)
+            after = Position(rows[-1].due_at, rows[-1].uuid)
+
+
+def _labels(labels: Mapping[str, str] | UnsetType) -> Mapping[str, str]:
+    return {} if labels is UNSET else labels
+
+
+def _filter(request: FilterFields) -> TimerFilter:
+    return TimerFilter(
+        states=request.states,
+        id_prefix=request.id_prefix,
+        labels=tuple(sorted(request.labels.items())),
+        due_from=None if request.due_from is UNSET else to_ms(request.due_from),
+        due_to=None if request.due_to is UNSET else to_ms(request.due_to),
+    )
+
+
+def _problem_item(error: MainspringError) -> ProblemItem:
+    return ProblemItem(
+        code=error.code,
+        detail=error.detail,
+        retryable=error.retryable,
+        errors=tuple({"pointer": field.pointer, "detail": field.detail} for field in error.errors),
+    )
