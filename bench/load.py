@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple, cast
 
 import httptools
 
@@ -21,10 +22,16 @@ class LoadResult:
     requests: int
 
 
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+
 @dataclass(slots=True)
 class _Run:
     make_request: Callable[[int], bytes]
     ends_at: float
+    limit: int | None
     done: asyncio.Event
     open: int
     sent: int = 0
@@ -43,23 +50,22 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._sent_at = 0.0
         self._waiting = False
-        self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self._transport = transport  # type: ignore[assignment]
+        # uvloop's transports do everything that an asyncio.Transport does without being one.
+        self._transport = cast(asyncio.Transport, transport)
         self._send()
 
     def _send(self) -> None:
-        assert self._transport is not None
         run = self._run
         self._sent_at = time.perf_counter()
-        if self._sent_at >= run.ends_at:
+        if self._sent_at >= run.ends_at or run.sent == run.limit:
             self._transport.close()
             return
         self._waiting = True
-        self._transport.write(run.make_request(run.sent))
+        number = run.sent
         run.sent += 1
+        self._transport.write(run.make_request(number))
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -79,12 +85,21 @@ class _Connection(asyncio.Protocol):
 
 
 async def run_load(
-    host: str, port: int, make_request: Callable[[int], bytes], connections: int, seconds: float
+    host: str,
+    port: int,
+    make_request: Callable[[int], bytes],
+    connections: int,
+    seconds: float,
+    *,
+    requests: int | None = None,
 ) -> LoadResult:
-    """Send for so many seconds; `make_request` gets the number of the request and gives its bytes."""
+    """Send for so many seconds, or so many requests if that is earlier.
+
+    `make_request` gets the number of the request and gives its bytes.
+    """
     loop = asyncio.get_running_loop()
     started_at = time.perf_counter()
-    run = _Run(make_request, started_at + seconds, asyncio.Event(), connections)
+    run = _Run(make_request, started_at + seconds, requests, asyncio.Event(), connections)
     for _ in range(connections):
         await loop.create_connection(lambda: _Connection(run), host, port)
     async with asyncio.timeout(seconds + 30):
@@ -98,6 +113,43 @@ async def run_load(
         errors=run.errors,
         requests=len(run.latencies),
     )
+
+
+class _Asking(asyncio.Protocol):
+    """One request, one answer."""
+
+    def __init__(self, request: bytes, answer: asyncio.Future[Answer]) -> None:
+        self._request = request
+        self._answer = answer
+        self._parser = httptools.HttpResponseParser(self)
+        self._body = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_body(self, data: bytes) -> None:
+        self._body += data
+
+    def on_message_complete(self) -> None:
+        self._answer.set_result(Answer(self._parser.get_status_code(), self._body))
+        self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._answer.done():
+            self._answer.set_exception(exc or ConnectionResetError("Expected an answer, got the end of the connection"))
+
+
+async def ask(host: str, port: int, request: bytes) -> Answer:
+    """Send one request on a connection of its own."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Answer] = loop.create_future()
+    await loop.create_connection(lambda: _Asking(request, answer), host, port)
+    async with asyncio.timeout(30):
+        return await answer
 
 
 def post(path: str, body: bytes, *, host: str = "localhost", token: str = "") -> bytes:

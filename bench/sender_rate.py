@@ -20,10 +20,9 @@ from mainspring.delivery.signing import new_secret, sign
 BODY = b'{"timerId":"reminder-12345","payload":{"order":"A-1001","kind":"reminder"}}'
 
 
-async def measure(*, seconds: float = 3.0, concurrency: int = 64) -> float:
-    """Requests per second over `concurrency` sends at a time."""
-    async with sink() as port, Sender(guard=Guard(allow_loopback=True)) as sender:
-        url = f"http://127.0.0.1:{port}/callback"
+async def measure(url: str, *, seconds: float = 3.0, concurrency: int = 64) -> float:
+    """Requests per second to `url`, over `concurrency` sends at a time."""
+    async with Sender(guard=Guard(allow_loopback=True)) as sender:
         secrets = (new_secret(b"k" * 32),)
         stop_at = time.monotonic() + seconds
         counts = [0] * concurrency
@@ -48,9 +47,11 @@ async def measure(*, seconds: float = 3.0, concurrency: int = 64) -> float:
         return sum(counts) / (time.monotonic() - started)
 
 
-if __name__ == "__main__":
-    arguments = [float(argument) for argument in sys.argv[1:]]
-    rate = uvloop.run(
-        measure(seconds=arguments[0] if arguments else 3.0, concurrency=int(arguments[1]) if len(arguments) > 1 else 64)
-    )
+async def _main(seconds: float = 3.0, concurrency: float = 64) -> None:
+    async with sink() as target:
+        rate = await measure(target.url, seconds=seconds, concurrency=int(concurrency))
     print(f"{rate:,.0f} signed POSTs per second")
+
+
+if __name__ == "__main__":
+    uvloop.run(_main(*(float(argument) for argument in sys.argv[1:])))

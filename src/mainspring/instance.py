@@ -72,7 +72,9 @@ class Instance:
             answer_bytes=config.answer_bytes,
             max_idle_per_host=config.host_limit,
         )
-        self.namespaces = NamespaceService(records=self.store, clock=self.clock, randomness=self._random)
+        self.namespaces = NamespaceService(
+            records=self.store, clock=self.clock, randomness=self._random, created=self._claim_soon
+        )
         self.courier = Courier(
             sender=self.sender,
             guard=self.guard,
@@ -134,6 +136,10 @@ class Instance:
     def _wake(self, shard_id: int, due_at: int) -> None:
         if self.engine is not None:
             self.engine.wake(shard_id, due_at)
+
+    def _claim_soon(self) -> None:
+        if self.engine is not None:
+            self.engine.claim_soon()
 
     async def ready(self) -> None:
         """Raises `Unavailable` when this instance cannot do its work."""

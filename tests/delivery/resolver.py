@@ -17,7 +17,7 @@ class Resolver:
         self.lookups = 0
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", self.getaddrinfo)
 
-    async def getaddrinfo(self, host: str, port: int, **_: Any) -> list[Any]:
+    async def getaddrinfo(self, host: str, port: int | None, **_: Any) -> list[Any]:
         self.lookups += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         families = {True: socket.AF_INET6, False: socket.AF_INET}

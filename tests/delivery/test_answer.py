@@ -133,7 +133,7 @@ def test_the_end_of_the_connection_does_not_complete_a_part(answer: bytes) -> No
     ],
 )
 def test_what_is_not_an_answer_is_unreadable(answer: bytes) -> None:
-    with pytest.raises(Unreadable, match="^Expected .*, got "):
+    with pytest.raises(Unreadable, match=r"^Expected .*, got "):
         read(answer)
 
 
@@ -209,7 +209,7 @@ def test_a_compressed_body_over_the_bound_gives_what_it_holds() -> None:
     ],
 )
 def test_a_body_that_cannot_be_unpacked_is_unreadable(encoding: str, body: bytes) -> None:
-    with pytest.raises(Unreadable, match="^Expected .*, got "):
+    with pytest.raises(Unreadable, match=r"^Expected .*, got "):
         packed(encoding, body).result()
 
 

@@ -24,23 +24,13 @@ def test_a_value_that_could_leave_its_line_is_refused(value: str) -> None:
         check_headers({"x-note": value})
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Connection",
-        "HOST",
-        "Content-Length",
-        "Transfer-Encoding",
-        "TE",
-        "Trailer",
-        "Upgrade",
-        "Keep-Alive",
-        "Proxy-Authorization",
-        "proxy-connection",
-        "Expect",
-        "Accept-Encoding",
-    ],
+CONNECTION_HEADERS = (
+    "Connection HOST Content-Length Transfer-Encoding TE Trailer Upgrade Keep-Alive Proxy-Authorization "
+    "proxy-connection Expect Accept-Encoding"
 )
+
+
+@pytest.mark.parametrize("name", CONNECTION_HEADERS.split())
 def test_headers_of_the_connection_are_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match="belongs to the connection"):
         check_headers({name: "value"})

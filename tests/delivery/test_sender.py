@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import random
 import socket
 import time
 
@@ -11,9 +12,10 @@ import pytest
 
 from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.guard import Guard
-from mainspring.delivery.pool import Pool
 from mainspring.delivery.sender import Sender
 from mainspring.testing.target import Answer, TargetServer
+
+from .raw import raw_server
 
 
 def post(url: str, body: bytes = b"{}", *, timeout_ms: int = 10_000, fresh: bool = False) -> Call:
@@ -174,6 +176,13 @@ async def test_a_farewell_that_the_loop_has_not_seen_yet_is_found_before_writing
             assert (reply.problem, reply.sent) == ("network", False)
 
 
+async def test_a_connection_that_was_idle_for_a_while_is_still_used(sender: Sender, target: TargetServer) -> None:
+    assert ok(await sender.send(post(target.url)))
+    await asyncio.sleep(0.15)
+    assert ok(await sender.send(post(target.url)))
+    assert target.connections == 1
+
+
 async def test_idle_connections_are_closed_in_time(target: TargetServer) -> None:
     async with Sender(guard=Guard(allow_loopback=True), idle_seconds=0.05) as sender:
         await asyncio.gather(*(sender.send(post(target.url)) for _ in range(5)))
@@ -209,11 +218,40 @@ async def test_cancelling_a_call_closes_its_connection(sender: Sender, target: T
     assert target.connections == 2
 
 
+async def test_answers_never_meet_the_wrong_call_however_calls_are_cancelled(sender: Sender) -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            name = head.split(b" ", 2)[1]
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(name), name))
+
+    chance = random.Random(7)
+
+    async def one(number: int, address: str) -> bool:
+        task = asyncio.create_task(sender.send(Call("GET", f"http://{address}/{number}", (), b"", 10_000)))
+        if chance.random() < 0.5:
+            for _ in range(chance.randrange(6)):
+                await asyncio.sleep(0)
+            task.cancel()
+        (reply,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(reply, asyncio.CancelledError):
+            return False
+        assert isinstance(reply, Reply)
+        assert ok(reply), reply
+        assert reply.body == b"/%d" % number
+        return True
+
+    async with raw_server(echo) as address:
+        answered = 0
+        for round_start in range(0, 1000, 20):
+            numbers = range(round_start, round_start + 20)
+            answered += sum(await asyncio.gather(*(one(number, address) for number in numbers)))
+    assert 400 < answered < 1000
+
+
 async def test_unexpected_bytes_on_an_idle_connection_end_it(sender: Sender) -> None:
     answer = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n"
     connections = 0
-    poison = asyncio.Event()
-    poisoned = asyncio.Event()
+    poison, closed = asyncio.Event(), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
@@ -225,17 +263,14 @@ async def test_unexpected_bytes_on_an_idle_connection_end_it(sender: Sender) -> 
             await poison.wait()
             writer.write(answer + b"!")
         await reader.read()
-        poisoned.set()
-        writer.close()
+        closed.set()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    assert (await sender.send(post(url))).body == b"1"
-    poison.set()
-    async with asyncio.timeout(5):
-        await poisoned.wait()
-    assert (await sender.send(post(url))).body == b"2"
-    server.close()
+    async with raw_server(serve) as address:
+        assert (await sender.send(post(f"http://{address}"))).body == b"1"
+        poison.set()
+        async with asyncio.timeout(5):
+            await closed.wait()
+        assert (await sender.send(post(f"http://{address}"))).body == b"2"
 
 
 async def test_a_second_answer_in_one_breath_never_answers_the_next_call(sender: Sender) -> None:
@@ -244,31 +279,34 @@ async def test_a_second_answer_in_one_breath_never_answers_the_next_call(sender:
         one = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n"
         writer.write(one + b"1" + one + b"2")
         await reader.read()
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    for _ in range(3):
-        assert (await sender.send(post(url))).body == b"1"
-    server.close()
+    async with raw_server(serve) as address:
+        for _ in range(3):
+            assert (await sender.send(post(f"http://{address}"))).body == b"1"
 
 
-async def test_an_early_answer_to_a_large_request_is_accepted(sender: Sender, target: TargetServer) -> None:
-    target.script("/", Answer(status=413, behaviour="early", close=True), Answer())
-    started = asyncio.Event()
+async def test_an_early_answer_to_a_large_request_is_accepted_and_the_rest_not_sent(sender: Sender) -> None:
+    received = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
-        await started.wait()
-        writer.close()
+        await answered.wait()
+        try:
+            while data := await reader.read(1 << 20):
+                received += len(data)
+        finally:
+            over.set()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    reply = await sender.send(post(url, b"x" * 20_000_000))
-    assert (reply.status, reply.problem) == (413, "")
-    started.set()
-    server.close()
+    answered, over = asyncio.Event(), asyncio.Event()
+    async with raw_server(serve) as address:
+        reply = await sender.send(post(f"http://{address}", b"x" * 50_000_000))
+        assert (reply.status, reply.problem) == (413, "")
+        answered.set()
+        async with asyncio.timeout(5):
+            await over.wait()
+    assert received < 50_000_000
 
 
 async def test_large_requests_and_answers_pass(target: TargetServer) -> None:
@@ -293,13 +331,12 @@ async def test_the_environments_proxy_is_ignored(
     assert ok(await sender.send(post(target.url)))
 
 
-async def test_a_pool_forgets_origins_without_connections(sender: Sender, target: TargetServer) -> None:
-    assert ok(await sender.send(post(target.url)))
-    pool: Pool = sender._pool
-    assert len(pool._idle) == 1
-    await target.drop_connections()
-    async with asyncio.timeout(5):
-        while pool._open:
-            await asyncio.sleep(0.005)
-    assert not pool._idle
-    assert pool._idle_count == 0
+async def test_a_pool_forgets_origins_without_connections(target: TargetServer) -> None:
+    async with Sender(guard=Guard(allow_loopback=True), idle_seconds=0.02) as sender:
+        assert ok(await sender.send(post(target.url)))
+        assert len(sender._pool._idle) == 1
+        await target.wait_for_open(0)
+        await asyncio.sleep(0)
+        assert not sender._pool._open
+        assert not sender._pool._idle
+        assert sender._pool._idle_count == 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 
 import pytest
@@ -11,6 +12,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.testing.target import Answer, TargetServer
 
+from .raw import raw_server
 from .resolver import Resolver
 
 AUTHORITY = trustme.CA()
@@ -74,24 +76,30 @@ async def test_a_certificate_that_does_not_fit_sends_nothing(context: ssl.SSLCon
 
 
 async def test_a_target_that_does_not_speak_tls_gets_nothing() -> None:
-    async with TargetServer() as target:
-        (reply,) = await call(f"https://localhost:{target.port}/")
-        assert (reply.problem, reply.sent) == ("network", False)
-        assert not target.requests
+    received = b""
+
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        received = await reader.read(65_536)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with raw_server(plain) as address:
+        (reply,) = await call(f"https://{address}/")
+    assert (reply.problem, reply.sent) == ("network", False)
+    assert b"POST" not in received
 
 
 async def test_a_handshake_that_never_ends_is_cut_at_the_connect_deadline() -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
-        writer.close()
 
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
     guard = Guard(allow_loopback=True)
-    async with Sender(guard=guard, connect_seconds=0.2, ssl_context=client_context()) as sender:
-        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        reply = await sender.send(Call("POST", url, (), b"", 10_000))
-    assert (reply.problem, reply.sent) == ("timeout", False)
-    server.close()
+    async with (
+        raw_server(silent) as address,
+        Sender(guard=guard, connect_seconds=0.2, ssl_context=client_context()) as sender,
+    ):
+        reply = await sender.send(Call("POST", f"https://{address}/", (), b"", 10_000))
+        assert (reply.problem, reply.sent) == ("timeout", False)
 
 
 @pytest.mark.parametrize("behaviour", ["close", "close-after-headers"])
@@ -118,6 +126,27 @@ async def test_a_target_that_closes_idle_connections_costs_nothing() -> None:
                 await target.drop_connections()
                 await asyncio.sleep(0.02)
         assert target.connections == 3
+
+
+async def test_a_connection_that_was_idle_for_a_while_is_still_used() -> None:
+    async with TargetServer(tls=server_context("127.0.0.1")) as target:
+        async with Sender(guard=Guard(allow_loopback=True), ssl_context=client_context()) as sender:
+            for _ in range(2):
+                assert (await sender.send(Call("POST", target.url, (), b"", 10_000))).status == 200
+                await asyncio.sleep(0.15)
+        assert target.connections == 1
+
+
+async def test_failed_handshakes_leak_no_descriptor() -> None:
+    async with TargetServer(tls=server_context("other.example")) as target:
+        url = f"https://localhost:{target.port}/"
+        await call(url)
+        await target.wait_for_open(0)
+        before = len(os.listdir("/proc/self/fd"))
+        await call(url, times=50)
+        await target.wait_for_open(0)
+        await asyncio.sleep(0)
+        assert len(os.listdir("/proc/self/fd")) <= before + 2
 
 
 async def test_the_systems_certificates_are_used_by_default() -> None:

@@ -35,6 +35,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
+_JSON: Final = b"application/json"
 _JSON_TYPE: Final = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?', re.IGNORECASE)
 
 logger = logging.getLogger("mainspring.api")
@@ -100,7 +101,7 @@ class _App:
                 self._check_token(headers.get(b"authorization", b""))
             body = b""
             if route.method == "POST":
-                if b"content-type" in headers and not _JSON_TYPE.fullmatch(headers[b"content-type"]):
+                if not _is_json(headers.get(b"content-type", _JSON)):
                     await _send_problem(send, _wrong_type(request_id))
                     return
                 body = await self._read_body(headers, receive)
@@ -108,12 +109,12 @@ class _App:
         except MainspringError as error:
             told = problem_of(error, request_id=request_id)
             if told is None:
-                logger.exception("unforeseen error", extra={"request_id": request_id, "path": route.path})
+                logger.exception("unforeseen error", extra={"fields": {"request_id": request_id, "path": route.path}})
             await _send_problem(send, told or internal(request_id=request_id))
         except _ClientGone:
             return
         except Exception:  # the last resort that keeps details from callers; the log has them
-            logger.exception("unforeseen error", extra={"request_id": request_id, "path": route.path})
+            logger.exception("unforeseen error", extra={"fields": {"request_id": request_id, "path": route.path}})
             await _send_problem(send, internal(request_id=request_id))
         else:
             await _send(send, 200, answer_headers, answer, request_id)
@@ -162,6 +163,10 @@ class _App:
 
 
 _PROBLEM_HEADERS: Final = secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY)
+
+
+def _is_json(content_type: bytes) -> bool:
+    return content_type == _JSON or _JSON_TYPE.fullmatch(content_type) is not None
 
 
 def _is_head(method: str, route: Route) -> bool:

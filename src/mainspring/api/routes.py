@@ -98,5 +98,4 @@ def secure_headers(content_type: str, policy: str) -> Headers:
         (b"content-security-policy", policy.encode()),
         (b"referrer-policy", b"no-referrer"),
         (b"x-content-type-options", b"nosniff"),
-        (b"x-frame-options", b"DENY"),
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from uvicorn.config import Config
@@ -75,7 +75,8 @@ async def listening(
         server.close()
         await _drain(state, drain_seconds)
         sweeper.cancel()
-        await asyncio.gather(sweeper, return_exceptions=True)
+        with suppress(asyncio.CancelledError):  # but not an error that ended it early
+            await sweeper
         async with asyncio.timeout(CLOSE_SECONDS):
             await server.wait_closed()
 

@@ -12,7 +12,7 @@ import msgspec
 
 from mainspring.cli.config_flags import config_options, load, sources
 from mainspring.cli.globals import connection_options, settings
-from mainspring.cli.output import say, show, show_rows, show_table
+from mainspring.cli.output import say, show, show_document, show_rows, show_table
 
 
 @click.group()
@@ -105,19 +105,10 @@ def config(ctx: click.Context, /, validate: bool, output: str | None, file: Path
         return
     values = {name: _masked(name, value) for name, value in msgspec.structs.asdict(loaded).items()}
     origins = sources(flags, file)
-    chosen = output or settings(ctx).output
-    if chosen in (None, "table"):
+    document = {name: {"value": value, "source": origins[name]} for name, value in values.items()}
+    if not show_document(document, output or settings(ctx).output):
         rows = [(name, _plain(value), origins[name]) for name, value in values.items()]
         show_table(("setting", "value", "source"), rows, settings(ctx))
-        return
-    document = {name: {"value": value, "source": origins[name]} for name, value in values.items()}
-    encoded = msgspec.json.encode(document)
-    if chosen == "json":
-        click.echo(msgspec.json.format(encoded, indent=2))
-    else:
-        import yaml  # noqa: PLC0415  (heavy)
-
-        click.echo(yaml.safe_dump(msgspec.json.decode(encoded), sort_keys=False, allow_unicode=True), nl=False)
 
 
 def _masked(name: str, value: object) -> object:

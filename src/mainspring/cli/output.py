@@ -18,14 +18,14 @@ PIPE_WIDTH = 200
 
 def show(view: View, settings: Globals) -> None:
     """One thing: a line for each of its fields."""
-    if not _shown_for_programs(view, settings):
+    if not show_document(view, settings.output):
         fields = _fields(view)
         show_table(("field", "value"), [(name, _cell(value)) for name, value in fields.items()], settings)
 
 
 def show_rows(view: View, rows: Sequence[View], columns: Sequence[str], settings: Globals) -> None:
     """Many things: a table with these fields of the rows; programs get the whole view."""
-    if not _shown_for_programs(view, settings):
+    if not show_document(view, settings.output):
         cells = [[_cell(_fields(row).get(column)) for column in columns] for row in rows]
         show_table(columns, cells, settings)
 
@@ -50,11 +50,12 @@ def say(text: str) -> None:
     click.echo(printable(text), err=True)
 
 
-def _shown_for_programs(view: View, settings: Globals) -> bool:
-    encoded = msgspec.json.encode(view)
-    if settings.output == "json":
+def show_document(document: object, form: str | None) -> bool:
+    """As JSON or YAML; False when a table is wanted instead."""
+    encoded = msgspec.json.encode(document)
+    if form == "json":
         click.echo(msgspec.json.format(encoded, indent=2))
-    elif settings.output == "yaml":
+    elif form == "yaml":
         import yaml  # noqa: PLC0415  (heavy)
 
         click.echo(yaml.safe_dump(msgspec.json.decode(encoded), sort_keys=False, allow_unicode=True), nl=False)

@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Raw
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_PART = re.compile(f"({_NUMBER})(ms|s|m|h|d|w)")
 
 
 class Duration(click.ParamType[float]):
@@ -24,7 +25,7 @@ class Duration(click.ParamType[float]):
         if isinstance(value, float):
             return value
         text = str(value).strip()
-        if re.fullmatch(r"\d+(\.\d+)?", text):
+        if re.fullmatch(_NUMBER, text):
             return float(text)
         if not re.fullmatch(f"({_PART.pattern})+", text):
             self.fail(f"Expected a duration such as 90, 5m or 1h30m, got {text!r}", param, ctx)

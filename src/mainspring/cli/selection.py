@@ -24,7 +24,11 @@ def filter_options(command: F) -> F:
     for option in (
         namespace_option,
         click.option(
-            "--state", "states", type=click.Choice([*State]), multiple=True, help="In this state. Repeatable."
+            "--state",
+            "states",
+            type=click.Choice([each.value for each in State]),
+            multiple=True,
+            help="In this state. Repeatable.",
         ),
         click.option("--prefix", "id_prefix", help="Ids that start with this."),
         click.option("--label", "labels", type=LABEL, multiple=True, help="With this label. Repeatable: all of them."),

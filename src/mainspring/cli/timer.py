@@ -44,7 +44,9 @@ def _content_options(command: Any) -> Any:
         click.option("--header", "headers", type=HEADER, multiple=True, help="Sent with the callback. Repeatable."),
         click.option("--label", "labels", type=LABEL, multiple=True, help="For finding it again. Repeatable."),
         click.option("--callback-timeout", type=DURATION, help="Deadline of one attempt, 1s to 30m."),
-        click.option("--delivery", type=click.Choice([*Delivery]), help="What to risk: a repeat or a loss."),
+        click.option(
+            "--delivery", type=click.Choice([each.value for each in Delivery]), help="What to risk: a repeat or a loss."
+        ),
         retry_options,
     )[::-1]:
         command = option(command)
@@ -196,7 +198,13 @@ def run_now(ctx: click.Context, timer_id: str, namespace: str) -> None:
 
 @timer.command()
 @click.argument("timer_id")
-@click.option("--outcome", "outcomes", type=click.Choice([*Result]), multiple=True, help="Only these. Repeatable.")
+@click.option(
+    "--outcome",
+    "outcomes",
+    type=click.Choice([each.value for each in Result]),
+    multiple=True,
+    help="Only these. Repeatable.",
+)
 @click.option("--since", type=MOMENT, help="Started at or after this instant.")
 @click.option("--until", type=MOMENT, help="Started before this instant.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Attempts on this page.")

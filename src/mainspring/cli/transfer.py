@@ -37,23 +37,27 @@ class ImportView(View, frozen=True, kw_only=True):
 @click.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), help="Else by the file's name; stdin is JSONL.")
+@click.option("--from-line", type=click.IntRange(1), default=1, help="Leave out the lines before this one.")
 @click.option("--dry-run", is_flag=True, help="Only check the lines; the server is not asked.")
 @connection_options
 @click.pass_context
-def import_command(ctx: click.Context, file: str, form: Format | None, dry_run: bool) -> None:
+def import_command(ctx: click.Context, file: str, form: Format | None, from_line: int, dry_run: bool) -> None:
     """Create the timers of a file; - is stdin. An id that exists is replaced.
 
     A line has the fields of `POST /v1/timers/create`. Wrong lines are reported with their numbers and left out;
-    the exit code is then 1. After an interruption the whole file can be imported again.
+    the exit code is then 1. An import that was interrupted says with which line to go on; from the beginning it
+    would create once more what has been called since.
 
     \b
     Examples:
       mainspring timer import timers.jsonl
       mainspring timer import timers.csv --dry-run
+      mainspring timer import timers.jsonl --from-line 5001
       mainspring dev generate 1000 | mainspring timer import -
     """
-    with click.open_file(file, "rb") as source, _progress(_size(source), "importing", settings(ctx)) as advance:
-        lines = _watched(read_lines(source, form or _format_of(file)), source, advance)
+    with click.open_file(file, "rb") as source, _progress(_size(file), "importing", settings(ctx)) as advance:
+        every = _watched(read_lines(source, form or _format_of(file)), source, file, advance)
+        lines = (line for line in every if line.number >= from_line)
         if dry_run:
             view = _checked(lines)
         else:
@@ -127,7 +131,7 @@ class _Import:
         try:
             answer = self._client.timers.create_batch([timer for _, timer in batch])
         except MainspringError as error:
-            error.add_note(f"{self._created} timers were created before line {batch[0][0]}; import the file again.")
+            error.add_note(f"{self._created} timers were created. To go on: --from-line {batch[0][0]}")
             raise
         self._created += answer.created
         self._failed += answer.failed
@@ -157,15 +161,15 @@ def _format_of(file: str) -> Format:
     return "csv" if file.lower().endswith(".csv") else "jsonl"
 
 
-def _size(source: IO[bytes]) -> int | None:
-    return Path(source.name).stat().st_size if source.seekable() and Path(str(source.name)).is_file() else None
+def _size(file: str) -> int | None:
+    return None if file == "-" else Path(file).stat().st_size
 
 
-def _watched(lines: Iterator[Line], source: IO[bytes], advance: Callable[[int], None]) -> Iterator[Line]:
-    for line in lines:
+def _watched(lines: Iterator[Line], source: IO[bytes], file: str, advance: Callable[[int], None]) -> Iterator[Line]:
+    """The same lines; a file's progress is counted in bytes, that of stdin in lines."""
+    for count, line in enumerate(lines, 1):
         yield line
-        if source.seekable():
-            advance(source.tell())
+        advance(count if file == "-" else source.tell())
 
 
 @contextmanager

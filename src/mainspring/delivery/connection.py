@@ -24,8 +24,6 @@ _SETTLED_SECONDS: Final = 0.1
 class Keeper(Protocol):
     """Who is told what becomes of a connection."""
 
-    def opened(self, connection: Connection) -> None: ...
-
     def watch(self, deadline: float) -> None:
         """Call `expire` of the connections whose deadline has passed, at this loop time at the latest."""
         ...
@@ -67,6 +65,10 @@ class Connection(asyncio.Protocol):
         self._keeper.watch(deadline)
         return answer
 
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self._closing
+
     def ready(self, now: float) -> bool:
         """Whether an idle connection can be trusted with a request."""
         if self._closing or self._transport is None or self._transport.is_closing() or now >= self.deadline:
@@ -93,7 +95,6 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do everything that an asyncio.Transport does without being one.
         self._transport = cast(asyncio.Transport, transport)
-        self._keeper.opened(self)
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:
@@ -137,15 +138,17 @@ class Connection(asyncio.Protocol):
         answer, self._answer = self._answer, None
         assert answer is not None
         now = self._loop.time()
-        # An early answer to a request that is still being written counts, but the rest of the request is not wanted.
-        transport = self._transport
-        if reader.reusable and not self._closing and transport is not None and not transport.get_write_buffer_size():
+        if reader.reusable and not self._closing and not answer.done() and self._written():
             self._keeper.keep(self, now)
         else:
             self.abort()
         if not answer.done():
             duration_ms = round((now - self._started) * 1000)
             answer.set_result(Reply(reader.status, headers, body, reader.truncated, "", "", True, duration_ms))
+
+    def _written(self) -> bool:
+        """An early answer to a request that is still being written counts, but the rest of it is not wanted."""
+        return self._transport is not None and self._transport.get_write_buffer_size() == 0
 
     def _fail(self, problem: Problem, detail: str, *, sent: bool = True) -> None:
         answer, self._answer = self._answer, None

@@ -44,6 +44,17 @@ class Pool:
             connection.abort()
         return None
 
+    def adopt(self, connection: Connection) -> None:
+        """Look after a new connection from now on.
+
+        Not before the dialling is over: a connection whose dialling is cancelled belongs to the event loop, and
+        uvloop closes it without telling its protocol.
+        """
+        if connection.open:
+            self._open.add(connection)
+        if self._closed:
+            connection.abort()
+
     async def close(self) -> None:
         """Close every connection and wait until they are gone."""
         self._closed = True
@@ -56,11 +67,6 @@ class Pool:
                 await self._empty.wait()
 
     # What connections call.
-
-    def opened(self, connection: Connection) -> None:
-        self._open.add(connection)
-        if self._closed:
-            connection.abort()
 
     def watch(self, deadline: float) -> None:
         if deadline < self._wake_at and not self._closed:

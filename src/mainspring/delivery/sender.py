@@ -87,7 +87,9 @@ class Sender:
         try:
             return await answer
         except asyncio.CancelledError:
-            connection.abort()
+            # When the answer came first, the connection may already carry somebody else's call.
+            if answer.cancelled():
+                connection.abort()
             raise
 
     def _unsent(self, problem: Problem, detail: str, started: float) -> Reply:
@@ -128,6 +130,7 @@ class Sender:
             ssl=self._tls() if secure else None,
             server_hostname=target.host if secure else None,
         )
+        self._pool.adopt(connection)
         return connection
 
     def _tls(self) -> ssl.SSLContext:

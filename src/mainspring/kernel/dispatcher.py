@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring import telemetry
+from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.carrier import Carrier, Ending, conclude
@@ -83,6 +83,8 @@ class Dispatcher:
         self._finishing: deque[tuple[Timer, Ending]] = deque()
         self._start_wake = asyncio.Event()
         self._finish_wake = asyncio.Event()
+        self._short: dict[str, LaneState] = {}
+        """Lanes with rows left in the store, waiting for room in the window."""
         self.refills: deque[LaneState] = deque()
         """Lanes that have emptied enough to read on where they had to leave off."""
         self.wake_reader = asyncio.Event()
@@ -165,11 +167,25 @@ class Dispatcher:
         self.request_refill(lane)
 
     def request_refill(self, lane: LaneState) -> None:
-        """Have the reader read on for a lane that has emptied, if it had to leave rows in the store."""
-        if lane.backlog and not lane.refilling and len(lane.queue) < self._settings.page_size:
-            lane.refilling = True
-            self.refills.append(lane)
-            self.wake_reader.set()
+        """Have the reader read on for a lane that had to leave rows in the store, once it is worth a page."""
+        if not lane.backlog:
+            self._short.pop(lane.name, None)
+        elif not lane.refilling:
+            if self.wants_more(lane):
+                lane.refilling = True
+                self._short.pop(lane.name, None)
+                self.refills.append(lane)
+                self.wake_reader.set()
+            else:
+                self._short[lane.name] = lane
+
+    def wants_more(self, lane: LaneState) -> bool:
+        """Whether a lane has room for about a page more, and nearly nothing left to do."""
+        limit = self._settings.window_limit
+        room = limit - len(self._window)
+        return len(lane.queue) < min(self._settings.page_size, room) and room >= min(
+            self._settings.page_size, limit // 4
+        )
 
     # --- starter --------------------------------------------------------------------------------------
 
@@ -200,6 +216,7 @@ class Dispatcher:
                 self._forget(lane, timer)
                 self._reread_soon(timer.shard_id)
             return
+        crashpoint.reach(crashpoint.ATTEMPT_BEGUN)
         # The lease may have run out during the write: what was begun then is for the next owner to judge.
         valid = self._lease_valid()
         for (lane, timer, fence), verdict in zip(going, verdicts, strict=True):
@@ -228,6 +245,7 @@ class Dispatcher:
 
     async def _carry(self, lane: LaneState, timer: Timer) -> None:
         ending = await self._carrier.carry(timer)
+        crashpoint.reach(crashpoint.ATTEMPT_SENT)
         if self._window.get(timer.uuid) is not timer or timer.uuid not in self._calls:
             return  # given up meanwhile, and recorded as unknown
         monotonic = self._clock.monotonic()
@@ -286,6 +304,7 @@ class Dispatcher:
             else:
                 items.append((timer, ending, conclude(timer, current, ending, shard.fence)))
         verdicts = await self._until_available(lambda: self._store.finish([finish for _, _, finish in items]))
+        crashpoint.reach(crashpoint.ATTEMPT_FINISHED)
         stale: list[tuple[Timer, Ending]] = []
         for (timer, ending, finish), verdict in zip(items, verdicts, strict=True):
             if verdict is Verdict.STALE:
@@ -296,6 +315,8 @@ class Dispatcher:
                 self._lose(timer.shard_id)
             elif isinstance(finish.change, Put):
                 self.note(timer.shard_id, finish.change.timer.due_at)
+        for lane in list(self._short.values()):
+            self.request_refill(lane)
         return stale
 
     async def _until_available(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:

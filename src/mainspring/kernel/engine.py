@@ -10,6 +10,7 @@ With nothing due, nothing is read. Beside other instances every owned shard is l
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from mainspring import telemetry
 from mainspring.clock import Clock
@@ -43,6 +44,7 @@ class Engine:
         self._settings = settings
         self._agenda = Agenda()
         self._draining: dict[int, float] = {}
+        self._keep_wake = asyncio.Event()
         self._stopping = False
         self._loops: list[asyncio.Task[None]] = []
         self.dispatcher = Dispatcher(
@@ -59,6 +61,10 @@ class Engine:
     def wake(self, shard_id: int, due_at: int) -> None:
         """Somebody committed a row with this due instant."""
         self.dispatcher.note(shard_id, due_at)
+
+    def claim_soon(self) -> None:
+        """There may be shards that nobody owns yet: do not wait for the next renewal."""
+        self._keep_wake.set()
 
     @property
     def owned_shards(self) -> int:
@@ -117,11 +123,7 @@ class Engine:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
-        try:
-            async with asyncio.timeout(seconds):
-                await self.dispatcher.wake_reader.wait()
-        except TimeoutError:
-            return
+        await _wait(self.dispatcher.wake_reader, seconds)
 
     async def _look(self) -> None:
         now = self._clock.now_ms()
@@ -170,6 +172,8 @@ class Engine:
         limit = self._settings.page_size
         lane.refilling = False
         for shard_id in list(lane.backlog):
+            if not self.dispatcher.wants_more(lane):
+                break
             shard = self._agenda.shards.get(shard_id)
             after = lane.backlog.pop(shard_id, None)
             if shard is None or shard.draining or after is None:
@@ -187,7 +191,8 @@ class Engine:
 
     async def _keep_loop(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.renew_seconds)
+            await _wait(self._keep_wake, self._settings.renew_seconds)
+            self._keep_wake.clear()
             try:
                 await self._keep()
             except StoreUnavailable as error:
@@ -241,3 +246,9 @@ class Engine:
             self.dispatcher.let_go({shard_id})
         self._draining.pop(shard_id, None)
         self._ownership.fences.pop(shard_id, None)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

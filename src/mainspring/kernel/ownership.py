@@ -23,6 +23,7 @@ from hashlib import blake2b
 import msgspec
 from msgspec import Struct
 
+from mainspring import crashpoint
 from mainspring.clock import Clock
 from mainspring.model import Shard, to_json
 from mainspring.store import BATCH_LIMIT, Store, Verdict
@@ -143,7 +144,9 @@ class Ownership:
         for start in range(0, len(missing), BATCH_LIMIT):
             found = await self._store.shards(missing[start : start + BATCH_LIMIT])
             claims = [Shard(s.shard_id, s.version, self.instance) for s in found if s.owner not in alive]
-            for claim, verdict in zip(claims, await self._store.claim_shards(claims), strict=True):
+            verdicts = await self._store.claim_shards(claims)
+            crashpoint.reach(crashpoint.SHARD_CLAIMED)
+            for claim, verdict in zip(claims, verdicts, strict=True):
                 if verdict is Verdict.APPLIED:
                     self.fences[claim.shard_id] = claim.version + 1
                     gained.append(claim.shard_id)
@@ -153,6 +156,7 @@ class Ownership:
         claims = [Shard(s, self.fences.pop(s), self.instance) for s in shard_ids if s in self.fences]
         for start in range(0, len(claims), BATCH_LIMIT):
             await self._store.release_shards(claims[start : start + BATCH_LIMIT])
+            crashpoint.reach(crashpoint.SHARD_RELEASED)
 
     async def resign(self) -> None:
         """Release everything and remove the lease, so that others need not wait for it to run out."""

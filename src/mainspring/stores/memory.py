@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
 
@@ -50,13 +50,13 @@ class MemoryStore:
     async def list_timers(
         self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
     ) -> list[Timer]:
-        behind = (
-            ((position, shard_id) for position in islice(due, bisect_right(due, after), None))
-            for shard_id in set(shards)
-            if (due := self._due.get(shard_id))
-        )
+        behind = (self._behind(shard_id, after) for shard_id in set(shards))
         timers = (self._timers[TimerKey(shard_id, position.uuid)] for position, shard_id in merge(*behind))
         return list(islice((timer for timer in timers if _matches(timer, where)), limit))
+
+    def _behind(self, shard_id: int, after: Position) -> Iterator[tuple[Position, int]]:
+        due = self._due.get(shard_id, [])
+        return ((position, shard_id) for position in islice(due, bisect_right(due, after), None))
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
         due = self._due.get(shard_id, [])

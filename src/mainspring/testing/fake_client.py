@@ -11,7 +11,6 @@ generations and paging are the product's own. Timers stay as they were written: 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,13 +19,10 @@ import mainspring
 from mainspring.api.app import Api, AsgiApp, build_app, token_digest
 from mainspring.client import AsyncClient, Client
 from mainspring.client.transport import AsyncTransport, SyncTransport
-from mainspring.clock import Clock, SystemClock
+from mainspring.clock import Clock
+from mainspring.config import Config
 from mainspring.delivery.call import Call, Reply
-from mainspring.delivery.guard import Guard
-from mainspring.stores.memory import MemoryStore
-from mainspring.timers.messages import ShardsView
-from mainspring.timers.namespaces import NamespaceService
-from mainspring.timers.service import TimerService
+from mainspring.instance import Instance
 
 URL = "http://fake.invalid"
 TOKEN = "fake"  # noqa: S105  (opens nothing but the fake)
@@ -36,27 +32,15 @@ class FakeMainspring:
     """All clients of one fake see the same timers."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        clock = clock or SystemClock()
-        store = MemoryStore(clock)
-        chance = random.Random(0)
-        self._namespaces = NamespaceService(records=store, clock=clock, randomness=chance)
-        timers = TimerService(
-            store=store,
-            namespaces=self._namespaces,
-            clock=clock,
-            randomness=chance,
-            check_url=Guard(allow_loopback=True).check_url,
-            wake=lambda shard_id, due_at: None,
-            revive=_nothing,
-            max_payload=102_400,
-        )
+        # Put together but never entered: so there is no engine, and the sender sends nothing.
+        self._instance = Instance(Config(store="memory://"), clock=clock)
         self._app = build_app(
             Api(
-                timers=timers,
-                namespaces=self._namespaces,
-                shards=_no_shards,
+                timers=self._instance.timers,
+                namespaces=self._instance.namespaces,
+                shards=self._instance.shards,
                 ready=_ready,
-                metrics=str,
+                metrics=self._instance.metrics,
                 token_digests=(token_digest(TOKEN),),
                 instance="fake",
                 version=mainspring.__version__,
@@ -67,7 +51,7 @@ class FakeMainspring:
     async def start(cls, clock: Clock | None = None) -> FakeMainspring:
         """A fake with the namespace `default`."""
         fake = cls(clock)
-        await fake._namespaces.open()
+        await fake._instance.namespaces.open()
         return fake
 
     @classmethod
@@ -137,11 +121,3 @@ async def _answer(app: AsgiApp, call: Call) -> Reply:
 
 async def _ready() -> None:
     return
-
-
-async def _nothing(destination: str) -> None:
-    return
-
-
-async def _no_shards() -> ShardsView:
-    return ShardsView(instance="fake", shards=())

@@ -174,6 +174,8 @@ class TargetServer:
             self._changed.notify_all()
         if answer.delay_seconds:
             await asyncio.sleep(answer.delay_seconds)
+        if answer.behaviour == "hang":
+            await reader.read()  # until the caller gives up
         async for data in _chunks_of(answer, method):
             writer.write(data)
             await writer.drain()
@@ -246,9 +248,7 @@ async def _chunks_of(answer: Answer, method: str) -> AsyncIterator[bytes]:  # no
             for byte in body:
                 await asyncio.sleep(answer.drip_seconds)
                 yield bytes((byte,))
-        case "hang":
-            await asyncio.Event().wait()
-        case "reset" | "close":
+        case "hang" | "reset" | "close":
             pass
         case "close-after-headers":
             yield _head(answer, ("content-length", str(len(body) + 1)))

@@ -7,7 +7,7 @@ Other instances' changes are seen at the next `refresh`, which the keeper asks f
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -36,8 +36,12 @@ SECRETS_KEPT = 2
 
 
 class NamespaceService:
-    def __init__(self, *, records: RecordStore, clock: Clock, randomness: random.Random) -> None:
+    def __init__(
+        self, *, records: RecordStore, clock: Clock, randomness: random.Random, created: Callable[[], None]
+    ) -> None:
+        """`created` is told when there are new shards for somebody to own."""
         self._records = records
+        self._created = created
         self._clock = clock
         self._random = randomness
         self._known: dict[str, Namespace] = {}
@@ -108,6 +112,7 @@ class NamespaceService:
         if await self._records.put_record(NAMESPACES, request.name, to_json(namespace), expect=0, now=now) is None:
             raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
         self._known[request.name] = namespace
+        self._created()
         return namespace_view(namespace)
 
     async def _take_shards(self, count: int) -> int:

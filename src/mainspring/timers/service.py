@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from mainspring import telemetry
+from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.decoding import decode_item
 from mainspring.delivery.headers import check_headers
@@ -245,6 +245,7 @@ class TimerService:
         waiting = list(range(len(timers)))
         while waiting:
             verdicts = await self._store.write([puts[index] for index in waiting])
+            crashpoint.reach(crashpoint.CREATE_STORED)
             stale = []
             for index, verdict in zip(waiting, verdicts, strict=True):
                 if verdict is Verdict.APPLIED:

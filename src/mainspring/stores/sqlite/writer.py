@@ -13,6 +13,7 @@ from typing import Final
 
 import apsw
 
+from mainspring import crashpoint
 from mainspring.store import Verdict
 from mainspring.stores.sqlite.checkpoint import Checkpointer
 from mainspring.stores.sqlite.connection import Database, insert_rows
@@ -110,7 +111,7 @@ def _create(connection: apsw.Connection, group: list[WriteRequest]) -> bool:
         insert_rows(connection, _INSERT_TIMERS, rows)
     except apsw.ConstraintError:  # which has rolled back
         return False
-    connection.execute("COMMIT")
+    _commit(connection)
     for request in group:
         if isinstance(request, Write):
             request.answer = [Verdict.APPLIED] * len(request.changes)
@@ -129,7 +130,13 @@ def _change(connection: apsw.Connection, group: list[WriteRequest]) -> None:
         if isinstance(request, PruneHistory):
             connection.execute(_DELETE_HISTORY, (request.victims,))
             request.answer = connection.changes()
+    _commit(connection)
+
+
+def _commit(connection: apsw.Connection) -> None:
+    crashpoint.reach(crashpoint.BEFORE_COMMIT)
     connection.execute("COMMIT")
+    crashpoint.reach(crashpoint.AFTER_COMMIT)
 
 
 def _look(connection: apsw.Connection, plan: Plan) -> None:

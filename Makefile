@@ -1,0 +1,70 @@
+# Everything a fresh machine needs is set up on the way: Python 3.11 or newer, make and a package registry suffice.
+# Stamps in .venv remember what is installed; a changed lock file installs again.
+
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON := $(BIN)/python
+PIP := $(PYTHON) -m pip install --quiet
+ARGS ?=
+
+.PHONY: help
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo '  Arguments pass through: make serve ARGS="--port 9000"'
+
+.PHONY: serve
+serve: $(VENV)/.runtime ## Run a server on 127.0.0.1:8700; its data lives in .mainspring.
+	@exec $(BIN)/mainspring serve $(ARGS)
+
+.PHONY: test
+test: check ## Run the checks and all tests.
+	$(PYTHON) -m pytest $(ARGS)
+
+.PHONY: test-fast
+test-fast: $(VENV)/.test ## Run the tests without the slow fault tests.
+	$(PYTHON) -m pytest -m "not slow" $(ARGS)
+
+.PHONY: check
+check: $(VENV)/.test ## Check style, types, import directions and generated files.
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(PYTHON) tools/generate_sync.py --check
+	$(PYTHON) tools/generate_docs.py --check
+
+.PHONY: generate
+generate: $(VENV)/.test ## Write the generated files anew: the sync client and the reference pages.
+	$(PYTHON) tools/generate_sync.py
+	$(PYTHON) tools/generate_docs.py
+
+.PHONY: bench
+bench: $(VENV)/.runtime ## Measure; what is measured and how is in docs/benchmarks.md.
+	$(PYTHON) -m bench $(ARGS)
+
+.PHONY: lock
+lock: $(VENV)/.created ## Resolve the dependencies and write requirements/*.txt; newer ones with ARGS=--upgrade.
+	tools/lock.sh $(PYTHON) $(ARGS)
+
+.PHONY: clean
+clean: ## Remove the virtual environment and all caches. Data in .mainspring stays.
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	tools/make_venv.sh $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml $(VENV)/.created
+	$(PIP) --require-hashes --requirement requirements/runtime.txt
+	$(PIP) --no-deps --editable .
+	@touch $@
+
+$(VENV)/.test: requirements/test.txt $(VENV)/.runtime
+	$(PIP) --require-hashes --requirement requirements/test.txt
+	@touch $@

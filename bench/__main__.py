@@ -1,0 +1,77 @@
+"""`python -m bench`: every figure that Mainspring promises, measured beside the limit of the machine it runs on.
+
+Figures that are compared are measured in turn, in one run, and the median of several rounds counts, because a
+shared machine is never twice the same. What each figure means is told in docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+import uvloop
+from rich.console import Console
+
+from bench import creates, firing, quiet, scale
+from bench.figures import Figure, Setting, as_json, markdown, table
+
+BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
+    "single": creates.single_creates,
+    "batch": creates.batch_creates,
+    "burst": firing.burst,
+    "lateness": firing.lateness,
+    "scale": scale.scale,
+    "start": quiet.start_up,
+    "idle": quiet.idle,
+}
+
+
+async def measure(names: tuple[str, ...], *, quick: bool, directory: Path, console: Console) -> list[Figure]:
+    figures: list[Figure] = []
+    for name in names:
+        started_at = time.monotonic()
+        with (
+            tempfile.TemporaryDirectory(prefix=f"mainspring-bench-{name}-", dir=directory) as place,
+            console.status(name) as status,
+        ):
+
+            def say(text: str, name: str = name) -> None:
+                status.update(f"{name}: {text}")
+                if not console.is_terminal:
+                    console.print(f"{name}: {text}", highlight=False)
+
+            figures += await BENCHMARKS[name](Setting(Path(place), quick, say))
+        console.print(f"{name}: done in {time.monotonic() - started_at:.0f} s", highlight=False)
+    return figures
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice(list(BENCHMARKS)), help="Only this one. Repeatable.")
+@click.option("--quick", is_flag=True, help="Tiny sizes: to see that everything works, not to measure.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown.")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=tempfile.gettempdir(),
+    show_default=True,
+    help="On the disk that is to be measured.",
+)
+def main(only: tuple[str, ...], quick: bool, json_file: Path | None, as_markdown: bool, directory: Path) -> None:
+    """Measure Mainspring, each figure beside the limit of this machine."""
+    progress = Console(stderr=True)
+    figures = uvloop.run(measure(only or tuple(BENCHMARKS), quick=quick, directory=directory, console=progress))
+    if as_markdown:
+        click.echo(markdown(figures))
+    else:
+        Console(width=None if sys.stdout.isatty() else 140).print(table(figures))
+    if json_file is not None:
+        json_file.write_bytes(as_json(figures))
+
+
+if __name__ == "__main__":
+    main()

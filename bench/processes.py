@@ -1,0 +1,110 @@
+"""The processes under test: started in a directory of their own, asked over HTTP, and always ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+
+from bench.load import Answer, ask, post
+
+TOKEN = "bench-token-of-more-than-22-characters"
+POLL_SECONDS = 0.002
+START_SECONDS = 30.0
+STOP_SECONDS = 30.0
+
+
+class Running:
+    """A process that answers HTTP on a port of this machine."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int, started_in: float) -> None:
+        self._process = process
+        self.port = port
+        self.started_in = started_in
+        """Seconds from the start of the process to its first answer."""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def call(self, path: str, message: object) -> Answer:
+        """One request to the API; anything but 200 is an error."""
+        answer = await ask("127.0.0.1", self.port, post(path, msgspec.json.encode(message), token=TOKEN))
+        if answer.status != 200:
+            raise RuntimeError(f"Expected 200 from {path}, got {answer.status}: {answer.body[:500]!r}")
+        return answer
+
+    def memory_mb(self, field: str = "VmRSS") -> float:
+        """Resident memory in millions of bytes; `VmHWM` is the highest it has been."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        [kib] = [int(line.split()[1]) for line in lines if line.startswith(f"{field}:")]
+        return kib * 1024 / 1e6
+
+
+@contextlib.asynccontextmanager
+async def server(directory: Path) -> AsyncIterator[Running]:
+    """`mainspring serve` with its data in `directory` and otherwise its defaults."""
+    port = _free_port()
+    program = str(Path(sys.executable).with_name("mainspring"))
+    arguments = ("serve", "--port", str(port), "--data-dir", str(directory), "--token", TOKEN)
+    async with _running((program, *arguments), port, "/health", directory / "server.log") as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def echo(directory: Path) -> AsyncIterator[Running]:
+    """The plain ASGI application."""
+    port = _free_port()
+    arguments = (sys.executable, "-m", "bench.echo", str(port))
+    async with _running(arguments, port, "/", directory / "echo.log") as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def _running(arguments: tuple[str, ...], port: int, path: str, log: Path) -> AsyncIterator[Running]:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as stderr:
+        started_at = time.perf_counter()
+        process = await asyncio.create_subprocess_exec(*arguments, stdout=stderr, stderr=stderr)
+    try:
+        await _first_answer(process, port, path, log)
+        yield Running(process, port, time.perf_counter() - started_at)
+    finally:
+        await _end(process)
+
+
+async def _first_answer(process: asyncio.subprocess.Process, port: int, path: str, log: Path) -> None:
+    request = f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+    async with asyncio.timeout(START_SECONDS):
+        while process.returncode is None:
+            try:
+                if (await ask("127.0.0.1", port, request)).status == 200:
+                    return
+            except OSError:  # not listening yet
+                await asyncio.sleep(POLL_SECONDS)
+    raise RuntimeError(f"Expected a process that serves, got its end; see {log}")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

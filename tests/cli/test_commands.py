@@ -1,0 +1,202 @@
+"""What holds for the command line as a whole: help, exit codes, errors, configuration, start-up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from mainspring.cli import COMMANDS, main
+from mainspring.cli.parameters import DURATION
+from mainspring.config import Config
+from tests.cli.conftest import Run, run_alone
+from tests.client.running_server import COMMAND, Running, clean_environment
+
+
+def all_commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from all_commands(command, (*path, name))
+
+
+EVERY = dict(all_commands(main))
+
+
+@pytest.mark.parametrize("path", EVERY, ids=" ".join)
+def test_every_command_teaches_with_examples_and_describes_every_option(path: tuple[str, ...]) -> None:
+    result = run_alone(*path, "--help")
+    assert result.exit_code == 0
+    assert "Example" in result.stdout
+    for parameter in EVERY[path].params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
+
+
+def test_the_summaries_in_the_table_are_those_of_the_commands() -> None:
+    assert set(COMMANDS) == {path[0] for path in EVERY}
+    assert "Exit codes:" in run_alone("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "forbidden"),
+    [
+        (["--help"], {"rich", "yaml", "uvicorn", "msgspec", "apsw", "asyncio", "mainspring.client"}),
+        (["serve", "--help"], {"rich", "yaml", "uvicorn", "mainspring.client", "mainspring.server"}),
+        (["serve", "--port", "x"], {"rich", "yaml", "mainspring.client"}),
+        (["timer", "--help"], {"rich", "yaml", "uvicorn", "mainspring.client", "mainspring.server"}),
+    ],
+)
+def test_a_command_loads_only_what_it_needs(arguments: list[str], forbidden: set[str]) -> None:
+    program = (
+        "import sys\nfrom mainspring.cli import main\n"
+        f"try:\n    main({arguments!r})\nexcept SystemExit:\n    print('LOADED', *sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True, env=clean_environment()
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "click" in loaded
+    assert loaded & forbidden == set()
+
+
+def test_the_server_command_loads_neither_rich_nor_yaml_nor_the_client() -> None:
+    program = "import sys, mainspring.cli.serve, mainspring.server\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert set(done.stdout.split()) & {"rich", "yaml", "mainspring.client"} == set()
+
+
+def test_help_is_quick() -> None:
+    def once() -> float:
+        started = time.perf_counter()
+        subprocess.run([*COMMAND, "--help"], capture_output=True, timeout=30, check=True)
+        return time.perf_counter() - started
+
+    # The fastest of a few: the machine may be busy with other things.
+    assert min(once() for _ in range(8)) < 0.15
+
+
+def test_a_server_that_does_not_run_gives_a_hint_and_exit_code_six() -> None:
+    result = run_alone("--url", "http://127.0.0.1:9", "timer", "get", "x")
+    assert result.exit_code == 6
+    assert "mainspring serve" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_missing_or_wrong_token_gives_exit_code_four(server: Running) -> None:
+    for token in ((), ("--token", "wrong")):
+        result = run_alone("--url", server.url, *token, "timer", "list")
+        assert result.exit_code == 4
+        assert "MAINSPRING_TOKEN" in result.stderr
+
+
+def test_a_conflict_gives_exit_code_five(run: Run) -> None:
+    assert run("namespace", "create", "default").exit_code == 5
+
+
+def test_a_wrong_url_and_an_unknown_command_are_explained() -> None:
+    assert run_alone("--url", "nowhere", "timer", "list").exit_code == 1
+    assert run_alone("clock").exit_code == 2
+
+
+def test_real_processes_answer_with_the_same_exit_codes(server: Running) -> None:
+    environment = clean_environment() | {"MAINSPRING_URL": server.url, "MAINSPRING_TOKEN": server.token}
+
+    def run_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False, env=environment
+        )
+
+    missing = run_process("timer", "get", "nothing")
+    assert (missing.returncode, missing.stdout) == (3, "")
+    assert missing.stderr.startswith("Error: ")
+    healthy = run_process("-v", "admin", "health", "-o", "json")
+    assert json.loads(healthy.stdout)["status"] == "ok"
+    assert "GET /health: 200" in healthy.stderr
+    assert server.token not in healthy.stderr
+
+
+def test_namespaces_are_made_changed_and_shown(run: Run) -> None:
+    made = json.loads(run("namespace", "create", "ns-1", "--host-limit", "5", "-o", "json").stdout)
+    assert made["hostLimit"] == 5
+    changed = run("namespace", "update", "ns-1", "--no-host-limit", "--retry-max-attempts", "2", "-o", "json")
+    assert json.loads(changed.stdout)["hostLimit"] is None
+    assert json.loads(changed.stdout)["retryPolicy"]["maxAttempts"] == 2
+    assert json.loads(run("namespace", "get", "ns-1", "-o", "json").stdout)["secret"] == made["secret"]
+    assert "ns-1" in run("namespace", "list").stdout
+
+
+def test_operators_see_readiness_shards_and_metrics(run: Run) -> None:
+    assert "ready" in run("admin", "ready").stdout
+    assert json.loads(run("admin", "shards", "-o", "json").stdout)["shards"]
+    assert "# TYPE mainspring_" in run("admin", "metrics").stdout
+
+
+def test_every_setting_is_a_flag_of_serve() -> None:
+    names = {parameter.name for parameter in EVERY["serve",].params}
+    assert set(Config.__struct_fields__) <= names
+
+
+def test_the_effective_configuration_shows_its_sources_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("m.toml").write_text('port = 9001\nlog_level = "debug"\ntoken = "secret-in-file"\n')
+    monkeypatch.setenv("MAINSPRING_LOG_LEVEL", "error")
+    result = run_alone(
+        *("admin", "config", "--config", "m.toml", "--host", "::1", "--allow-target", "10.0.0.0/8", "-o", "json"),
+        *("--store", "postgresql://user:pass@host/db"),
+    )
+    shown = json.loads(result.stdout)
+    assert shown["host"] == {"value": "::1", "source": "flag"}
+    assert shown["allow_targets"] == {"value": ["10.0.0.0/8"], "source": "flag"}
+    assert shown["log_level"] == {"value": "error", "source": "environment"}
+    assert shown["port"] == {"value": 9001, "source": "file"}
+    assert shown["drain_seconds"]["source"] == "default"
+    assert shown["token"] == {"value": "********", "source": "file"}
+    assert "pass" not in result.stdout
+    assert "secret-in-file" not in run_alone("admin", "config", "--config", "m.toml").stdout
+
+
+def test_a_wrong_configuration_names_everything_that_is_wrong() -> None:
+    Path("m.toml").write_text('port = "x"\ncolour = "red"\n')
+    for command in (("admin", "config", "--validate"), ("serve",)):
+        result = run_alone(*command, "--config", "m.toml", "--drain-seconds", "-1")
+        assert result.exit_code == 1
+        assert all(name in result.stderr for name in ("/port", "/colour", "/drain_seconds"))
+    assert run_alone("admin", "config", "--validate").exit_code == 0
+
+
+def test_migrate_brings_a_store_up_to_date_once() -> None:
+    first = run_alone("admin", "migrate", "--store", "sqlite:///new.db")
+    assert (first.exit_code, "0001" in first.stdout) == (0, True)
+    second = run_alone("admin", "migrate", "--store", "sqlite:///new.db")
+    assert (second.exit_code, second.stdout) == (0, "")
+    assert run_alone("admin", "migrate", "--store", "oracle://x").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("1.5", 1.5), ("5m", 300), ("1h30m", 5400), ("500ms", 0.5), ("2d", 172_800)]
+)
+def test_durations_are_read_with_and_without_units(text: str, seconds: float) -> None:
+    assert DURATION.convert(text, None, None) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "5 m", "m", "1h-30m", "1y", "٣s", "1e3"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        DURATION.convert(text, None, None)
+
+
+def test_the_token_file_is_found_beside_the_data(server: Running) -> None:
+    Path(".mainspring").mkdir()
+    Path(".mainspring/token").write_text(server.token + "\n")
+    os.chmod(".mainspring/token", 0o600)
+    assert run_alone("--url", server.url, "timer", "list").exit_code == 0

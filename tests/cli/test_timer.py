@@ -1,0 +1,143 @@
+"""`mainspring timer` against a real server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Run
+
+CREATE = ("timer", "create", "--callback-url", "http://127.0.0.1:9/", "--at", "2036-01-02T03:04:05+01:00")
+
+
+def as_json(text: str) -> Any:
+    return json.loads(text)
+
+
+def test_a_timer_is_created_from_options(run: Run) -> None:
+    result = run(
+        *(*CREATE, "opt-1", "-o", "json", "--payload", '{"n": 1.0}', "--header", "X-Team: blue"),
+        *("--label", "team=blue", "--label", "a=b=c", "--delivery", "at-most-once", "--callback-timeout", "2m"),
+        *("--retry-max-attempts", "3", "--retry-schedule", "10s,1m", "--retry-on", "5xx", "--retry-on", "network"),
+    )
+    assert result.exit_code == 0, result.stderr
+    timer = as_json(result.stdout)
+    assert timer["executeAt"] == "2036-01-02T02:04:05Z"
+    assert timer["payload"] == {"n": 1.0}
+    assert timer["headers"] == {"X-Team": "blue"}
+    assert timer["labels"] == {"team": "blue", "a": "b=c"}
+    assert (timer["delivery"], timer["callbackTimeoutSeconds"]) == ("at-most-once", 120.0)
+    policy = {"maxAttempts": 3, "schedule": [10.0, 60.0], "retryOn": ["5xx", "network"]}
+    assert timer["retryPolicy"] | policy == timer["retryPolicy"]
+
+
+def test_the_payload_comes_from_a_file_or_stdin(run: Run) -> None:
+    Path("body.json").write_text('{"from": "file"}\n')
+    result = run(*CREATE, "payload", "--payload", "@body.json", "-o", "json")
+    assert as_json(result.stdout)["payload"] == {"from": "file"}
+    result = run(*CREATE, "payload", "--payload", "-", "-o", "json", stdin='["stdin"]')
+    assert as_json(result.stdout)["payload"] == ["stdin"]
+
+
+def test_json_yaml_and_table_show_the_same_timer(run: Run) -> None:
+    run(*CREATE, "shown", "--payload", '{"when": "2020-01-01"}')
+    parsed = as_json(run("timer", "get", "shown", "--output", "json").stdout)
+    assert yaml.safe_load(run("timer", "get", "shown", "--output", "yaml").stdout) == parsed
+    assert yaml.safe_load(run("--output", "yaml", "timer", "get", "shown").stdout) == parsed
+    table = run("timer", "get", "shown").stdout
+    assert all(name in table for name in parsed)
+
+
+def test_what_could_move_a_terminal_is_shown_escaped(run: Run) -> None:
+    run(*CREATE, "evil\u202e[red]", "--payload", '"\\u001b[2J"')
+    table = run("timer", "list", "--prefix", "evil").stdout
+    assert "evil\\u202e[red]" in table
+    assert "\x1b" not in run("timer", "get", "evil\u202e[red]").stdout
+
+
+def test_an_update_changes_only_what_is_given(run: Run) -> None:
+    run(*CREATE, "upd", "--label", "a=b", "--payload", "1")
+    timer = as_json(run("timer", "update", "upd", "--in", "1h", "-o", "json").stdout)
+    assert (timer["labels"], timer["payload"], timer["generation"]) == ({"a": "b"}, 1, 2)
+    assert run("timer", "update", "upd", "--payload", "2", "--if-generation", "1").exit_code == 5
+
+
+def test_lists_are_filtered_and_paged(run: Run) -> None:
+    for name in ("list-a", "list-b", "list-c"):
+        run(*CREATE, name, "--label", f"name={name}")
+    page = run("timer", "list", "--prefix", "list-", "--limit", "2", "-o", "json")
+    assert len(as_json(page.stdout)["timers"]) == 2
+    cursor = as_json(page.stdout)["nextCursor"]
+    assert f"--cursor {cursor}" in page.stderr
+    rest = as_json(run("timer", "list", "--prefix", "list-", "--cursor", cursor, "-o", "json").stdout)
+    assert (len(rest["timers"]), rest["nextCursor"]) == (1, None)
+    found = as_json(run("timer", "list", "--label", "name=list-b", "-o", "json").stdout)
+    assert [timer["timerId"] for timer in found["timers"]] == ["list-b"]
+
+
+def test_park_resume_run_now_and_history(run: Run) -> None:
+    run(*CREATE, "life")
+    assert as_json(run("timer", "park", "life", "-o", "json").stdout)["state"] == "parked"
+    assert as_json(run("timer", "resume", "life", "-o", "json").stdout)["state"] == "scheduled"
+    assert run("timer", "run-now", "life").exit_code == 0
+    assert run("timer", "history", "life", "--outcome", "failed").exit_code == 0
+
+
+def test_many_are_deleted_after_a_question(run: Run) -> None:
+    for name in ("many-1", "many-2"):
+        run(*CREATE, name)
+    many = ("timer", "delete", "--prefix", "many-", "-o", "json")
+    assert as_json(run(*many, "--dry-run").stdout) == {"matched": 2, "changed": 0, "dryRun": True}
+    refused = run(*many, stdin="n\n")
+    assert refused.exit_code == 1
+    assert "Delete 2 timers?" in refused.stderr
+    assert as_json(run(*many, stdin="y\n").stdout)["changed"] == 2
+    assert as_json(run(*many, "--yes").stdout)["matched"] == 0
+
+
+def test_whole_namespaces_need_to_be_meant(run: Run) -> None:
+    assert run("timer", "delete").exit_code == 2
+    assert run("timer", "park", "x", "--prefix", "y").exit_code == 2
+    result = run("timer", "delete", "--all-matching", "--namespace", "nowhere", "--dry-run")
+    assert result.exit_code == 3
+
+
+def test_one_timer_is_deleted_without_a_question(run: Run) -> None:
+    run(*CREATE, "gone")
+    assert run("timer", "delete", "gone").exit_code == 0
+    missing = run("timer", "get", "gone")
+    assert missing.exit_code == 3
+    assert missing.stderr.startswith("Error: Expected an existing timer")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("x", "--callback-url", "http://127.0.0.1/"),
+        ("x", "--callback-url", "http://127.0.0.1/", "--in", "5m", "--at", "2036-01-01T00:00:00Z"),
+        ("x", "--callback-url", "http://127.0.0.1/", "--in", "soon"),
+        ("x", "--callback-url", "http://127.0.0.1/", "--at", "2036-01-01T00:00:00"),
+        ("x", "--callback-url", "http://127.0.0.1/", "--in", "1s", "--payload", "{"),
+        ("x", "--callback-url", "http://127.0.0.1/", "--in", "1s", "--payload", "@missing"),
+        ("x", "--callback-url", "http://127.0.0.1/", "--in", "1s", "--label", "nothing"),
+        ("x", "--in", "1s"),
+    ],
+)
+def test_wrong_usage_is_explained_with_exit_code_two(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run("timer", "create", *arguments)
+    assert result.exit_code == 2
+    assert "Expected" in result.stderr or "Missing option" in result.stderr
+
+
+def test_wrong_fields_are_named_by_the_server_and_shown(run: Run) -> None:
+    result = run("timer", "create", "x" * 256, "--callback-url", "http://127.0.0.1/", "--in", "1s")
+    assert result.exit_code == 1
+    assert "/timerId" in result.stderr
+    assert "Request id:" in result.stderr
+    result = run(*CREATE, "x", "--retry-jitter", "7")
+    assert result.exit_code == 1
+    assert "jitter" in result.stderr

@@ -1,0 +1,193 @@
+"""Import and export: round trips change nothing, wrong lines are named, nothing is left half."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import string
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from mainspring.cli.lines import Writer, read_lines
+from mainspring.model import Delivery, RetryPolicy, State
+from mainspring.timers.messages import CreateTimer, TimerView, to_instant
+from tests.cli.conftest import Run, run_alone
+
+LINE = {"timerId": "t", "executeAt": "2036-01-01T00:00:00Z", "callbackUrl": "https://example.com/"}
+
+
+def jsonl(*lines: Mapping[str, object]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def tricky(namespace: str) -> str:
+    return jsonl(
+        LINE | {"namespace": namespace, "timerId": "plain"},
+        LINE
+        | {
+            "namespace": namespace,
+            "timerId": 'odd ,";😀 \u2028 =1+1',
+            "executeAt": "2036-01-01T00:00:00.123Z",
+            "payload": {"text": 'a\nb,"c"', "n": 1.0},
+            "headers": {"X-A": "1,2"},
+            "labels": {"k": "v;w"},
+            "retryPolicy": {"maxAttempts": 3, "schedule": [1, 2.5]},
+            "callbackTimeoutSeconds": 5,
+            "delivery": "at-most-once",
+        },
+        LINE | {"namespace": namespace, "timerId": "default-policy", "retryPolicy": {}, "payload": "text"},
+    )
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_export_import_export_gives_the_same_file(run: Run, form: str) -> None:
+    run("namespace", "create", f"round-{form}", "--shard-count", "2")
+    Path("first.jsonl").write_text(tricky(f"round-{form}"))
+    assert run("timer", "import", "first.jsonl").exit_code == 0
+    select = ("--namespace", f"round-{form}")
+    assert run("timer", "export", f"one.{form}", *select).exit_code == 0
+    assert run("timer", "delete", *select, "--all-matching", "--yes").exit_code == 0
+    imported = run("timer", "import", f"one.{form}", "-o", "json")
+    assert json.loads(imported.stdout) == {"lines": 3, "created": 3, "failed": 0}
+    assert run("timer", "export", f"two.{form}", *select).exit_code == 0
+    assert Path(f"one.{form}").read_bytes() == Path(f"two.{form}").read_bytes()
+    assert sorted(Path().glob("*.partial")) == []
+
+
+def test_many_timers_go_in_several_batches_and_come_out_of_a_pipe(run: Run) -> None:
+    run("namespace", "create", "pipe")
+    generated = run("dev", "generate", "1100", "--namespace", "pipe", "--seed", "7", "--within", "1d")
+    assert len(generated.stdout.splitlines()) == 1100
+    imported = run("timer", "import", "-", "-o", "json", stdin=generated.stdout)
+    assert json.loads(imported.stdout)["created"] == 1100
+    exported = run("timer", "export", "--namespace", "pipe")
+    assert meanings(exported.stdout) == meanings(generated.stdout)
+
+
+def meanings(text: str) -> list[tuple[object, ...]]:
+    lines = read_lines(io.BytesIO(text.encode()), "jsonl")
+    return sorted(meaning(line.timer) for line in lines if line.timer)
+
+
+def test_large_payloads_are_sent_in_requests_that_the_server_takes(run: Run) -> None:
+    lines = [LINE | {"timerId": f"large-{number}", "payload": "x" * 100_000} for number in range(20)]
+    result = run("timer", "import", "-", "-o", "json", stdin=jsonl(*lines))
+    assert json.loads(result.stdout)["created"] == 20, result.stderr
+
+
+def test_wrong_lines_are_named_and_the_others_created(run: Run) -> None:
+    text = "\n".join(
+        [
+            json.dumps(LINE | {"timerId": "good-1"}),
+            "not json",
+            "",
+            json.dumps(LINE | {"timerId": "bad", "colour": "red"}),
+            json.dumps(LINE | {"timerId": "bad", "delaySeconds": 5}),
+            json.dumps(LINE | {"timerId": "bad", "callbackUrl": "ftp://example.com/"}),
+            json.dumps(LINE | {"timerId": "good-2"}),
+        ]
+    )
+    result = run("timer", "import", "-", "-o", "json", stdin=text)
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {"lines": 6, "created": 2, "failed": 4}
+    named = [line.split(":")[0] for line in result.stderr.splitlines()]
+    assert sorted(named) == ["line 2", "line 4", "line 5", "line 6"]
+    assert "/colour" in result.stderr
+    assert run("timer", "get", "bad").exit_code == 3
+
+
+def test_an_interrupted_import_says_where_to_go_on(run: Run) -> None:
+    lines = jsonl(*(LINE | {"timerId": f"go-on-{number}"} for number in range(3)))
+    failed = run_alone("--url", "http://127.0.0.1:9", "--token", "t", "timer", "import", "-", stdin=lines)
+    assert failed.exit_code == 6
+    assert "--from-line 1" in failed.stderr
+    rest = run("timer", "import", "-", "--from-line", "3", "-o", "json", stdin=lines)
+    assert json.loads(rest.stdout) == {"lines": 1, "created": 1, "failed": 0}
+    assert run("timer", "get", "go-on-1").exit_code == 3
+
+
+def test_a_dry_run_needs_no_server() -> None:
+    Path("timers.csv").write_text(
+        "timerId,delaySeconds,callbackUrl,payload\n"
+        "a,5,https://example.com/,\n"
+        'b,soon,https://example.com/,"{}"\n'
+        "c,5,https://example.com/,{\n"
+        "d,5\n"
+    )
+    result = run_alone("--url", "http://127.0.0.1:9", "timer", "import", "timers.csv", "--dry-run", "-o", "json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {"lines": 4, "created": 0, "failed": 3}
+    assert [line.partition(":")[0] for line in result.stderr.splitlines()] == ["line 3", "line 4", "line 5"]
+
+
+def test_a_file_that_is_not_what_it_seems_is_refused() -> None:
+    Path("a.csv").write_text("timerId,colour\nx,red\n")
+    refused = run_alone("timer", "import", "a.csv", "--dry-run")
+    assert (refused.exit_code, "colour" in refused.stderr) == (1, True)
+    Path("b.csv").write_bytes(b"timerId,callbackUrl\n\xff\xfe,x\n")
+    assert run_alone("timer", "import", "b.csv", "--dry-run").exit_code == 1
+    Path("c.csv").write_text("")
+    assert run_alone("timer", "import", "c.csv", "--dry-run").exit_code == 1
+    assert run_alone("timer", "import", "missing.csv").exit_code == 2
+
+
+def test_a_failed_export_leaves_no_file() -> None:
+    result = run_alone("--url", "http://127.0.0.1:9", "--token", "t", "timer", "export", "out.jsonl")
+    assert result.exit_code == 6
+    assert list(Path().iterdir()) == []
+
+
+TEXT = st.text(min_size=1, max_size=20).filter(lambda text: text.isprintable() or "\n" in text)
+VIEWS = st.builds(
+    TimerView,
+    namespace=st.text(string.ascii_letters, min_size=1, max_size=5),
+    timer_id=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20),
+    execute_at=st.integers(0, 4_000_000_000_000).map(to_instant),
+    callback_url=st.just("https://example.com/?a=1,2&b=\"'"),
+    payload=st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text("aä\n\",'", max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=2), inner, max_size=3),
+    ).map(lambda value: Raw(json.dumps(value, indent=1).encode())),
+    headers=st.dictionaries(st.text(string.ascii_letters, min_size=1), st.text('a,"', max_size=5), max_size=2),
+    retry_policy=st.sampled_from([None, RetryPolicy(), RetryPolicy(max_attempts=2, schedule=(0.5,))]),
+    callback_timeout_seconds=st.sampled_from([30.0, 1.0, 2.5]),
+    delivery=st.sampled_from(Delivery),
+    labels=st.dictionaries(st.text("k=", min_size=1, max_size=5), st.text("v\n;", max_size=5), max_size=2),
+    state=st.just(State.SCHEDULED),
+    next_attempt_at=st.none(),
+    attempts=st.just(0),
+    generation=st.just(1),
+    delivery_id=st.just("m"),
+    created_at=st.just(to_instant(0)),
+    updated_at=st.just(to_instant(0)),
+    last_outcome=st.none(),
+)
+
+
+def meaning(timer: CreateTimer | TimerView) -> tuple[object, ...]:
+    payload = msgspec.json.decode(timer.payload) if isinstance(timer.payload, Raw) else None
+    shared = (timer.namespace, timer.timer_id, timer.execute_at, timer.callback_url, timer.headers, timer.labels)
+    return (*shared, payload, timer.retry_policy, timer.callback_timeout_seconds, timer.delivery)
+
+
+@settings(max_examples=60, deadline=None)
+@given(views=st.lists(VIEWS, max_size=4), form=st.sampled_from(["jsonl", "csv"]))
+def test_what_is_written_is_read_back_the_same(views: list[TimerView], form: str) -> None:
+    chosen = "csv" if form == "csv" else "jsonl"
+    file = io.BytesIO()
+    writer = Writer(file, chosen)  # type: ignore[arg-type]
+    for view in views:
+        writer.write(view)
+    file.seek(0)
+    lines = list(read_lines(file, chosen))  # type: ignore[arg-type]
+    assert [line.problem for line in lines] == [None] * len(views)
+    assert [meaning(line.timer) for line in lines if line.timer] == [meaning(view) for view in views]
+    if form == "csv":
+        assert len(list(csv.reader(io.StringIO(file.getvalue().decode(), newline="")))) == len(views) + 1

@@ -1,0 +1,49 @@
+"""A real server in its own process, for tests of the SDK and the CLI."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+TOKEN = "a-token-for-tests-0123456789"
+COMMAND = (sys.executable, "-c", "from mainspring.cli import main; main()")
+
+
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
+
+
+@dataclass(frozen=True)
+class Running:
+    url: str
+    token: str
+
+
+@contextmanager
+def running_server(directory: Path) -> Iterator[Running]:
+    log = directory / "server.log"
+    flags = ["serve", "--port", "0", "--data-dir", str(directory / "data"), "--token", TOKEN]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen([*COMMAND, *flags], stderr=stderr, env=clean_environment(), cwd=directory)
+    try:
+        yield Running(_address(process, log), TOKEN)
+    finally:
+        process.terminate()
+        assert process.wait(15) == 0, log.read_text()
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline and process.poll() is None:
+        found = re.search(r"is ready at (\S+)", log.read_text())
+        if found:
+            return found[1]
+        time.sleep(0.02)  # nothing announces the line but the line itself
+    raise AssertionError(f"Expected a running server, got: {log.read_text()}")

@@ -1,0 +1,57 @@
+"""Where the URL and the token come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mainspring.client import Client
+from mainspring.client.discovery import DEFAULT_URL, find_token, find_url
+from mainspring.errors import ConfigError
+
+
+def test_the_url_is_the_argument_then_the_environment_then_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_url(None) == DEFAULT_URL
+    monkeypatch.setenv("MAINSPRING_URL", "https://one.example/prefix/")
+    assert find_url(None) == "https://one.example/prefix"
+    assert find_url("http://two.example:1") == "http://two.example:1"
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "x", "http://", "http://x:99999", "http://u:p@x", "http://x/?a", "http://[", ""]
+)
+def test_what_is_no_url_of_a_server_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAINSPRING_URL", url or "//")
+    with pytest.raises(ConfigError, match="Expected the server's URL"):
+        Client(url)
+
+
+def test_the_token_is_the_argument_then_the_environment_then_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_token(None, url=DEFAULT_URL) == ""
+    Path(".mainspring").mkdir()
+    Path(".mainspring/token").write_text("from-file\n")
+    assert find_token(None, url=DEFAULT_URL) == "from-file"
+    monkeypatch.setenv("MAINSPRING_TOKEN", "from-environment")
+    assert find_token(None, url=DEFAULT_URL) == "from-environment"
+    assert find_token("from-argument", url=DEFAULT_URL) == "from-argument"
+
+
+def test_the_token_file_is_looked_for_in_the_data_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("there")
+    monkeypatch.setenv("MAINSPRING_DATA_DIR", str(tmp_path))
+    assert find_token(None, url="http://localhost:1") == "there"
+    assert find_token(None, url="http://[::1]:1") == "there"
+
+
+def test_the_token_file_is_never_sent_to_another_machine() -> None:
+    Path(".mainspring").mkdir()
+    Path(".mainspring/token").write_text("secret")
+    for url in ("https://elsewhere.example", "http://10.0.0.1", "http://localhost.example", "http://0.0.0.0"):
+        assert find_token(None, url=url) == ""
+
+
+@pytest.mark.parametrize("token", ["a b", "a\r\nx: y", "ä"])
+def test_a_token_that_cannot_be_a_header_is_refused(token: str) -> None:
+    with pytest.raises(ConfigError, match="visible ASCII"):
+        find_token(token, url=DEFAULT_URL)

@@ -1,0 +1,53 @@
+"""The target that is shipped for tests keeps its own promises."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from mainspring.delivery.call import Call
+from mainspring.delivery.sender import Sender
+from mainspring.testing.target import Answer, TargetServer, answer_by_path
+
+
+async def test_scripted_answers_come_in_turn_and_the_last_one_stays(sender: Sender, target: TargetServer) -> None:
+    target.script("/hook", Answer(status=503), Answer(status=429), Answer())
+    statuses = [(await sender.send(Call("POST", target.url + "/hook", (), b"", 5000))).status for _ in range(5)]
+    assert statuses == [503, 429, 200, 200, 200]
+
+
+async def test_requests_are_recorded_with_their_arrival(sender: Sender, target: TargetServer) -> None:
+    for number in range(3):
+        headers = (("webhook-id", f"m{number % 2}"),)
+        await sender.send(Call("POST", f"{target.url}/{number}", headers, str(number).encode(), 5000))
+    await target.wait_for(3)
+    assert [(request.path, request.body) for request in target.requests] == [("/0", b"0"), ("/1", b"1"), ("/2", b"2")]
+    assert target.deliveries == {"m0": 2, "m1": 1}
+    moments = [request.arrived_at for request in target.requests]
+    assert moments == sorted(moments)
+    with pytest.raises(TimeoutError):
+        await target.wait_for(4, seconds=0.01)
+
+
+def test_a_path_without_script_chooses_its_answer() -> None:
+    assert answer_by_path("/status/418").status == 418
+    assert answer_by_path("/delay/0.5?x=1").delay_seconds == 0.5
+    assert answer_by_path("/huge/10").size == 10
+    assert answer_by_path("/gzip-bomb").behaviour == "gzip-bomb"
+    assert answer_by_path("/status/none") == answer_by_path("/anything") == Answer()
+
+
+async def test_it_runs_from_a_shell(sender: Sender) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "mainspring.testing.target", stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(20):
+            url = (await process.stdout.readline()).decode().strip()
+        assert (await sender.send(Call("GET", url + "/status/503", (), b"", 5000))).status == 503
+    finally:
+        process.terminate()
+        await process.communicate()

@@ -1,0 +1,104 @@
+"""Documentation is complete where that can be checked, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tools.generate_docs import document
+
+from mainspring.config import Config
+from mainspring.errors import MainspringError
+from mainspring.telemetry import render_metrics
+from tests.project.tree import ROOT, files, name
+
+PAGES = files(".md")
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+LINK = re.compile(r"(?<!\!)\[[^\]\n]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def _anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _links(path: Path) -> Iterator[str]:
+    yield from LINK.findall(FENCE.sub("", path.read_text()))
+
+
+def test_relative_links_lead_to_files_and_headings() -> None:
+    broken = []
+    for page in PAGES:
+        for link in _links(page):
+            if re.match(r"[a-z]+:", link):
+                continue
+            target, _, anchor = link.partition("#")
+            path = (page.parent / target).resolve() if target else page
+            if not path.exists() or (anchor and anchor not in _anchors(path)):
+                broken.append(f"{name(page)}: {link}")
+    assert broken == []
+
+
+def test_every_page_of_the_documentation_can_be_reached_from_the_readme() -> None:
+    reached: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or page.suffix != ".md" or not page.exists():
+            continue
+        reached.add(page)
+        waiting += [(page.parent / link.partition("#")[0]).resolve() for link in _links(page) if ":" not in link]
+    assert [name(page) for page in PAGES if page not in reached] == []
+
+
+def test_the_readme_shows_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "make serve" in text
+    assert "make test" in text
+
+
+def test_every_setting_is_documented() -> None:
+    text = (ROOT / "docs" / "reference" / "configuration.md").read_text()
+    assert [field for field in Config.__struct_fields__ if f"| `{field}` |" not in text] == []
+
+
+def test_every_route_is_documented() -> None:
+    text = (ROOT / "docs" / "reference" / "api.md").read_text()
+    paths = [f"{method.upper()} {path}" for path, methods in document()["paths"].items() for method in methods]
+    assert paths
+    assert [path for path in paths if path not in text] == []
+
+
+def test_every_error_code_that_the_api_uses_is_in_the_reference() -> None:
+    text = (ROOT / "docs" / "reference" / "api.md").read_text()
+
+    def codes(kind: type[MainspringError]) -> set[str]:
+        return {kind.code}.union(*(codes(child) for child in kind.__subclasses__()))
+
+    unsaid = {code for code in codes(MainspringError) if f"`{code}`" not in text}
+    assert unsaid == {"error", "config"}, "the root is never raised, and a bad configuration never serves"
+
+
+def test_every_metric_is_documented() -> None:
+    text = (ROOT / "docs" / "guides" / "operating.md").read_text()
+    source = (ROOT / "src" / "mainspring" / "instance.py").read_text() + render_metrics({})
+    names = set(re.findall(r"mainspring_[a-z_]+(?:_total|_seconds)\b", source))
+    names |= set(re.findall(r'"(mainspring_[a-z_]+)"', source))
+    assert names
+    assert [metric for metric in sorted(names) if f"`{metric}`" not in text] == []
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_a_decision_has_its_four_parts(page: Path) -> None:
+    headings = re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE)
+    assert headings == ["Context", "Decision", "Alternatives", "Consequences"]
+    assert page.read_text().startswith(f"# {int(page.name[:4])}. ")
+
+
+def test_decisions_are_numbered_without_gaps_and_listed() -> None:
+    assert [int(page.name[:4]) for page in DECISIONS] == list(range(1, len(DECISIONS) + 1))
+    listed = (ROOT / "docs" / "decisions" / "README.md").read_text()
+    assert [page.name for page in DECISIONS if f"({page.name})" not in listed] == []

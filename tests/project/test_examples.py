@@ -1,0 +1,120 @@
+"""Every example does what it says, and so does the tutorial."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from mainspring.config import Config
+from mainspring.delivery.call import Call
+from mainspring.delivery.guard import Guard
+from mainspring.delivery.sender import Sender
+from mainspring.delivery.signing import new_secret
+from mainspring.instance import Instance
+from mainspring.model import Result
+from mainspring.timers.messages import AttemptView, CreateNamespace, CreateTimer, ListHistory
+from tests.project.tree import ROOT
+
+EXAMPLES = ROOT / "examples"
+SECONDS = 30
+
+
+@asynccontextmanager
+async def running(*command: str, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process of its own group, ended with all its children at the end of the block."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.communicate()
+
+
+async def line_with(process: asyncio.subprocess.Process, text: str) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(SECONDS):
+        while line := (await process.stdout.readline()).decode():
+            if text in line:
+                return line
+    raise AssertionError(f"the output ended without {text!r}")
+
+
+async def test_the_library_example_reminds(tmp_path: Path) -> None:
+    async with running(sys.executable, str(EXAMPLES / "library.py"), str(tmp_path / "app.db")) as process:
+        await line_with(process, "Ann: the kettle")
+        async with asyncio.timeout(SECONDS):
+            assert await process.wait() == 0
+
+
+async def recorded(instance: Instance, namespace: str, timer_id: str) -> tuple[AttemptView, ...]:
+    """The attempts of a timer, once there are any: the record follows the answer of the receiver."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            page = await instance.timers.history(ListHistory(namespace=namespace, timer_id=timer_id))
+            if page.attempts:
+                return page.attempts
+            await asyncio.sleep(0.01)
+
+
+async def test_the_receiver_example_does_the_work_of_a_delivery_once_and_refuses_forgeries(tmp_path: Path) -> None:
+    secret = new_secret(os.urandom(32))
+    command = (sys.executable, str(EXAMPLES / "receiver.py"), "0", secret, str(tmp_path / "receiver.db"))
+    config = Config(store=f"sqlite:///{tmp_path / 'mainspring.db'}")
+    async with running(*command) as receiver, Instance(config) as instance:
+        url = (await line_with(receiver, "receiving at")).split()[-1]
+        await instance.namespaces.create(CreateNamespace(name="shop", secret=secret))
+        created = CreateTimer(namespace="shop", timer_id="t1", delay_seconds=0, callback_url=url)
+        delivery_id = (await instance.timers.create(created)).delivery_id
+        assert await line_with(receiver, "done:") == f"done: {delivery_id}\n"
+        assert [attempt.outcome for attempt in await recorded(instance, "shop", "t1")] == [Result.SUCCEEDED]
+        async with Sender(guard=Guard(allow_loopback=True)) as sender:
+            assert (await sender.send(Call("POST", url, (("webhook-id", "msg_1"),), b"{}", 5000))).status == 401
+
+
+# --- the tutorial -----------------------------------------------------------------------------------------
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+def free_ports() -> list[int]:
+    with socket.socket() as one, socket.socket() as two:
+        one.bind(("127.0.0.1", 0))
+        two.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1], two.getsockname()[1]]
+
+
+async def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
+    """Blocks that begin with `# Terminal` are left running; the others must end well."""
+    api, receiver = free_ports()
+    environment = {
+        "MAINSPRING_PORT": str(api),
+        "MAINSPRING_URL": f"http://127.0.0.1:{api}",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    async with asyncio.timeout(120), AsyncExitStack() as stack:
+        for block in blocks():
+            text = block.replace("8700", str(api)).replace("8711", str(receiver))
+            text = text.replace("make serve", "exec mainspring serve")
+            script = f"set -euo pipefail; cd '{tmp_path}'\n{text}"
+            started = await stack.enter_async_context(running("bash", "-c", script, **environment))
+            if block.startswith("# Terminal"):
+                await line_with(started, "ready at" if "make serve" in block else "Receiving at")
+            else:
+                output, _ = await started.communicate()
+                assert started.returncode == 0, f"{block}\n{output.decode()}"

@@ -1,0 +1,61 @@
+"""The style of the source as far as a machine can see it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.project.tree import ROOT, files, name
+
+SOURCES = [path for path in files(".py") if path.is_relative_to(ROOT / "src")]
+LONGEST_FILE = 400
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+
+def _public_names(path: Path) -> list[str] | None:
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "__all__" for target in node.targets):
+            listed: list[str] = ast.literal_eval(node.value)
+            return listed
+    return None
+
+
+def test_imports_point_in_one_direction() -> None:
+    command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_public_names_are_sorted() -> None:
+    lists = {name(path): listed for path in SOURCES if (listed := _public_names(path)) is not None}
+    assert lists
+    assert {where: listed for where, listed in lists.items() if listed != sorted(listed)} == {}
+
+
+def test_no_source_file_is_longer_than_a_reader_can_bear() -> None:
+    lengths = {name(path): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {where: length for where, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        name(path)
+        for path in SOURCES
+        if path.read_text().strip() and ast.get_docstring(ast.parse(path.read_text())) is None
+    ]
+    assert silent == []
+
+
+def test_modules_are_named_after_responsibilities() -> None:
+    assert [name(path) for path in SOURCES if VAGUE_NAMES & {*path.parts, path.stem}] == []
+
+
+@pytest.mark.parametrize("tool", ["generate_sync.py", "generate_docs.py"])
+def test_generated_files_are_up_to_date(tool: str) -> None:
+    command = [sys.executable, str(ROOT / "tools" / tool), "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr + "Run `make generate`."

@@ -1,0 +1,1 @@
+"""Programs that make parts of this repository. Not installed."""
