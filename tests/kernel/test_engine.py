@@ -100,7 +100,9 @@ def test_one_slow_destination_holds_back_nothing_else() -> None:
         await cluster.join("a")
         for number in range(500):
             await cluster.create(f"slow{number}", in_ms=100, url="http://slow")
-        good = [await cluster.create(f"good{number}", in_ms=200, url=f"http://good{number % 3}") for number in range(60)]
+        good = [
+            await cluster.create(f"good{number}", in_ms=200, url=f"http://good{number % 3}") for number in range(60)
+        ]
         await asyncio.sleep(0.9)
         sent = {sending.timer.uuid: sending.at for sending in cluster.ledger.sendings}
         assert all(sent[timer.uuid] - timer.due_at < 500 for timer in good)

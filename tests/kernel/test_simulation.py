@@ -19,8 +19,8 @@ from mainspring.model import Delivery, Result, State, Timer
 from mainspring.testing.simulation import SimulatedLoop, run_simulated
 from tests.kernel.cluster import NAMESPACE, Cluster, Member, done
 
-KEPT: tuple[int, ...] = ()
-SEEDS = (*KEPT, *range(40))
+KEPT = (129, 137, 198, 250, 258, 290)
+SEEDS = (*KEPT, *range(60))
 
 
 class History:
@@ -37,7 +37,7 @@ async def use(cluster: Cluster, history: History, dice: random.Random) -> None:
         await asyncio.sleep(dice.random() * 0.5)
         name = f"t{number}"
         delivery = dice.choice(list(Delivery))
-        announce = dice.random() < 0.7
+        announce = dice.random() < 0.7 or len(cluster.members) == 1  # else another member wrote it
         url = f"http://host{dice.randrange(4)}"
         in_ms = dice.randrange(6000)
         history.expected[name] = await cluster.create(name, in_ms=in_ms, url=url, delivery=delivery, announce=announce)
@@ -127,9 +127,11 @@ def test_a_cluster_under_faults_keeps_its_promises(seed: int) -> None:
     async def main(loop: SimulatedLoop) -> None:
         dice = random.Random(seed)
         settings = EngineSettings(
-            page_size=dice.choice((2, 7, 500)), window_limit=dice.choice((20, 8192)), in_flight_limit=dice.choice((3, 100))
+            page_size=dice.choice((2, 7, 500)),
+            window_limit=dice.choice((20, 8192)),
+            in_flight_limit=dice.choice((3, 100)),
         )
-        cluster = Cluster(loop, seed, settings)
+        cluster = Cluster(loop, seed + 1_000_000, settings)
         cluster.fault_rate = dice.choice((0.0, 0.02, 0.1))
         cluster.latency_seconds = dice.choice((0.0, 0.02, 0.2))
         cluster.lane_limit = dice.choice((1, 50))

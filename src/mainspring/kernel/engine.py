@@ -199,7 +199,12 @@ class Engine:
                 telemetry.warning("the lease was not renewed", reason=error.detail)
 
     async def _keep(self) -> None:
-        if not await self._ownership.renew():
+        was_alone = self._ownership.alone
+        kept = await self._ownership.renew()
+        if self._ownership.alone and not was_alone:
+            for shard_id in self._agenda.shards:  # what the others wrote before they left, and nobody announced
+                self._agenda.reread(shard_id, self._clock.now_ms())
+        if not kept:
             telemetry.warning("the lease had been lost; shards are claimed anew")
             for shard_id in list(self._agenda.shards):
                 self._lose(shard_id)
@@ -210,6 +215,10 @@ class Engine:
         now = self._clock.now_ms()
         for shard_id in gained:
             self._agenda.add(shard_id, self._ownership.fences[shard_id], now)
+        if not self._ownership.alone:
+            # A shard that was last looked at alone may have no look planned, and others now write to it unannounced.
+            for shard_id in self._agenda.shards:
+                self._agenda.look(shard_id, now + round(self._settings.look_seconds * 1000))
         if gained:
             telemetry.info("claimed shards", count=len(gained))
         self.dispatcher.wake_reader.set()

@@ -76,6 +76,8 @@ class Ownership:
         self._is_dead = is_dead
         self._lease_version = 0
         self._valid_until = 0.0
+        self._uncertain = False
+        """A claim or release ended with an unknown outcome: the store may name this instance where it owns nothing."""
         self._placed: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())
         self._placement: dict[int, str] = {}
         self.fences: dict[int, int] = {}
@@ -105,15 +107,18 @@ class Ownership:
             INSTANCES, self.instance, value, expect=self._lease_version, now=now, expires_at=expires_at
         )
         if record is None:
-            kept = self._lease_version == 0
-            self.fences.clear()
+            # Nobody else writes this record: either an earlier renewal was written and its answer lost, or it expired.
             present = await self._store.get_record(INSTANCES, self.instance, now=now)
+            kept = present is not None or self._lease_version == 0
             self._lease_version = present.version if present else 0
+            if not kept:
+                self.fences.clear()
+                self._uncertain = True
             record = await self._store.put_record(
                 INSTANCES, self.instance, value, expect=self._lease_version, now=now, expires_at=expires_at
             )
             if record is None:
-                return False
+                return kept
         self._lease_version = record.version
         self._valid_until = before + self._lease_seconds
         await self._see_members(now)
@@ -138,13 +143,17 @@ class Ownership:
     async def claim(self) -> list[int]:
         """Claim the shards that belong here and are free, or whose owner is not alive. Answers the new ones."""
         wanted = await self._wanted()
+        if self._uncertain:
+            await self._disown(list(wanted))
         missing = [s for s, owner in wanted.items() if owner == self.instance and s not in self.fences]
         alive = {member.instance for member in self.members} - {self.instance}
         gained: list[int] = []
         for start in range(0, len(missing), BATCH_LIMIT):
             found = await self._store.shards(missing[start : start + BATCH_LIMIT])
             claims = [Shard(s.shard_id, s.version, self.instance) for s in found if s.owner not in alive]
+            self._uncertain = True
             verdicts = await self._store.claim_shards(claims)
+            self._uncertain = False
             crashpoint.reach(crashpoint.SHARD_CLAIMED)
             for claim, verdict in zip(claims, verdicts, strict=True):
                 if verdict is Verdict.APPLIED:
@@ -154,9 +163,20 @@ class Ownership:
 
     async def release(self, shard_ids: Sequence[int]) -> None:
         claims = [Shard(s, self.fences.pop(s), self.instance) for s in shard_ids if s in self.fences]
+        await self._release(claims)
+
+    async def _release(self, claims: Sequence[Shard]) -> None:
+        self._uncertain = True
         for start in range(0, len(claims), BATCH_LIMIT):
             await self._store.release_shards(claims[start : start + BATCH_LIMIT])
             crashpoint.reach(crashpoint.SHARD_RELEASED)
+        self._uncertain = False
+
+    async def _disown(self, shard_ids: Sequence[int]) -> None:
+        """Release what the store says is owned here although it is not: others wait for it."""
+        for start in range(0, len(shard_ids), BATCH_LIMIT):
+            found = await self._store.shards(shard_ids[start : start + BATCH_LIMIT])
+            await self._release([s for s in found if s.owner == self.instance and s.shard_id not in self.fences])
 
     async def resign(self) -> None:
         """Release everything and remove the lease, so that others need not wait for it to run out."""

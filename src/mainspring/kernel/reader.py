@@ -32,6 +32,7 @@ class ShardState:
         if self.noted is not None and self.noted <= read_to.due_at:
             read_to = Position(self.noted, "")
         self.position = read_to
+        self.noted = None
 
 
 class Agenda:
@@ -73,6 +74,7 @@ class Agenda:
         shard = self.shards.get(shard_id)
         if shard is not None:
             shard.position = START
+            shard.noted = START.due_at
             self.look(shard_id, at)
 
     def next_look(self) -> int | None:

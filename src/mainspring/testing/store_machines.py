@@ -115,7 +115,7 @@ class TimerMachine(_OpenedStore):
         assert loaded == (page, following[0] if following else None)
 
     @rule(prefix=st.sampled_from(["", "a", "d%", "%"]), state=st.none() | st.sampled_from(State), after=_instants)
-    def list(self, prefix: str, state: State | None, after: int) -> None:
+    def list_page(self, prefix: str, state: State | None, after: int) -> None:
         where = TimerFilter(id_prefix=prefix, states=() if state is None else (state,))
         expected = [
             row
@@ -250,20 +250,26 @@ class RecordMachine(_OpenedStore):
 
 
 def timer_machine(open_store: OpenStore) -> type[TimerMachine]:
-    return _bound(TimerMachine, open_store)
+    class BoundTimerMachine(TimerMachine):
+        pass
+
+    return _bind(BoundTimerMachine, open_store)
 
 
 def record_machine(open_store: OpenStore) -> type[RecordMachine]:
-    return _bound(RecordMachine, open_store)
+    class BoundRecordMachine(RecordMachine):
+        pass
+
+    return _bind(BoundRecordMachine, open_store)
 
 
 M = TypeVar("M", bound=_OpenedStore)
 
 
-def _bound(machine: type[M], open_store: OpenStore) -> type[M]:
-    bound = type(machine.__name__, (machine,), {"open_store": staticmethod(open_store)})
-    bound.TestCase.settings = BOUNDED
-    return bound
+def _bind(machine: type[M], open_store: OpenStore) -> type[M]:
+    machine.open_store = staticmethod(open_store)
+    machine.TestCase.settings = BOUNDED
+    return machine
 
 
 def _key_of(change: Put | Remove) -> TimerKey:

@@ -8,6 +8,7 @@ and always written as RFC 3339 in UTC.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -31,6 +32,7 @@ Cursor = Annotated[str, Meta(max_length=1024)]
 ShardCount = Annotated[int, Meta(ge=1, le=4096)]
 
 
+@lru_cache(maxsize=4096)  # one timer shows an instant up to four times, and a batch shares the one of its creation
 def to_instant(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 

@@ -8,6 +8,7 @@ An answer is given only after the store has committed.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
@@ -17,7 +18,7 @@ from mainspring.clock import Clock
 from mainspring.decoding import decode_item
 from mainspring.delivery.headers import check_headers
 from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound, UnsafeTarget
-from mainspring.model import Namespace, Timer, TimerKey
+from mainspring.model import Namespace, Timer
 from mainspring.store import BATCH_LIMIT, START, Position, Put, Remove, TimerFilter, TimerStore, Verdict
 from mainspring.timers import changes, cursors
 from mainspring.timers.messages import (
@@ -46,6 +47,7 @@ from mainspring.timers.namespaces import NamespaceService
 BULK_PAGE = 500
 HISTORY_SCAN_LIMIT = 100_000
 """Entries that one filtered history request looks through at most."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class TimerService:
@@ -208,7 +210,7 @@ class TimerService:
     def _check(self, request: CreateTimer | UpdateTimer) -> None:
         """What the types cannot say about a request."""
         errors: list[FieldError] = []
-        if any(character < " " or character == "\x7f" for character in request.timer_id):
+        if _CONTROL.search(request.timer_id):
             errors.append(FieldError("/timerId", "Expected no control characters"))
         if request.callback_url is not UNSET:
             try:
@@ -221,7 +223,7 @@ class TimerService:
             except InvalidInput as error:
                 errors += error.errors
         for name, value in _labels(request.labels).items():
-            if any(character < " " for character in name + value):
+            if _CONTROL.search(name + value):
                 errors.append(FieldError("/labels", f"Expected no control characters in label {name!r}"))
         if errors:
             raise InvalidInput(errors[0].detail, errors=tuple(errors))
@@ -241,37 +243,33 @@ class TimerService:
     async def _put_new(self, timers: Sequence[Timer]) -> Sequence[Timer]:
         """Create, or replace what exists. An id that occurs twice is applied in order."""
         stored = list(timers)
+        waiting: Sequence[int] = range(len(timers))
         puts = [Put(timer, 0) for timer in timers]
-        waiting = list(range(len(timers)))
-        while waiting:
-            verdicts = await self._store.write([puts[index] for index in waiting])
-            crashpoint.reach(crashpoint.CREATE_STORED)
-            stale = []
-            for index, verdict in zip(waiting, verdicts, strict=True):
-                if verdict is Verdict.APPLIED:
-                    self._wake(stored[index].shard_id, stored[index].due_at)
-                else:
-                    stale.append(index)
-            telemetry.writes.add(amount=len(waiting) - len(stale))
-            for index, current in zip(stale, await self._get([timers[index].key for index in stale]), strict=True):
+        while stale := await self._put(puts):
+            waiting = [waiting[place] for place in stale]
+            rows = await self._store.get([timers[index].key for index in waiting])
+            puts = []
+            for index, current in zip(waiting, rows, strict=True):
                 stored[index] = timers[index] if current is None else changes.recreated(timers[index], current)
-                puts[index] = Put(stored[index], 0 if current is None else current.version)
-            waiting = stale
+                puts.append(Put(stored[index], 0 if current is None else current.version))
+        crashpoint.reach(crashpoint.CREATE_STORED)
         return stored
-
-    async def _get(self, keys: Sequence[TimerKey]) -> Sequence[Timer | None]:
-        return await self._store.get(keys) if keys else []
 
     async def _put_changed(self, pairs: Sequence[tuple[Timer, Timer | None]]) -> int:
         """Write changed rows whose originals are still what they were; answers how many."""
         puts = [Put(after, before.version) for before, after in pairs if after is not None]
-        verdicts = await self._store.write(puts)
-        for put, verdict in zip(puts, verdicts, strict=True):
+        return len(puts) - len(await self._put(puts))
+
+    async def _put(self, puts: Sequence[Put]) -> Sequence[int]:
+        """Write rows and tell the engine of them; answers the places of those that are not what was expected."""
+        stale = []
+        for place, verdict in enumerate(await self._store.write(puts)):
             if verdict is Verdict.APPLIED:
-                self._wake(put.timer.shard_id, put.timer.due_at)
-        applied = verdicts.count(Verdict.APPLIED)
-        telemetry.writes.add(amount=applied)
-        return applied
+                self._wake(puts[place].timer.shard_id, puts[place].timer.due_at)
+            else:
+                stale.append(place)
+        telemetry.writes.add(amount=len(puts) - len(stale))
+        return stale
 
     async def _change(self, namespace: str, timer_id: str, change: Callable[[Timer], Timer | None]) -> Timer:
         while True:

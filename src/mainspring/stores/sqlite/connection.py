@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import apsw
@@ -28,6 +29,9 @@ _REFUSALS = (
     apsw.ReadOnlyError,
 )
 
+_LOCK_WAIT_MS = 5
+_CHUNK = 64
+
 _OPEN_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
 """Never creates: a file that vanished is an error, not a new and empty database."""
 
@@ -39,17 +43,22 @@ class Database(Struct, frozen=True):
     busy_ms: int
 
     def create_file(self) -> None:
-        """Make the file, readable by its owner only, and its directory, unless they exist."""
+        """Make the file, readable by its owner only, and its directory, unless they exist.
+
+        An existing file is not even opened: closing it would drop all locks that this process has on it.
+        """
         try:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return
         except OSError as error:
             raise self.unavailable(error.strerror or str(error)) from error
 
     def connect(self, *, cache_kib: int) -> apsw.Connection:
         connection = apsw.Connection(self.path, flags=_OPEN_FLAGS, statementcachesize=200)
         try:
-            connection.set_busy_timeout(self.busy_ms)
+            connection.set_busy_handler(self._wait_for_lock)
             self._enter_wal_mode(connection)
             for setting in (
                 "synchronous = FULL",
@@ -63,17 +72,20 @@ class Database(Struct, frozen=True):
             raise
         return connection
 
+    def _wait_for_lock(self, tries: int) -> bool:
+        """SQLite's own waiting sleeps up to 100 ms at a time, and so starves beside a busy process."""
+        time.sleep(_LOCK_WAIT_MS / 1000)
+        return tries * _LOCK_WAIT_MS < self.busy_ms
+
     def _enter_wal_mode(self, connection: apsw.Connection) -> None:
         """Entering WAL mode needs the file alone and does not wait for it, so that waiting is done here."""
-        deadline = time.monotonic() + self.busy_ms / 1000
-        while True:
+        for tries in count():
             try:
                 connection.execute("PRAGMA journal_mode = WAL").fetchall()
                 return
             except apsw.BusyError:
-                if time.monotonic() >= deadline:
+                if not self._wait_for_lock(tries):
                     raise
-                time.sleep(0.005)
 
     @contextmanager
     def mapping_errors(self) -> Iterator[None]:
@@ -95,6 +107,3 @@ def insert_rows(connection: apsw.Connection, into: str, rows: list[tuple[int | s
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
         connection.execute(f"{into} VALUES {','.join([row] * len(chunk))}", [value for row in chunk for value in row])
-
-
-_CHUNK = 64

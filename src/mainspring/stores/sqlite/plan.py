@@ -8,62 +8,50 @@ written, once per row. So a group behaves as if its requests had run one after t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring.model import Attempt, Record, Shard, State, Timer, TimerKey
+from mainspring.model import Record, Shard, State, Timer
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
 from mainspring.stores.sqlite.rows import Value, attempt_row, timer_row
 from mainspring.stores.sqlite.worker import Request
 
+Item = TypeVar("Item")
 RowKey = tuple[int, str]
 RecordKey = tuple[str, str]
 
 
-class Write(Request):
-    __slots__ = ("answer", "changes")
-    answer: list[Verdict]
+class Batch(Request, Generic[Item]):
+    """Items, each with a verdict."""
 
-    def __init__(self, changes: Sequence[Put | Remove]) -> None:
-        super().__init__(len(changes))
-        self.changes = changes
-
-
-class BeginAttempts(Request):
     __slots__ = ("answer", "items")
     answer: list[Verdict]
 
-    def __init__(self, items: Sequence[Begin]) -> None:
+    def __init__(self, items: Sequence[Item]) -> None:
         super().__init__(len(items))
         self.items = items
 
 
-class FinishAttempts(Request):
-    __slots__ = ("answer", "items")
-    answer: list[Verdict]
-
-    def __init__(self, items: Sequence[Finish]) -> None:
-        super().__init__(len(items))
-        self.items = items
+class Write(Batch[Put | Remove]):
+    __slots__ = ()
 
 
-class Claim(Request):
-    __slots__ = ("answer", "claims")
-    answer: list[Verdict]
-
-    def __init__(self, claims: Sequence[Shard]) -> None:
-        super().__init__(len(claims))
-        self.claims = claims
+class BeginAttempts(Batch[Begin]):
+    __slots__ = ()
 
 
-class Release(Request):
-    __slots__ = ("answer", "claims")
-    answer: list[Verdict]
+class FinishAttempts(Batch[Finish]):
+    __slots__ = ()
 
-    def __init__(self, claims: Sequence[Shard]) -> None:
-        super().__init__(len(claims))
-        self.claims = claims
+
+class Claim(Batch[Shard]):
+    __slots__ = ()
+
+
+class Release(Batch[Shard]):
+    __slots__ = ()
 
 
 class PutRecord(Request):
@@ -142,7 +130,7 @@ class Plan:
 
     def _name(self, request: WriteRequest) -> None:
         match request:
-            case Write(changes=changes):
+            case Write(items=changes):
                 for change in changes:
                     self.rows[_row_key(change)] = Row()
             case BeginAttempts(items=begins):
@@ -154,7 +142,7 @@ class Plan:
                     self.shards[finish.key.shard_id] = Shard(finish.key.shard_id)
                     if finish.change is not None:
                         self.rows[_row_key(finish.change)] = Row()
-            case Claim(claims=claims) | Release(claims=claims):
+            case Claim(items=claims) | Release(items=claims):
                 for claim in claims:
                     self.shards[claim.shard_id] = Shard(claim.shard_id)
             case PutRecord(key=key) | DeleteRecord(key=key):
@@ -165,15 +153,15 @@ class Plan:
     def decide(self, request: WriteRequest) -> None:
         """Answer one request. Pruning is no decision: it is left to the writer."""
         match request:
-            case Write(changes=changes):
+            case Write(items=changes):
                 request.answer = [self._change(change) for change in changes]
             case BeginAttempts(items=begins):
                 request.answer = [self._begin(begin) for begin in begins]
             case FinishAttempts(items=finishes):
                 request.answer = [self._finish(finish) for finish in finishes]
-            case Claim(claims=claims):
+            case Claim(items=claims):
                 request.answer = [self._claim(claim) for claim in claims]
-            case Release(claims=claims):
+            case Release(items=claims):
                 request.answer = [self._release(claim) for claim in claims]
             case PutRecord():
                 request.answer = self._put_record(request)
@@ -222,11 +210,8 @@ class Plan:
             return Verdict.FENCED
         verdict = Verdict.APPLIED if item.change is None else self._change(item.change)
         if verdict is Verdict.APPLIED and item.attempt is not None:
-            self._append(item.key, item.attempt)
+            self.history.append(attempt_row(item.key, item.attempt))
         return verdict
-
-    def _append(self, key: TimerKey, attempt: Attempt) -> None:
-        self.history.append(attempt_row(key, attempt))
 
     def _claim(self, claim: Shard) -> Verdict:
         if self.shards[claim.shard_id].version != claim.version:
@@ -296,12 +281,12 @@ def only_creates(requests: Sequence[WriteRequest]) -> list[tuple[Value, ...]] | 
     for request in requests:
         if not isinstance(request, Write):
             return None
-        for change in request.changes:
+        for change in request.items:
             if change.expect != 0 or isinstance(change, Remove):
                 return None
             timer = change.timer
             created[timer.shard_id, timer.uuid] = timer if timer.version == 1 else replace(timer, version=1)
-        expected += len(request.changes)
+        expected += len(request.items)
     if len(created) != expected:
         return None
     return [timer_row(timer) for timer in created.values()]

@@ -74,16 +74,25 @@ class Worker(Generic[R]):
             group, is_open = self._next_group()
             if not group:
                 continue
-            try:
-                self._work(group)
-            except Exception as error:  # noqa: BLE001  (handed to every caller of the group)
-                for request in group:
-                    request.error = StoreUnavailable(str(error)) if isinstance(error, StoreUnavailable) else error
+            self._work_on(group)
             self._loop.call_soon_threadsafe(self._answer, group)
         try:
             self._finish()
         finally:
             self._loop.call_soon_threadsafe(self._ended.set_result, None)
+
+    def _work_on(self, group: list[R]) -> None:
+        try:
+            self._work(group)
+        except StoreUnavailable as error:
+            for request in group:
+                request.error = StoreUnavailable(error.detail)
+        except Exception as error:  # noqa: BLE001  (a defect, handed to the caller whose request has it)
+            if len(group) == 1:
+                group[0].error = error
+            else:  # nothing was written, and the neighbours of the defective request shall not suffer
+                for request in group:
+                    self._work_on([request])
 
     def _next_group(self) -> tuple[list[R], bool]:
         """Everything that waits, within the limit; and whether more may come."""

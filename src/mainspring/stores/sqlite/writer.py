@@ -114,7 +114,7 @@ def _create(connection: apsw.Connection, group: list[WriteRequest]) -> bool:
     _commit(connection)
     for request in group:
         if isinstance(request, Write):
-            request.answer = [Verdict.APPLIED] * len(request.changes)
+            request.answer = [Verdict.APPLIED] * len(request.items)
     return True
 
 

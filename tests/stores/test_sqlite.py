@@ -1,0 +1,274 @@
+"""What is true of the SQLite store beyond the contracts: files, refusals, recovery, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import stat
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from mainspring.errors import ConfigError, StoreUnavailable
+from mainspring.model import Shard
+from mainspring.store import START, Put, Remove, TimerFilter, Verdict
+from mainspring.stores.sqlite import SQLiteStore
+from mainspring.stores.sqlite.schema import MIGRATIONS
+from mainspring.stores.sqlite.worker import PENDING_LIMIT
+from mainspring.testing.timer_samples import NOW, create, key_of, timer
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "test.db")
+
+
+@pytest.fixture
+async def store(path: str) -> AsyncIterator[SQLiteStore]:
+    store = SQLiteStore(path, busy_ms=50)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def other(path: str, store: SQLiteStore) -> Iterator[apsw.Connection]:
+    """Somebody else at the same file."""
+    connection = apsw.Connection(path)
+    yield connection
+    connection.close(True)
+
+
+# Files
+
+
+async def test_a_new_file_is_private_and_its_directory_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "not/yet/there.db"
+    store = SQLiteStore(str(path))
+    await store.open()
+    await create(store, timer("a"))
+    for suffix in ("", "-wal", "-shm"):
+        assert stat.S_IMODE(os.stat(f"{path}{suffix}").st_mode) == 0o600
+    await store.close()
+
+
+async def test_what_was_acknowledged_is_there_after_reopening(path: str) -> None:
+    for name in ("a", "b"):
+        store = SQLiteStore(path)
+        await store.open()
+        await create(store, timer(name))
+        await store.close()
+    store = SQLiteStore(path)
+    await store.open()
+    assert None not in await store.get([key_of("a"), key_of("b")])
+    await store.close()
+
+
+async def test_a_file_that_is_no_database_is_refused_by_name(path: str) -> None:
+    await asyncio.to_thread(Path(path).write_text, "Dear diary, " * 1000)
+    with pytest.raises(StoreUnavailable, match=r"test\.db.*not a database"):
+        await SQLiteStore(path).open()
+
+
+async def test_a_path_that_cannot_be_opened_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=str(tmp_path)):
+        await SQLiteStore(str(tmp_path)).open()
+
+
+# Refusals, and life after them
+
+
+async def test_a_locked_file_is_unavailable_and_then_available_again(
+    store: SQLiteStore, other: apsw.Connection
+) -> None:
+    await create(store, timer("before"))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match=r"test\.db.*locked"):
+        await store.write([Put(timer("a"), 0)])
+    with pytest.raises(StoreUnavailable):
+        await store.claim_shards([Shard(0, 0, "me")])
+    with pytest.raises(StoreUnavailable):
+        await store.put_record("c", "k", b"", expect=0, now=NOW)
+    assert await store.get([key_of("before"), key_of("a")]) == [timer("before"), None]
+    other.execute("ROLLBACK")
+    await create(store, timer("a"))
+
+
+async def test_a_file_that_cannot_grow_is_unavailable_until_it_can(store: SQLiteStore, path: str) -> None:
+    await create(store, timer("before"))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_wal_bytes(path) + 20_000, hard))
+    try:
+        with pytest.raises(StoreUnavailable, match=r"test\.db"):
+            await store.write([Put(timer(f"t{n}", payload='"' + "x" * 1000 + '"'), 0) for n in range(100)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert await store.list_timers([0], TimerFilter(), after=START, limit=999) == [timer("before")]
+    await create(store, *(timer(f"t{n}") for n in range(100)))
+
+
+async def test_a_full_disk_is_unavailable_until_there_is_room(tmp_path: Path) -> None:
+    with SmallDisk(tmp_path / "disk") as disk:
+        store = SQLiteStore(str(disk / "test.db"))
+        await store.open()
+        with pytest.raises(StoreUnavailable, match=r"test\.db.*full"):
+            await _write_until_refused(store)
+        assert len(await store.list_timers([0], TimerFilter(), after=START, limit=999)) > 10
+        (disk / "ballast").unlink()
+        await create(store, timer("after"))
+        await store.close()
+
+
+async def _write_until_refused(store: SQLiteStore) -> None:
+    for n in range(200):
+        await create(store, timer(f"t{n}", payload='"' + "x" * 50_000 + '"'))
+
+
+def _wal_bytes(path: str) -> int:
+    return os.path.getsize(f"{path}-wal")
+
+
+class SmallDisk:
+    """A file system of 4 MB, a quarter of it taken by the file `ballast`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> Path:
+        self.path.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", "size=4m", "mainspring-test", str(self.path)]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=10)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"mounting a small disk needs root: {error}")
+        (self.path / "ballast").write_bytes(b"x" * 1_000_000)
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["umount", str(self.path)], check=True, timeout=10)
+
+
+async def test_a_failed_group_is_wholly_undone(store: SQLiteStore, other: apsw.Connection) -> None:
+    other.execute("BEGIN IMMEDIATE")
+    calls = [store.write([Put(timer(f"t{n}"), 0)]) for n in range(20)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {StoreUnavailable}
+    other.execute("ROLLBACK")
+    assert await store.list_timers([0], TimerFilter(), after=START, limit=99) == []
+
+
+async def test_a_value_that_cannot_be_stored_fails_alone(store: SQLiteStore) -> None:
+    defective = [timer("a", namespace="\ud800"), timer("b", due_at=2**70)]
+    rows = [*(timer(f"t{n}") for n in range(10)), *defective, *(timer(f"u{n}") for n in range(10))]
+    answers = await asyncio.gather(*(store.write([Put(row, 0)]) for row in rows), return_exceptions=True)
+    assert answers[:10] + answers[12:] == [[Verdict.APPLIED]] * 20
+    assert [type(answer) for answer in answers[10:12]] == [UnicodeEncodeError, OverflowError]
+
+
+async def test_too_much_waiting_work_is_refused_at_once(store: SQLiteStore) -> None:
+    batch = [Remove(key_of("none"), 1)] * 1000
+    calls = [store.write(batch) for _ in range(PENDING_LIMIT // 1000 + 1)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(answer, StoreUnavailable) for answer in answers] == [False] * (len(calls) - 1) + [True]
+    assert await store.write(batch) == [Verdict.STALE] * 1000
+
+
+# Closing and cancelling
+
+
+async def test_close_finishes_what_was_accepted(path: str) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+    calls = [asyncio.ensure_future(store.write([Put(timer(f"t{n}"), 0)])) for n in range(200)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert await asyncio.gather(*calls) == [[Verdict.APPLIED]] * 200
+    with pytest.raises(StoreUnavailable):
+        await store.write([Put(timer("late"), 0)])
+
+
+async def test_a_cancelled_call_disturbs_nobody(store: SQLiteStore) -> None:
+    calls = [asyncio.ensure_future(store.write([Put(timer(f"t{n}"), 0)])) for n in range(100)]
+    await asyncio.sleep(0)
+    for call in calls[::2]:
+        call.cancel()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert answers[1::2] == [[Verdict.APPLIED]] * 50
+    await create(store, timer("after"))
+
+
+async def test_no_thread_outlives_its_store(path: str) -> None:
+    for n in range(3):
+        store = SQLiteStore(path)
+        await store.open()
+        await create(store, timer(f"t{n}"))
+        await store.close()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("mainspring-")] == []
+
+
+# Records
+
+
+async def test_expired_records_leave_the_file(store: SQLiteStore, other: apsw.Connection) -> None:
+    for n in range(100):
+        await store.put_record("c", f"k{n}", b"", expect=0, now=NOW, expires_at=NOW + 1 + n % 2)
+    await store.put_record("c", "other", b"", expect=0, now=NOW + 1)
+    assert other.execute("SELECT count(*) FROM records").get == 51
+    await store.delete_record("c", "none", expect=1, now=NOW + 2)
+    assert other.execute("SELECT count(*) FROM records").get == 1
+
+
+# The WAL
+
+
+async def test_the_wal_is_used_again_instead_of_growing(path: str) -> None:
+    store = SQLiteStore(path, wal_limit_pages=400)
+    await store.open()
+    for n in range(150):
+        await create(store, timer(f"t{n}", payload='"' + "x" * 50_000 + '"'))
+        assert _wal_bytes(path) < 500 * 4200
+    await store.close()
+
+
+async def test_a_reader_that_holds_the_wal_stops_the_writes_at_the_limit_only(path: str) -> None:
+    store = SQLiteStore(path, busy_ms=50, wal_limit_pages=400)
+    await store.open()
+    await create(store, timer("first"))
+    reader = apsw.Connection(path)
+    reader.execute("BEGIN; SELECT count(*) FROM timers").fetchall()
+    with pytest.raises(StoreUnavailable, match="a reader that does not let go"):
+        await _write_until_refused(store)
+    assert _wal_bytes(path) < 500 * 4200
+    assert await store.get([key_of("first")]) == [timer("first")]
+    reader.close(True)
+    await create(store, timer("after"))
+    await store.close()
+
+
+# Migrations
+
+
+async def test_migrations_are_listed_before_and_applied_once(path: str) -> None:
+    store = SQLiteStore(path)
+    names = [f"{migration.number:04} {migration.name}" for migration in MIGRATIONS]
+    assert await store.pending_migrations() == names
+    assert await store.migrate() == names
+    assert await store.pending_migrations() == []
+    assert await store.migrate() == []
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert [migration.number for migration in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
+
+
+async def test_a_database_of_a_newer_mainspring_is_refused(store: SQLiteStore, other: apsw.Connection) -> None:
+    other.execute("INSERT INTO migrations VALUES (99, 'from the future')")
+    with pytest.raises(ConfigError, match=r"migration 1, got 99 in .*test\.db.*newer"):
+        await store.pending_migrations()
+    with pytest.raises(ConfigError, match="newer"):
+        await store.migrate()
