@@ -6,12 +6,15 @@ shared machine is never twice the same. What each figure means is told in docs/b
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import apsw
 import click
 import uvloop
 from rich.console import Console
@@ -64,13 +67,19 @@ async def measure(names: tuple[str, ...], *, quick: bool, directory: Path, conso
 def main(only: tuple[str, ...], quick: bool, json_file: Path | None, as_markdown: bool, directory: Path) -> None:
     """Measure Mainspring, each figure beside the limit of this machine."""
     progress = Console(stderr=True)
+    before = os.getloadavg()[0]
     figures = uvloop.run(measure(only or tuple(BENCHMARKS), quick=quick, directory=directory, console=progress))
+    machine = (
+        f"{os.cpu_count()} cores ({platform.machine()}), {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, load {before:.1f} at the start"
+    )
+    click.echo(machine)
     if as_markdown:
         click.echo(markdown(figures))
     else:
         Console(width=None if sys.stdout.isatty() else 140).print(table(figures))
     if json_file is not None:
-        json_file.write_bytes(as_json(figures))
+        json_file.write_bytes(as_json(figures, machine))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ BATCH_CONNECTIONS = 4
 
 async def single_creates(setting: Setting) -> list[Figure]:
     """One timer per request over 64 connections, against a plain ASGI echo of the same bytes."""
-    rounds, seconds = setting.size(5, 2), 3.0 if not setting.quick else 0.5
+    rounds, seconds = setting.size(5, 1), 3.0 if not setting.quick else 0.5
     limits: list[LoadResult] = []
     results: list[LoadResult] = []
     async with server(setting.directory) as product, echo(setting.directory) as plain:
@@ -70,7 +70,7 @@ async def create_load(target: Running, name: str, seconds: float) -> LoadResult:
 
 async def batch_creates(setting: Setting) -> list[Figure]:
     """A thousand timers per request, against bare inserts of the same rows, a thousand per transaction."""
-    rounds, count = setting.size(5, 2), setting.size(50_000, 5_000)
+    rounds, count = setting.size(5, 1), setting.size(50_000, 5_000)
     rates: list[float] = []
     limits: list[float] = []
     bare = await _bare_database(setting.directory / "bare.db")

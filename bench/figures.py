@@ -23,7 +23,7 @@ class Aim(NamedTuple):
         return f"{'ratio ' if self.of == 'ratio' else ''}{sign} {number(self.value)}"
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table. `limit` is what the machine does without the product, measured in the same run."""
 
     benchmark: str
@@ -60,7 +60,7 @@ class Setting:
 
 def number(value: float) -> str:
     """Three significant places are more than a shared machine deserves."""
-    if value >= 100:
+    if value >= 100 or value == 0:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
@@ -92,6 +92,6 @@ def markdown(figures: Sequence[Figure]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def as_json(figures: Sequence[Figure]) -> bytes:
+def as_json(figures: Sequence[Figure], machine: str) -> bytes:
     lines = [msgspec.structs.asdict(figure) | {"ratio": figure.ratio, "met": figure.met} for figure in figures]
-    return msgspec.json.format(msgspec.json.encode(lines))
+    return msgspec.json.format(msgspec.json.encode({"machine": machine, "figures": lines}))

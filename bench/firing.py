@@ -14,11 +14,13 @@ from mainspring.config import Config
 CREATES_PER_SECOND = 4_000
 """A low guess, to choose an instant that lies behind the creates."""
 LATENESS_RATE = 500
+CLOCK_STEP_MS = 1
+"""The engine counts time in whole milliseconds."""
 
 
 async def burst(setting: Setting) -> list[Figure]:
     """Many timers due at one moment, against the bare sender to the same sink."""
-    rounds, count = setting.size(3, 2), setting.size(50_000, 4_000)
+    rounds, count = setting.size(3, 1), setting.size(50_000, 4_000)
     seconds = 3.0 if not setting.quick else 0.5
     rates: list[float] = []
     limits: list[float] = []
@@ -65,7 +67,7 @@ async def lateness(setting: Setting) -> list[Figure]:
         await create_all(product, batch_requests("late", instants, target.url))
         await target.wait_for(count, seconds=seconds + 60)
         late = sorted((await target.report()).lateness_ms)
-    if late[0] < 0:
+    if late[0] < -CLOCK_STEP_MS:
         raise RuntimeError(f"Expected no callback before its instant, got one {-late[0]:.1f} ms early")
     what = f"late at {LATENESS_RATE}/s"
     return [

@@ -16,15 +16,14 @@ from bench.scale import fill
 from mainspring.config import Config
 from mainspring.instance import Instance
 
-PENDING = 10_000
-
 
 async def start_up(setting: Setting) -> list[Figure]:
     """From the start of the process to the first answer, with and without a database that exists already."""
-    rounds = setting.size(7, 2)
+    rounds = setting.size(7, 1)
     kept = setting.directory / "kept"
-    setting.say(f"filling in {PENDING:,} timers")
-    await fill(kept, setting.size(PENDING, 1_000))
+    pending = setting.size(10_000, 1_000)
+    setting.say(f"filling in {pending:,} timers")
+    await fill(kept, pending)
     fresh: list[float] = []
     existing: list[float] = []
     for turn in range(rounds):
@@ -36,13 +35,13 @@ async def start_up(setting: Setting) -> list[Figure]:
     aim = Aim("measured", "most", 0.5)
     return [
         Figure(benchmark="start-up", what="no database yet", unit="s", measured=median(fresh), aim=aim),
-        Figure(benchmark="start-up", what=f"{PENDING:,} timers pending", unit="s", measured=median(existing), aim=aim),
+        Figure(benchmark="start-up", what=f"{pending:,} timers pending", unit="s", measured=median(existing), aim=aim),
     ]
 
 
 async def idle(setting: Setting) -> list[Figure]:
     """The statements that reach SQLite while timers are pending and none is due, extrapolated to an hour."""
-    seconds = setting.size(20, 3)
+    seconds = setting.size(20, 2)
     await fill(setting.directory, 1_000)
     statements: Counter[str] = Counter()
     with _seeing_statements(lambda sql: statements.update([_kind(sql)])):

@@ -23,7 +23,7 @@ PARALLEL_WRITES = 4
 async def scale(setting: Setting) -> list[Figure]:
     """Create and fire with few and with many pending, in turn; then look at the memory of the server with many."""
     few, many = setting.size(10_000, 1_000), setting.size(1_000_000, 10_000)
-    rounds, count = setting.size(5, 2), setting.size(5_000, 1_000)
+    rounds, count = setting.size(5, 1), setting.size(5_000, 1_000)
     seconds = 2.0 if not setting.quick else 0.5
     places = {few: setting.directory / "few", many: setting.directory / "many"}
     for pending, place in places.items():

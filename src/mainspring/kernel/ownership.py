@@ -39,6 +39,8 @@ class Lease(Struct, frozen=True, rename="camel"):
     pid: int = 0
     process: str = ""
     started_at: int = 0
+    left: bool = False
+    """It has given everything back; the record stays until it expires, to tell others that somebody was here."""
 
 
 def placement(shards: Sequence[int], instances: Sequence[str]) -> dict[int, str]:
@@ -82,14 +84,13 @@ class Ownership:
         self._placement: dict[int, str] = {}
         self.fences: dict[int, int] = {}
         self.members: tuple[Lease, ...] = ()
+        """The instances that are alive, this one included."""
+        self.alone = True
+        """Nobody else has been here for a lease's time, so nobody else can have written anything unannounced."""
 
     @property
     def instance(self) -> str:
         return self._lease.instance
-
-    @property
-    def alone(self) -> bool:
-        return len(self.members) <= 1
 
     def valid(self) -> bool:
         """Whether the lease still holds, by the monotonic clock. Without it nothing is begun or sent."""
@@ -133,7 +134,8 @@ class Ownership:
             if len(page) < BATCH_LIMIT:
                 break
             after = page[-1].key
-        self.members = tuple(m for m in members if m.instance == self.instance or not self._is_dead(m))
+        self.alone = len(members) <= 1
+        self.members = tuple(m for m in members if m.instance == self.instance or not (m.left or self._is_dead(m)))
 
     async def misplaced(self) -> list[int]:
         """Owned shards that belong to another live instance: to be drained and released."""
@@ -179,10 +181,18 @@ class Ownership:
             await self._release([s for s in found if s.owner == self.instance and s.shard_id not in self.fences])
 
     async def resign(self) -> None:
-        """Release everything and remove the lease, so that others need not wait for it to run out."""
+        """Release everything and say so, so that others need not wait for the lease to run out."""
         await self.release(list(self.fences))
         self._valid_until = 0.0
-        await self._store.delete_record(INSTANCES, self.instance, expect=self._lease_version, now=self._clock.now_ms())
+        now = self._clock.now_ms()
+        await self._store.put_record(
+            INSTANCES,
+            self.instance,
+            to_json(msgspec.structs.replace(self._lease, left=True)),
+            expect=self._lease_version,
+            now=now,
+            expires_at=now + round(self._lease_seconds * 1000),
+        )
 
     async def _wanted(self) -> dict[int, str]:
         shards = tuple(await self._shard_ids(not self.alone))

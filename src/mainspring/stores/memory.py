@@ -152,7 +152,7 @@ class MemoryStore:
     async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
         verdicts = []
         for claim in claims:
-            applied = self._shards.get(claim.shard_id) == claim
+            applied = self._shards.get(claim.shard_id, Shard(claim.shard_id)) == claim
             if applied:
                 self._shards[claim.shard_id] = replace(claim, owner="")
             verdicts.append(Verdict.APPLIED if applied else Verdict.STALE)

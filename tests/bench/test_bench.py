@@ -1,0 +1,84 @@
+"""The benchmarks work. On tiny sizes, and without a look at the clock: what they measure here means nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httptools
+import msgspec
+import pytest
+from bench.__main__ import BENCHMARKS
+from bench.figures import COLUMNS, Aim, Figure, Setting, as_json, cells, markdown
+from bench.load import ask, post, run_load
+from bench.processes import echo
+from bench.sink import RunningSink, sink
+from bench.timers import create_body
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+async def test_a_benchmark_measures_something(name: str, tmp_path: Path) -> None:
+    said: list[str] = []
+    figures = await BENCHMARKS[name](Setting(tmp_path, True, said.append))
+    assert figures
+    assert said
+    assert all(figure.measured >= 0 for figure in figures)
+
+
+async def test_the_load_generator_counts_answers_and_stops_at_its_limit(tmp_path: Path) -> None:
+    async with echo(tmp_path) as target:
+        result = await run_load("127.0.0.1", target.port, lambda _: post("/", b"{}"), 3, 20.0, requests=20)
+        assert (result.requests, result.errors) == (20, 0)
+        assert 0 < result.p50_ms <= result.p99_ms
+        assert (await ask("127.0.0.1", target.port, post("/", b'{"a":1}'))).body == b'{"a":1}'
+        assert target.memory_mb() > 1
+
+
+async def test_a_sink_counts_from_its_last_reset_on() -> None:
+    async with sink() as target:
+        await _call(target, 3)
+        assert (await target.report()).count == 3
+        await target.reset()
+        await _call(target, 2)
+        report = await target.wait_for(2, seconds=20)
+        assert report.count == 2
+        assert report.last_at_ms > 0
+
+
+async def test_a_timed_sink_notes_how_late_requests_are() -> None:
+    async with sink(timed=True) as target:
+        await _call(target, 1, b"mainspring-scheduled-at: 1000\r\n")
+        [late] = (await target.report()).lateness_ms
+        assert late > 1_000_000
+
+
+async def _call(target: RunningSink, times: int, header: bytes = b"") -> None:
+    port = httptools.parse_url(target.url.encode()).port
+    for _ in range(times):
+        answer = await ask("127.0.0.1", port, b"POST /callback HTTP/1.1\r\n" + header + b"content-length: 0\r\n\r\n")
+        assert answer.status == 200
+
+
+def test_an_aim_is_met_by_the_figure_or_by_its_ratio_to_the_limit() -> None:
+    at_least_half = Aim("ratio", "least", 0.5)
+    assert _figure(60, 100, at_least_half).met is True
+    assert _figure(40, 100, at_least_half).met is False
+    assert _figure(40, None, Aim("measured", "most", 40)).met is True
+    assert _figure(41, None, Aim("measured", "most", 40)).met is False
+    assert _figure(41, None, None).met is None
+
+
+def test_figures_are_shown_as_a_table_and_as_json() -> None:
+    figures = [_figure(12_345.6, 20_000, Aim("ratio", "least", 0.7)), _figure(0, None, None)]
+    assert cells(figures[0]) == ("b", "w", "12,346 /s", "20,000", "0.62", "ratio ≥ 0.70", "NO")
+    assert len(markdown(figures).splitlines()) == 4
+    assert all(line.count("|") == len(COLUMNS) + 1 for line in markdown(figures).splitlines())
+    told = msgspec.json.decode(as_json(figures, "a machine"))
+    assert [figure["met"] for figure in told["figures"]] == [False, None]
+
+
+def test_the_timers_of_the_benchmarks_are_json() -> None:
+    assert msgspec.json.decode(create_body("a", 1, "http://127.0.0.1/"))["executeAt"] == 1
+
+
+def _figure(measured: float, limit: float | None, aim: Aim | None) -> Figure:
+    return Figure(benchmark="b", what="w", unit="/s", measured=measured, limit=limit, aim=aim)

@@ -1,0 +1,310 @@
+"""What users do with timers, over a running instance and a real target."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from mainspring.delivery.signing import verify
+from mainspring.errors import Conflict, InvalidInput, NotFound
+from mainspring.instance import Instance
+from mainspring.model import Result, RetryPolicy, State
+from mainspring.testing.target import Answer, TargetServer
+from mainspring.timers.messages import (
+    BulkTimers,
+    CreateNamespace,
+    CreateTimer,
+    CreateTimers,
+    ListHistory,
+    ListNamespaces,
+    ListTimers,
+    NamespaceRef,
+    TimerRef,
+    TimerView,
+    UpdateNamespace,
+    UpdateTimer,
+)
+
+URL = "http://127.0.0.1:9/never"
+
+
+def timer(timer_id: str = "t", **fields: Any) -> CreateTimer:
+    """A request as the API would decode it."""
+    defaults = {"timerId": timer_id, "delaySeconds": 3600, "callbackUrl": URL}
+    if "executeAt" in fields:
+        del defaults["delaySeconds"]
+    return msgspec.json.decode(json.dumps({**defaults, **fields}), type=CreateTimer)
+
+
+def change(**fields: Any) -> UpdateTimer:
+    return msgspec.json.decode(json.dumps({"timerId": "t", **fields}), type=UpdateTimer)
+
+
+async def until(read: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await read():
+            await asyncio.sleep(0.01)
+
+
+async def parked(instance: Instance, timer_id: str = "t") -> TimerView:
+    async def is_parked() -> bool:
+        return (await instance.timers.get(TimerRef(timer_id=timer_id))).state is State.PARKED
+
+    await until(is_parked)
+    return await instance.timers.get(TimerRef(timer_id=timer_id))
+
+
+async def gone(instance: Instance, timer_id: str = "t") -> None:
+    async def is_gone() -> bool:
+        try:
+            await instance.timers.get(TimerRef(timer_id=timer_id))
+        except NotFound:
+            return True
+        return False
+
+    await until(is_gone)
+
+
+async def test_a_created_timer_is_there_as_it_was_asked_for(instance: Instance) -> None:
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3653)
+    view = await instance.timers.create(
+        timer(executeAt=at.isoformat(), payload={"a": [1, 2.5, "é"]}, headers={"x-a": "b"}, labels={"k": "v"})
+    )
+    assert view == await instance.timers.get(TimerRef(timer_id="t"))
+    assert (view.execute_at, view.state, view.generation, view.attempts) == (at, State.SCHEDULED, 1, 0)
+    assert bytes(view.payload) == b'{"a": [1, 2.5, "\\u00e9"]}'
+
+
+async def test_creating_again_replaces_and_counts_the_generation(instance: Instance) -> None:
+    first = await instance.timers.create(timer(labels={"a": "1"}))
+    second = await instance.timers.create(timer(payload=2))
+    assert (second.generation, second.created_at, second.labels) == (2, first.created_at, {})
+    assert second.delivery_id != first.delivery_id
+    assert (await instance.timers.get(TimerRef(timer_id="t"))).generation == 2
+
+
+async def test_an_update_keeps_what_it_does_not_name(instance: Instance) -> None:
+    first = await instance.timers.create(timer(payload={"a": 1}, labels={"k": "v"}, headers={"x-a": "b"}))
+    second = await instance.timers.update(change(labels={"k": "w"}))
+    assert (second.payload, second.headers, second.execute_at) == (first.payload, first.headers, first.execute_at)
+    assert (second.labels, second.generation, second.delivery_id) == ({"k": "w"}, 2, first.delivery_id)
+    third = await instance.timers.update(change(payload=None, delaySeconds=60))
+    assert (bytes(third.payload), third.generation) == (b"null", 3)
+    assert third.delivery_id != first.delivery_id
+
+
+async def test_an_update_of_another_generation_is_refused_and_changes_nothing(instance: Instance) -> None:
+    before = await instance.timers.create(timer())
+    with pytest.raises(Conflict, match="generation 7"):
+        await instance.timers.update(change(ifGeneration=7, payload=1))
+    assert await instance.timers.get(TimerRef(timer_id="t")) == before
+    assert (await instance.timers.update(change(ifGeneration=1, payload=1))).generation == 2
+
+
+async def test_what_does_not_exist_is_not_found(instance: Instance) -> None:
+    ref = TimerRef(timer_id="nothing")
+    service = instance.timers
+    for call in (service.get, service.delete, service.run_now, service.park, service.resume):
+        with pytest.raises(NotFound):
+            await call(ref)
+    with pytest.raises(NotFound):
+        await service.update(change(payload=1))
+    with pytest.raises(NotFound, match="namespace"):
+        await service.create(timer(namespace="nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"executeAt": "2030-01-01T00:00:00Z", "delaySeconds": 5}, "/delaySeconds"),
+        ({"callbackUrl": "ftp://example.com/"}, "/callbackUrl"),
+        ({"callbackUrl": "http://10.0.0.1/"}, "/callbackUrl"),
+        ({"callbackUrl": "handler:remind"}, "/callbackUrl"),
+        ({"headers": {"content-length": "5"}}, "/headers/content-length"),
+        ({"headers": {"x-a": "b\r\nx-c: d"}}, "/headers/x-a"),
+        ({"payload": "x" * 102_400}, "/payload"),
+        ({"timerId": "a\u0007b"}, "/timerId"),
+        ({"labels": {"a": "b\n"}}, "/labels"),
+    ],
+)
+async def test_a_bad_timer_is_refused_by_field_and_nothing_is_stored(
+    instance: Instance, fields: dict[str, Any], pointer: str
+) -> None:
+    request = timer(**{"timerId": "t", **({"delaySeconds": 5} if "executeAt" not in fields else {}), **fields})
+    with pytest.raises(InvalidInput) as raised:
+        await instance.timers.create(request)
+    assert pointer in [error.pointer for error in raised.value.errors]
+    assert (await instance.timers.list(ListTimers())).timers == ()
+
+
+async def test_neither_time_is_refused(instance: Instance) -> None:
+    with pytest.raises(InvalidInput, match="neither"):
+        await instance.timers.create(CreateTimer(timer_id="t", callback_url=URL))
+
+
+async def test_a_batch_answers_item_by_item(instance: Instance) -> None:
+    items = [
+        {"timerId": "a", "delaySeconds": 60, "callbackUrl": URL},
+        {"timerId": "b", "delaySeconds": 60},
+        {"timerId": "c", "delaySeconds": 60, "callbackUrl": "http://169.254.169.254/"},
+        {"timerId": "a", "delaySeconds": 90, "callbackUrl": URL},
+        {"timerId": "d", "namespace": "nowhere", "delaySeconds": 60, "callbackUrl": URL},
+    ]
+    answer = await instance.timers.create_batch(CreateTimers(timers=tuple(msgspec.Raw(json.dumps(i)) for i in items)))
+    assert (answer.created, answer.failed) == (2, 3)
+    problems = [result.problem.code if result.problem else None for result in answer.results]
+    assert problems == [None, "invalid_input", "invalid_input", None, "not_found"]
+    again = answer.results[3].timer
+    assert again is not None
+    assert again.generation == 2
+
+
+async def test_lists_are_filtered_ordered_and_paged(instance: Instance) -> None:
+    for number in range(25):
+        await instance.timers.create(
+            timer(f"job-{number:02}", delaySeconds=1000 - number, labels={"parity": str(number % 2)})
+        )
+    await instance.timers.create(timer("other", delaySeconds=5000))
+    found: list[str] = []
+    cursor: Any = msgspec.UNSET
+    while cursor is not None:
+        page = await instance.timers.list(ListTimers(id_prefix="job-", labels={"parity": "1"}, limit=5, cursor=cursor))
+        found += [view.timer_id for view in page.timers]
+        cursor = page.next_cursor
+    assert found == [f"job-{number:02}" for number in range(23, 0, -2)]
+    with pytest.raises(InvalidInput, match="cursor"):
+        await instance.timers.list(ListTimers(cursor="!!"))
+
+
+async def test_bulk_changes_say_what_they_would_do_first(instance: Instance) -> None:
+    for number in range(12):
+        await instance.timers.create(timer(f"t{number}", labels={"batch": str(number % 2)}))
+    selection = {"labels": {"batch": "0"}}
+    dry = await instance.timers.bulk_park(BulkTimers(**selection, dry_run=True))  # type: ignore[arg-type]
+    assert (dry.matched, dry.changed) == (6, 0)
+    assert (await instance.timers.bulk_park(BulkTimers(labels={"batch": "0"}))).changed == 6
+    assert len((await instance.timers.list(ListTimers(states=(State.PARKED,)))).timers) == 6
+    assert (await instance.timers.bulk_resume(BulkTimers(states=(State.PARKED,)))).changed == 6
+    with pytest.raises(InvalidInput, match="all: true"):
+        await instance.timers.bulk_delete(BulkTimers())
+    assert (await instance.timers.bulk_delete(BulkTimers(all=True))).changed == 12
+    assert (await instance.timers.list(ListTimers())).timers == ()
+
+
+async def test_a_callback_carries_the_promised_body_and_headers(instance: Instance, target: TargetServer) -> None:
+    created = await instance.timers.create(
+        timer(callbackUrl=target.url + "/hook", delaySeconds=0, payload={"n": 1}, headers={"x-mine": "yes"})
+    )
+    await target.wait_for(1)
+    [request] = target.requests
+    body = json.loads(request.body)
+    assert set(body) == {"namespace", "timerId", "executeAt", "attempt", "generation", "payload", "createdAt"}
+    assert (body["timerId"], body["attempt"], body["generation"], body["payload"]) == ("t", 1, 1, {"n": 1})
+    headers = request.headers
+    assert headers["webhook-id"] == headers["idempotency-key"] == created.delivery_id
+    assert (headers["mainspring-attempt"], headers["mainspring-max-attempts"], headers["x-mine"]) == ("1", "8", "yes")
+    assert headers["traceparent"].startswith("00-" + created.delivery_id[-32:])
+    assert int(headers["mainspring-fence"]) >= 1
+    secret = (await instance.namespaces.get(NamespaceRef(name="default"))).secret
+    verify([secret], headers, request.body, now=int(headers["webhook-timestamp"]))
+    await gone(instance)
+    [attempt] = (await instance.timers.history(ListHistory(timer_id="t"))).attempts
+    assert (attempt.outcome, attempt.status, attempt.next) == (Result.SUCCEEDED, 200, "done")
+
+
+async def test_a_failing_receiver_is_retried_then_parked_and_can_be_resumed(
+    instance: Instance, target: TargetServer
+) -> None:
+    target.script("/hook", *[Answer(status=503)] * 3, Answer())
+    policy = {"maxAttempts": 3, "initialIntervalSeconds": 0.02, "jitter": 0}
+    await instance.timers.create(timer(callbackUrl=target.url + "/hook", delaySeconds=0, retryPolicy=policy))
+    view = await parked(instance)
+    assert (view.attempts, view.last_outcome and view.last_outcome.status) == (3, 503)
+    history = (await instance.timers.history(ListHistory(timer_id="t"))).attempts
+    assert [(entry.attempt, entry.next) for entry in history] == [(3, "parked"), (2, "retry"), (1, "retry")]
+    failed = await instance.timers.history(ListHistory(timer_id="t", outcomes=(Result.SUCCEEDED,)))
+    assert failed.attempts == ()
+    await instance.timers.resume(TimerRef(timer_id="t"))
+    await gone(instance)
+    assert len({request.headers["webhook-id"] for request in target.requests}) == 1
+
+
+async def test_the_receiver_may_ask_for_another_time_with_another_payload(
+    instance: Instance, target: TargetServer
+) -> None:
+    soon = (datetime.now(UTC) + timedelta(milliseconds=300)).isoformat()
+    answer = json.dumps({"ok": True, "nextExecuteAt": soon, "payload": {"n": 2}}).encode()
+    target.script("/hook", Answer(body=answer), Answer())
+    await instance.timers.create(timer(callbackUrl=target.url + "/hook", delaySeconds=0, payload={"n": 1}))
+    await target.wait_for(2)
+    first, second = (json.loads(request.body) for request in target.requests)
+    assert (first["payload"], second["payload"]) == ({"n": 1}, {"n": 2})
+    assert (second["generation"], second["attempt"]) == (2, 1)
+    assert target.requests[0].headers["webhook-id"] != target.requests[1].headers["webhook-id"]
+
+
+async def test_410_parks_the_destination_until_one_of_its_timers_is_resumed(
+    instance: Instance, target: TargetServer
+) -> None:
+    target.script("/gone", Answer(status=410), Answer())
+    await instance.timers.create(timer("a", callbackUrl=target.url + "/gone", delaySeconds=0))
+    await parked(instance, "a")
+    await instance.timers.create(timer("b", callbackUrl=target.url + "/gone", delaySeconds=0))
+    view = await parked(instance, "b")
+    assert view.last_outcome is not None
+    assert "410" in view.last_outcome.detail
+    assert len(target.requests) == 1
+    await instance.timers.resume(TimerRef(timer_id="b"))
+    await gone(instance, "b")
+
+
+async def test_run_now_fires_at_once_and_a_running_timer_cannot_be_run(
+    instance: Instance, target: TargetServer
+) -> None:
+    target.script("/hook", Answer(delay_seconds=0.5))
+    await instance.timers.create(timer(callbackUrl=target.url + "/hook"))
+    await instance.timers.run_now(TimerRef(timer_id="t"))
+    await target.wait_for(1)
+    with pytest.raises(Conflict, match="in flight"):
+        await instance.timers.run_now(TimerRef(timer_id="t"))
+    deleted = await instance.timers.delete(TimerRef(timer_id="t"))
+    assert deleted.timer.state is State.RUNNING
+    await asyncio.sleep(0.7)
+    [attempt] = (await instance.timers.history(ListHistory(timer_id="t"))).attempts
+    assert attempt.next == "superseded"
+
+
+async def test_a_due_time_in_the_past_fires_at_once(instance: Instance, target: TargetServer) -> None:
+    await instance.timers.create(timer(callbackUrl=target.url + "/hook", executeAt="1999-12-31T23:59:59Z"))
+    await target.wait_for(1, seconds=2)
+    assert json.loads(target.requests[0].body)["executeAt"] == "1999-12-31T23:59:59Z"
+
+
+async def test_namespaces_have_their_own_shards_defaults_and_rotating_secrets(
+    instance: Instance, target: TargetServer
+) -> None:
+    made = await instance.namespaces.create(
+        CreateNamespace(name="billing", shard_count=5, retry_policy=RetryPolicy(max_attempts=1))
+    )
+    default = await instance.namespaces.get(NamespaceRef(name="default"))
+    assert made.first_shard >= default.first_shard + default.shard_count
+    with pytest.raises(Conflict):
+        await instance.namespaces.create(CreateNamespace(name="billing"))
+    new_secret = default.secret
+    rotated = await instance.namespaces.update(UpdateNamespace(name="billing", secret=new_secret, host_limit=3))
+    assert (rotated.secret, rotated.host_limit, rotated.retry_policy) == (new_secret, 3, made.retry_policy)
+    target.script("/hook", Answer(status=500))
+    await instance.timers.create(timer(namespace="billing", callbackUrl=target.url + "/hook", delaySeconds=0))
+    await target.wait_for(1)
+    [request] = target.requests
+    for secret in (made.secret, new_secret):
+        verify([secret], request.headers, request.body, now=int(request.headers["webhook-timestamp"]))
+    assert request.headers["mainspring-max-attempts"] == "1"
+    names = [view.name for view in (await instance.namespaces.list(ListNamespaces())).namespaces]
+    assert names == ["billing", "default"]
