@@ -228,9 +228,7 @@ class Dispatcher:
                 self._calls[timer.uuid] = (lane, self._spawn(self._carry(lane, begun)))
                 continue
             self._forget(lane, timer)
-            if verdict is Verdict.FENCED:
-                self._lose(timer.shard_id)
-            elif verdict is Verdict.STALE:
+            if verdict is Verdict.STALE or (verdict is Verdict.FENCED and not self._deposed(timer.shard_id, fence)):
                 self._spawn(self._recheck(timer))
 
     async def _recheck(self, timer: Timer) -> None:
@@ -307,17 +305,26 @@ class Dispatcher:
         crashpoint.reach(crashpoint.ATTEMPT_FINISHED)
         stale: list[tuple[Timer, Ending]] = []
         for (timer, ending, finish), verdict in zip(items, verdicts, strict=True):
-            if verdict is Verdict.STALE:
+            if verdict is Verdict.FENCED and self._deposed(timer.shard_id, finish.fence):
+                self._window.pop(timer.uuid, None)
+                continue
+            if verdict is not Verdict.APPLIED:
                 stale.append((timer, ending))
                 continue
             self._window.pop(timer.uuid, None)
-            if verdict is Verdict.FENCED:
-                self._lose(timer.shard_id)
-            elif isinstance(finish.change, Put):
+            if isinstance(finish.change, Put):
                 self.note(timer.shard_id, finish.change.timer.due_at)
         for lane in list(self._short.values()):
             self.request_refill(lane)
         return stale
+
+    def _deposed(self, shard_id: int, fence: int) -> bool:
+        """Take note of a newer owner. False if that is this instance, which has lost the shard and claimed it anew."""
+        shard = self._agenda.shards.get(shard_id)
+        if shard is not None and shard.fence != fence:
+            return False
+        self._lose(shard_id)
+        return True
 
     async def _until_available(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Endings wait for the store: they are few (the slots), and the fence decides when they come too late."""

@@ -194,6 +194,7 @@ class HistoryConformance:
         seen = await store.history(key_of("a"), limit=3)
         while page := await store.history(key_of("a"), before=(seen[-1].started_at, seen[-1].attempt), limit=3):
             seen += page
+            assert len(seen) <= len(attempts)
         assert seen == attempts[::-1]
 
     async def test_history_outlives_its_timer_and_belongs_to_its_key(self, store: Store) -> None:

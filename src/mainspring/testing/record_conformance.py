@@ -102,6 +102,7 @@ class RecordStoreConformance:
         seen: list[str] = []
         while page := await store.scan_records("c", now=NOW, after=seen[-1] if seen else "", limit=4):
             seen += [record.key for record in page]
+            assert len(seen) <= 25
         assert seen == [f"k{n:02}" for n in range(25)]
         assert [record.key for record in await store.scan_records("c", now=NOW, after="k225", limit=1)] == ["k23"]
 

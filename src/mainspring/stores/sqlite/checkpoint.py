@@ -79,7 +79,8 @@ class Checkpointer:
         self._pages_before = pages
 
     def _note(self, pages: int, copied: int) -> None:
-        self._wal_pages = 0 if pages == copied else pages
+        # All copied: the next write starts the WAL again, unless readers who come and go have long prevented it.
+        self._wal_pages = 0 if pages == copied < self._limit_pages else pages
 
     def _copy_rest(self, connection: apsw.Connection) -> None:
         try:
