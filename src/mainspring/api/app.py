@@ -27,6 +27,7 @@ from mainspring.api.shards import shard_routes
 from mainspring.api.status import status_routes
 from mainspring.api.timers import Timers, timer_routes
 from mainspring.errors import MainspringError, TooLarge, Unauthenticated
+from mainspring.telemetry import requests
 from mainspring.timers.messages import ShardsView
 
 Scope = MutableMapping[str, Any]
@@ -162,6 +163,7 @@ class _App:
         return TooLarge(f"Expected a body of at most {self._max_body_bytes} bytes, got more")
 
 
+_STATUS_CLASSES: Final = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
 _PROBLEM_HEADERS: Final = secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY)
 
 
@@ -197,6 +199,7 @@ async def _send_problem(send: Send, told: Problem, extra: Headers | None = None)
 
 
 async def _send(send: Send, status: int, headers: Headers, body: bytes, request_id: str) -> None:
+    requests.add(_STATUS_CLASSES[status // 100])
     own = [(b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode("ascii"))]
     await send({"type": "http.response.start", "status": status, "headers": headers + own})
     await send({"type": "http.response.body", "body": body})

@@ -50,7 +50,7 @@ class CallbackBody(Struct, rename="camel", kw_only=True):
 
 
 def callback(timer: Timer, namespace: Namespace, policy: RetryPolicy, *, now: int, span_id: str) -> Call:
-    """The request of one attempt (DT-7)."""
+    """The request of one attempt."""
     detail = timer.detail
     body = msgspec.json.encode(
         CallbackBody(
