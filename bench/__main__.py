@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -33,23 +34,21 @@ BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
 }
 
 
-async def measure(names: tuple[str, ...], *, quick: bool, directory: Path, console: Console) -> list[Figure]:
-    figures: list[Figure] = []
+async def measure(names: tuple[str, ...], setting: Setting, figures: list[Figure], console: Console) -> None:
+    """Run benchmark after benchmark, each in a directory of its own, and add what they measure to `figures`."""
     for name in names:
         started_at = time.monotonic()
         with (
-            tempfile.TemporaryDirectory(prefix=f"mainspring-bench-{name}-", dir=directory) as place,
+            tempfile.TemporaryDirectory(prefix=f"mainspring-bench-{name}-", dir=setting.directory) as place,
             console.status(name) as status,
         ):
 
             def say(text: str, name: str = name) -> None:
                 status.update(f"{name}: {text}")
-                if not console.is_terminal:
-                    console.print(f"{name}: {text}", highlight=False)
+                setting.say(f"{name}: {text}")
 
-            figures += await BENCHMARKS[name](Setting(Path(place), quick, say))
+            figures += await BENCHMARKS[name](replace(setting, directory=Path(place), say=say))
         console.print(f"{name}: done in {time.monotonic() - started_at:.0f} s", highlight=False)
-    return figures
 
 
 @click.command()
@@ -67,19 +66,22 @@ async def measure(names: tuple[str, ...], *, quick: bool, directory: Path, conso
 def main(only: tuple[str, ...], quick: bool, json_file: Path | None, as_markdown: bool, directory: Path) -> None:
     """Measure Mainspring, each figure beside the limit of this machine."""
     progress = Console(stderr=True)
-    before = os.getloadavg()[0]
-    figures = uvloop.run(measure(only or tuple(BENCHMARKS), quick=quick, directory=directory, console=progress))
     machine = (
         f"{os.cpu_count()} cores ({platform.machine()}), {platform.system()} {platform.release()}, "
-        f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, load {before:.1f} at the start"
+        f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, load {os.getloadavg()[0]:.1f} before"
     )
-    click.echo(machine)
-    if as_markdown:
-        click.echo(markdown(figures))
-    else:
-        Console(width=None if sys.stdout.isatty() else 140).print(table(figures))
-    if json_file is not None:
-        json_file.write_bytes(as_json(figures, machine))
+    setting = Setting(directory, quick, lambda text: None if progress.is_terminal else progress.print(text))
+    figures: list[Figure] = []
+    try:
+        uvloop.run(measure(only or tuple(BENCHMARKS), setting, figures, progress))
+    finally:  # what was measured before a failure is worth showing
+        click.echo(machine)
+        if as_markdown:
+            click.echo(markdown(figures))
+        else:
+            Console(width=None if sys.stdout.isatty() else 140).print(table(figures))
+        if json_file is not None:
+            json_file.write_bytes(as_json(figures, machine))
 
 
 if __name__ == "__main__":

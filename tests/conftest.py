@@ -1,8 +1,10 @@
-"""What all tests share: one event loop flavour."""
+"""What all tests share: one event loop flavour, and real servers."""
 
 from __future__ import annotations
 
 import pytest
+
+pytest_plugins = ["tests.servers.fixtures"]
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description="Kill a working server over and over, and check what it did.")
     arguments.add_argument("--seconds", type=float, default=60.0, help="how long to go on killing [60]")
     arguments.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="[random, and printed]")
+    arguments.add_argument("--companion", action="store_true", help="a second server takes over at every death")
     arguments.add_argument("--directory", type=Path, help="where the run keeps its files; must not exist [temporary]")
     chosen = arguments.parse_args()
     directory = chosen.directory or Path(tempfile.mkdtemp(prefix="mainspring-torture-"))
@@ -56,6 +57,7 @@ def main() -> int:
             directory,
             seed=chosen.seed,
             plan=endless_plan(chosen.seed, start + chosen.seconds),
+            companion=chosen.companion,
             progress=lambda how: show(start, chosen.seconds, next(crashes), how),
         )
     )

@@ -7,6 +7,7 @@ in the code reads the environment. A bad value is reported together with every o
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 import types
 import typing
@@ -28,6 +29,13 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8700
+    advertise_url: Annotated[
+        str,
+        Meta(description="Where other instances reach this one. Empty: its host and port, unless it listens everywhere."),
+    ] = ""
+    workers: Annotated[
+        int, Meta(ge=1, le=64, description="Instances on this machine behind the one port, each in its own process.")
+    ] = 1
     data_dir: Annotated[str, Meta(description="Where the embedded store and the generated token live.")] = ".mainspring"
     store: Annotated[
         str, Meta(description="Store URL; sqlite:///path or memory://. Empty: mainspring.db in the data directory.")
@@ -46,10 +54,13 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         "auto"
     )
 
+    store_wait_seconds: Annotated[
+        float, Meta(ge=0, le=86_400, description="How long a start waits for a store that cannot be reached.")
+    ] = 30.0
     lease_seconds: Annotated[PositiveSeconds, Meta(description="How long an instance owns its shards unrenewed.")] = 6.0
     renew_seconds: Annotated[PositiveSeconds, Meta(description="How often the lease is renewed.")] = 2.0
     look_seconds: Annotated[
-        PositiveSeconds, Meta(description="How often owners look for new rows beside other instances.")
+        PositiveSeconds, Meta(description="How often owners look for rows that nobody announced.")
     ] = 1.0
     drain_seconds: Annotated[PositiveSeconds, Meta(description="How long a stop waits for calls in flight.")] = 10.0
     host_limit: Annotated[Positive, Meta(description="Calls in flight to one destination host.")] = 128
@@ -74,6 +85,12 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def store_url(self) -> str:
         return self.store or f"sqlite:///{Path(self.data_dir) / 'mainspring.db'}"
+
+    @property
+    def shown_store_url(self) -> str:
+        """The URL without what only its user may know."""
+        without_user = re.sub(r"(?<=://).*@", "********@", self.store_url)
+        return re.sub(r"(?i)(password|secret|token|key)=[^&]*", r"\1=********", without_user)
 
     @property
     def token_path(self) -> Path:
@@ -110,6 +127,8 @@ def load_config(
         summary = "; ".join(f"{error.pointer[1:]}: {error.detail}" for error in errors)
         raise ConfigError(f"Expected a valid configuration, got: {summary}", errors=tuple(errors))
     config = msgspec.convert(merged, Config, strict=False)
+    if config.advertise_url and not re.fullmatch(r"https?://[^/\s?#]+/?", config.advertise_url):
+        raise ConfigError(f"Expected advertise_url to be http://host:port, got {config.advertise_url!r}")
     if config.renew_seconds * 2 > config.lease_seconds:
         raise ConfigError("Expected renew_seconds to be at most half of lease_seconds")
     return config

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -139,6 +139,14 @@ class TimerStore(Protocol):
         """
         ...
 
+    async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
+        """The earliest due instant in each of these shards, whatever the state of the row; None where there is none.
+
+        Parked rows (`FOREVER`) do not count. This is what owners ask once in a while beside others who write: it is
+        to be cheap, one round trip for many shards where the database allows it.
+        """
+        ...
+
     async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
         """Mark attempts as in flight, before anything is sent.
 
@@ -175,6 +183,19 @@ class TimerStore(Protocol):
 
     async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
         """Give shards up: where version and owner are exactly these, the owner becomes empty. The version stays."""
+        ...
+
+
+@runtime_checkable
+class NoticesWriters(Protocol):
+    """What a store may have besides: it can tell cheaply whether anybody but this process has written.
+
+    An instance that is alone on such a store need not look for rows that nobody announced. On a store without it
+    owners always look, because a program may write timers in its own transaction and run no engine.
+    """
+
+    async def foreign_writes(self) -> int:
+        """A number that is another one after somebody else has committed. It may change for no reason."""
         ...
 
 

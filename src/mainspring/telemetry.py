@@ -112,6 +112,7 @@ _BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 60_0
 
 attempts = Counter("mainspring_attempts_total", "Attempts that ended, by outcome.", "outcome")
 due_reads = Counter("mainspring_due_reads_total", "Reads of due timers from the store.")
+wakeups = Counter("mainspring_wakeups_total", "Wake-ups of other instances, by fate.", "fate")
 writes = Counter("mainspring_timer_writes_total", "Timer rows written or removed for users.")
 requests = Counter("mainspring_http_requests_total", "API requests, by status class.", "status")
 lateness = Histogram("mainspring_lateness_seconds", "Start of a first attempt after its instant.", _BOUNDS_MS)

@@ -7,13 +7,14 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from mainspring.client import AsyncClient, CreateTimer, Delivery, Result, RetryPolicy, State
 from mainspring.errors import NotFound
-from mainspring.testing.target import Answer, TargetServer
+from mainspring.testing.target import Answer, Behaviour, TargetServer
 from mainspring.testing.torture.process import serving
 from mainspring.timers.messages import AttemptView
 
@@ -95,7 +96,7 @@ async def test_dead_targets_with_thousands_of_due_timers_do_not_delay_a_good_one
             assert hanging.open_connections <= 128
 
 
-async def test_more_dead_targets_than_there_are_slots_do_not_delay_a_good_one(
+async def test_many_dead_targets_that_could_take_all_slots_do_not_delay_a_good_one(
     ask: AsyncClient, target: TargetServer
 ) -> None:
     """Twelve hanging hosts of 128 calls each would be more than the 1024 calls that are allowed in all."""
@@ -136,7 +137,7 @@ async def test_mad_answers_end_as_the_decision_table_says(ask: AsyncClient, targ
             callback_timeout_seconds=1.5,
         )
     for path, _, outcome, state, reason in TABLE:
-        [attempt] = await until(lambda path=path: _attempts(ask, path[1:]), seconds=10, what=f"an end of {path}")  # type: ignore[misc]
+        [attempt] = await until(partial(_attempts, ask, path[1:]), seconds=10, what=f"an end of {path}")
         assert (path, attempt.outcome) == (path, outcome)
         assert reason in attempt.detail
         assert len(attempt.answer_head) <= 500
@@ -147,8 +148,9 @@ async def test_mad_answers_end_as_the_decision_table_says(ask: AsyncClient, targ
 
 async def test_unknown_outcomes_are_repeated_for_those_who_chose_so(ask: AsyncClient, target: TargetServer) -> None:
     policy = RetryPolicy(initial_interval_seconds=0.1, jitter=0)
-    for behaviour in ("reset", "close", "garbage"):
-        target.script(f"/{behaviour}", Answer(behaviour=behaviour), Answer(behaviour=behaviour), Answer())  # type: ignore[arg-type]
+    behaviours: tuple[Behaviour, ...] = ("reset", "close", "garbage")
+    for behaviour in behaviours:
+        target.script(f"/{behaviour}", Answer(behaviour=behaviour), Answer(behaviour=behaviour), Answer())
         await ask.timers.create(
             behaviour, callback_url=f"{target.url}/{behaviour}", delay_seconds=0, retry_policy=policy
         )

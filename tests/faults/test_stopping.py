@@ -109,7 +109,9 @@ async def test_what_came_due_while_nothing_ran_fires_at_the_next_start(tmp_path:
     assert set(target.deliveries.values()) == {1}
 
 
-async def test_requests_that_are_being_answered_at_a_stop_get_their_answer(tmp_path: Path, target: TargetServer) -> None:
+async def test_requests_that_are_being_answered_at_a_stop_get_their_answer(
+    tmp_path: Path, target: TargetServer
+) -> None:
     async with serving(tmp_path) as server, server.client() as client:
         await client.health()  # a connection that is open at the stop
         creates = [
@@ -128,7 +130,7 @@ async def test_requests_that_are_being_answered_at_a_stop_get_their_answer(tmp_p
 
 async def test_a_second_process_on_a_busy_port_says_so_and_harms_nothing(tmp_path: Path, target: TargetServer) -> None:
     async with serving(tmp_path) as server, server.client() as client:
-        second = ServerProcess(tmp_path, port=server.port)
+        second = ServerProcess(tmp_path, port=str(server.port))
         assert await second.ended() == 2
         assert "Expected an address to listen on" in second.tail()
         await client.timers.create("t", callback_url=target.url, delay_seconds=0)

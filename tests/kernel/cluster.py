@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from mainspring.kernel.carrier import Ending, Lane
 from mainspring.kernel.dispatcher import EngineSettings
 from mainspring.kernel.engine import Engine
 from mainspring.kernel.ownership import Lease, Ownership
-from mainspring.model import Delivery, Detail, Namespace, Result, RetryPolicy, State, Timer
+from mainspring.model import Delivery, Detail, Namespace, Result, RetryPolicy, Shard, State, Timer
 from mainspring.store import Position, Put, Remove, Store, TimerFilter, Verdict
 from mainspring.stores.memory import MemoryStore
 from mainspring.testing.simulation import FaultyStore, SimulatedClock, SimulatedLoop
@@ -92,6 +92,7 @@ class Member:
             carrier=LedgerCarrier(name, cluster.ledger, self.clock, cluster),
             spawn=self._spawn,
             settings=cluster.settings,
+            foreign_writes=cluster.foreign_writes,
         )
 
     def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
@@ -117,6 +118,8 @@ class Cluster:
         self.fault_rate = 0.0
         self.latency_seconds = 0.0
         self.lane_limit = 100
+        self.foreign_writes: Callable[[], Awaitable[int]] | None = None
+        """As of a database on a server, which cannot tell."""
         self.members: list[Member] = []
         self.behave: Callable[[Timer], tuple[float, Ending]] = lambda _: (0.0, done())
         self.refuse: Callable[[Timer, int], Ending | None] = lambda _timer, _now: None
@@ -196,6 +199,9 @@ class Cluster:
                 return None
             if await self.store.write([Remove(timer.key, timer.version)]) == [Verdict.APPLIED]:
                 return timer.state
+
+    async def owners(self) -> list[Shard]:
+        return await self.store.shards(list(NAMESPACE.shards))
 
     async def rows(self) -> list[Timer]:
         start = Position(-(2**62), "")

@@ -47,26 +47,6 @@ def test_a_timer_fires_at_its_instant_and_is_then_gone() -> None:
     simulate(scenario)
 
 
-def test_nothing_due_means_nothing_read() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        member = await cluster.join("a")
-        await cluster.create("t", in_ms=10**9)
-        await asyncio.sleep(1)
-        reads = []
-        inner = member.store._inner  # the test watches the store from outside
-        load_due = inner.load_due
-
-        async def watched(*args: Any, **kwargs: Any) -> Any:
-            reads.append(args)
-            return await load_due(*args, **kwargs)
-
-        inner.load_due = watched  # type: ignore[method-assign]
-        await asyncio.sleep(3600)
-        assert reads == []
-
-    simulate(scenario)
-
-
 def test_a_row_written_behind_the_read_position_fires() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.join("a")

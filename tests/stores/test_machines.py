@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+from collections.abc import Callable
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
 
 from mainspring.clock import SystemClock
 from mainspring.store import Store
-from mainspring.stores.memory import MemoryStore
-from mainspring.stores.sqlite import SQLiteStore
-from mainspring.testing.store_machines import record_machine, timer_machine
+from mainspring.stores import store_from_url
+from mainspring.testing.store_machines import BOUNDED, OpenStore, record_machine, timer_machine
+from tests.stores.conftest import RECORD_STORES, TIMER_STORES
 
 
-async def _open_memory() -> Store:
-    return MemoryStore(SystemClock())
+@pytest.fixture
+def open_store(fresh_url: Callable[[], str]) -> OpenStore:
+    async def open_store() -> Store:
+        store = store_from_url(fresh_url(), clock=SystemClock())
+        await store.open()
+        return store
+
+    return open_store
 
 
-class _FileStore(SQLiteStore):
-    """Takes its directory with it when it is closed: every example has a new one."""
-
-    def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory()
-        super().__init__(str(Path(self._directory.name) / "test.db"))
-
-    async def close(self) -> None:
-        await super().close()
-        self._directory.cleanup()
+@pytest.mark.parametrize("fresh_url", TIMER_STORES, indirect=True)
+def test_timers_follow_the_model(open_store: OpenStore) -> None:
+    run_state_machine_as_test(timer_machine(open_store), settings=BOUNDED)
 
 
-async def _open_sqlite() -> Store:
-    store = _FileStore()
-    await store.open()
-    return store
-
-
-TestMemoryTimers = timer_machine(_open_memory).TestCase
-TestMemoryRecords = record_machine(_open_memory).TestCase
-TestSQLiteTimers = timer_machine(_open_sqlite).TestCase
-TestSQLiteRecords = record_machine(_open_sqlite).TestCase
+@pytest.mark.parametrize("fresh_url", RECORD_STORES, indirect=True)
+def test_records_follow_the_model(open_store: OpenStore) -> None:
+    run_state_machine_as_test(record_machine(open_store), settings=BOUNDED)

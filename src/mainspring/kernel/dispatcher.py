@@ -83,6 +83,8 @@ class Dispatcher:
         self._finishing: deque[tuple[Timer, Ending]] = deque()
         self._start_wake = asyncio.Event()
         self._finish_wake = asyncio.Event()
+        self._ended: set[str] = set()
+        """Rows that left the window since the page under way was asked for: that page may show them as they were."""
         self._short: dict[str, LaneState] = {}
         """Lanes with rows left in the store, waiting for room in the window."""
         self.refills: deque[LaneState] = deque()
@@ -108,9 +110,13 @@ class Dispatcher:
 
     # --- from the reader ------------------------------------------------------------------------------
 
+    def expect_page(self) -> None:
+        """A page is about to be read. There is one reader, so nobody waits for an older one."""
+        self._ended.clear()
+
     def offer(self, timer: Timer) -> bool:
         """Take a due row in, or let its lane remember where it is. False if it had to be left in the store."""
-        if timer.uuid in self._window:
+        if timer.uuid in self._window or timer.uuid in self._ended:
             return True
         if timer.state is State.RUNNING:
             self._window[timer.uuid] = timer
@@ -314,6 +320,7 @@ class Dispatcher:
                 stale.append((timer, ending))
                 continue
             self._window.pop(timer.uuid, None)
+            self._ended.add(timer.uuid)
             if isinstance(finish.change, Put):
                 self.note(timer.shard_id, finish.change.timer.due_at)
         for lane in list(self._short.values()):

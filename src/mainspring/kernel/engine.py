@@ -3,13 +3,15 @@
     reader      sleeps until something is due, loads it in pages, offers each row to the dispatcher
     keeper      renews the lease, hands shards over that belong elsewhere, claims those that belong here
 
-With nothing due, nothing is read. Beside other instances every owned shard is looked at once in
-`look_seconds`, because nobody announces what they write.
+With nothing due, nothing is read. Wake-ups from other instances can be lost, and a program may write timers without
+running an engine; so once in `look_seconds` the store is asked for the earliest instant of all owned shards, in one
+call. An instance that is alone on a store which notices other writers asks only that.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from mainspring import telemetry
@@ -20,10 +22,15 @@ from mainspring.kernel.dispatcher import Dispatcher, EngineSettings, Spawn
 from mainspring.kernel.lanes import LaneState
 from mainspring.kernel.ownership import Ownership
 from mainspring.kernel.reader import Agenda, ShardState
-from mainspring.store import START, Position, Store
+from mainspring.store import BATCH_LIMIT, START, DuePage, Position, Store
 
 SCAN_PAUSE_SECONDS = 0.01
 """Between pages that held nothing for anybody but lanes that are full, so that calls in flight come first."""
+
+SHORTEST_SECONDS = 0.001
+"""Event loops may end a wait a touch early; a shorter one would then be waited for again and again."""
+HAND_OVER_SECONDS = 0.2
+"""Between two looks while shards are about to change hands."""
 
 
 class Engine:
@@ -36,13 +43,18 @@ class Engine:
         carrier: Carrier,
         spawn: Spawn,
         settings: EngineSettings,
+        foreign_writes: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
+        """`foreign_writes` is the store's, if it has it (`NoticesWriters`)."""
         self._store = store
         self._clock = clock
         self._ownership = ownership
         self._spawn = spawn
         self._settings = settings
         self._agenda = Agenda()
+        self._foreign_writes = foreign_writes
+        self._seen_writes: int | None = None
+        self._glance_at = 0.0
         self._draining: dict[int, float] = {}
         self._keep_wake = asyncio.Event()
         self._stopping = False
@@ -63,7 +75,7 @@ class Engine:
         self.dispatcher.note(shard_id, due_at)
 
     def claim_soon(self) -> None:
-        """There may be shards that nobody owns yet: do not wait for the next renewal."""
+        """There may be other shards or other members than before: do not wait for the next renewal."""
         self._keep_wake.set()
 
     @property
@@ -72,7 +84,8 @@ class Engine:
 
     async def start(self) -> None:
         """Take the lease and the first shards, then run. Raises StoreUnavailable if the store cannot be used."""
-        await self._keep()
+        await self._renew()
+        await self._share()
         for loop in (self._read_loop, self.dispatcher.start_loop, self.dispatcher.finish_loop, self._keep_loop):
             self._loops.append(self._spawn(loop()))
 
@@ -116,10 +129,10 @@ class Engine:
 
     async def _sleep_until_due(self) -> None:
         at = self._agenda.next_look()
-        longest = self._settings.idle_wake_seconds
+        longest = min(self._settings.idle_wake_seconds, max(SHORTEST_SECONDS, self._glance_at - self._clock.monotonic()))
         seconds = longest if at is None else min(longest, (at - self._clock.now_ms()) / 1000)
         if not self._ownership.valid():
-            seconds = longest  # the keeper wakes the reader when the lease holds again
+            seconds = self._settings.idle_wake_seconds  # the keeper wakes the reader when the lease holds again
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -131,20 +144,51 @@ class Engine:
         for _ in range(len(refills)):
             await self._refill(refills.popleft(), now)
         if self._ownership.valid():
+            await self._glance(now)
             for shard in self._agenda.take_due(now):
                 if not shard.draining:
                     await self._read(shard, now)
                     self.dispatcher.pump()
         self.dispatcher.pump()
 
+    async def _glance(self, now: int) -> None:
+        """Once in a while, plan a look at every shard to which somebody else may have written."""
+        monotonic = self._clock.monotonic()
+        if monotonic < self._glance_at:
+            return
+        self._glance_at = monotonic + self._settings.look_seconds
+        owned = [shard_id for shard_id, shard in self._agenda.shards.items() if not shard.draining]
+        if await self._others_wrote():
+            for start in range(0, len(owned), BATCH_LIMIT):
+                batch = owned[start : start + BATCH_LIMIT]
+                for shard_id, due_at in zip(batch, await self._store.next_due(batch), strict=True):
+                    self._expect(shard_id, due_at, now)
+        for shard in self._agenda.shards.values():
+            if shard.unswept:
+                self._agenda.look(shard.shard_id, now)
+
+    async def _others_wrote(self) -> bool:
+        if self._foreign_writes is None or not self._ownership.alone:
+            self._seen_writes = None  # whatever is counted when this instance is alone again is news
+            return True
+        seen, self._seen_writes = self._seen_writes, await self._foreign_writes()
+        return seen != self._seen_writes
+
+    def _expect(self, shard_id: int, due_at: int | None, now: int) -> None:
+        """The earliest row of a shard is due then. One that is due already may be unknown here, wherever it stands."""
+        shard = self._agenda.shards.get(shard_id)
+        if shard is None or due_at is None:
+            return
+        if due_at <= now:
+            shard.owe_sweep()
+        self._agenda.look(shard_id, max(due_at, now))
+
     async def _read(self, shard: ShardState, now: int) -> None:
-        if not self._ownership.alone:
+        if shard.unswept:
             await self._sweep(shard, now)
-            self._agenda.look(shard.shard_id, now + round(self._settings.look_seconds * 1000))
         limit = self._settings.page_size
         shard.noted = None
-        page = await self._store.load_due(shard.shard_id, until=now, after=shard.position, limit=limit)
-        telemetry.due_reads.add()
+        page = await self._load(shard, now, shard.position)
         taken = [self.dispatcher.offer(timer) for timer in page.timers]
         if page.timers:
             shard.advance(Position(page.timers[-1].due_at, page.timers[-1].uuid))
@@ -158,14 +202,21 @@ class Engine:
     async def _sweep(self, shard: ShardState, now: int) -> None:
         """See rows that other instances wrote behind the read position."""
         if shard.position == START:
+            shard.sweep, shard.unswept = START, 0  # everything is about to be read
             return
         limit = self._settings.page_size
-        page = await self._store.load_due(shard.shard_id, until=now, after=shard.sweep, limit=limit)
-        telemetry.due_reads.add()
+        page = await self._load(shard, now, shard.sweep)
         for timer in page.timers:
             self.dispatcher.offer(timer)
         full = len(page.timers) == limit
-        shard.sweep = Position(page.timers[-1].due_at, page.timers[-1].uuid) if full else START
+        shard.swept(Position(page.timers[-1].due_at, page.timers[-1].uuid) if full else None)
+
+    async def _load(self, shard: ShardState, now: int, after: Position) -> DuePage:
+        self.dispatcher.expect_page()
+        telemetry.due_reads.add()
+        return await self._store.load_due(
+            shard.shard_id, until=now, after=after, limit=self._settings.page_size
+        )
 
     async def _refill(self, lane: LaneState, now: int) -> None:
         """Read on where a full lane had to leave off."""
@@ -178,8 +229,7 @@ class Engine:
             after = lane.backlog.pop(shard_id, None)
             if shard is None or shard.draining or after is None:
                 continue
-            page = await self._store.load_due(shard_id, until=now, after=after, limit=limit)
-            telemetry.due_reads.add()
+            page = await self._load(shard, now, after)
             if len(page.timers) == limit:
                 lane.remember(shard_id, Position(page.timers[-1].due_at, page.timers[-1].uuid))
             for timer in page.timers:
@@ -190,24 +240,32 @@ class Engine:
     # --- keeper ---------------------------------------------------------------------------------------
 
     async def _keep_loop(self) -> None:
+        renew_at = self._clock.monotonic() + self._settings.renew_seconds
         while True:
-            await _wait(self._keep_wake, self._settings.renew_seconds)
+            pause = max(SHORTEST_SECONDS, renew_at - self._clock.monotonic())
+            if self._draining or self._ownership.awaited:
+                pause = min(pause, HAND_OVER_SECONDS)
+            await _wait(self._keep_wake, pause)
+            renew = self._keep_wake.is_set() or self._clock.monotonic() >= renew_at
             self._keep_wake.clear()
             try:
-                await self._keep()
+                if renew:
+                    renew_at = self._clock.monotonic() + self._settings.store_retry_seconds
+                    await self._renew()
+                    renew_at = self._clock.monotonic() + self._settings.renew_seconds
+                await self._share()
             except StoreUnavailable as error:
                 telemetry.warning("the lease was not renewed", reason=error.detail)
+                await asyncio.sleep(HAND_OVER_SECONDS)
 
-    async def _keep(self) -> None:
-        was_alone = self._ownership.alone
-        kept = await self._ownership.renew()
-        if self._ownership.alone and not was_alone:
-            for shard_id in self._agenda.shards:  # what the others wrote before they left, and nobody announced
-                self._agenda.reread(shard_id, self._clock.now_ms())
-        if not kept:
+    async def _renew(self) -> None:
+        if not await self._ownership.renew():
             telemetry.warning("the lease had been lost; shards are claimed anew")
             for shard_id in list(self._agenda.shards):
                 self._lose(shard_id)
+
+    async def _share(self) -> None:
+        """Give and take shards, as the members of the last renewal have it."""
         if self._stopping:
             return
         await self._hand_over()
@@ -215,17 +273,13 @@ class Engine:
         now = self._clock.now_ms()
         for shard_id in gained:
             self._agenda.add(shard_id, self._ownership.fences[shard_id], now)
-        if not self._ownership.alone:
-            # A shard that was last looked at alone may have no look planned, and others now write to it unannounced.
-            for shard_id in self._agenda.shards:
-                self._agenda.look(shard_id, now + round(self._settings.look_seconds * 1000))
         if gained:
             telemetry.info("claimed shards", count=len(gained))
         self.dispatcher.wake_reader.set()
 
     async def _hand_over(self) -> None:
         """Release shards that belong elsewhere once nothing of theirs is in flight, or when that takes too long."""
-        belongs_elsewhere = await self._ownership.misplaced()
+        belongs_elsewhere = self._ownership.misplaced()
         fresh = {shard_id for shard_id in belongs_elsewhere if shard_id not in self._draining}
         self._drain(fresh)
         now = self._clock.monotonic()

@@ -39,6 +39,10 @@ class Lease(Struct, frozen=True, rename="camel"):
     pid: int = 0
     process: str = ""
     started_at: int = 0
+    address: str = ""
+    """Where instances on other machines reach it; empty: nowhere."""
+    local_address: str = ""
+    """Where instances on its own machine reach it, when that is another place: workers share one address."""
     left: bool = False
     """It has given everything back; the record stays until it expires, to tell others that somebody was here."""
 
@@ -80,6 +84,8 @@ class Ownership:
         self._valid_until = 0.0
         self._uncertain = False
         """A claim or release ended with an unknown outcome: the store may name this instance where it owns nothing."""
+        self.awaited = 0
+        """Shards that belong here and are still held by an owner that is alive."""
         self._placed: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())
         self._placement: dict[int, str] = {}
         self.fences: dict[int, int] = {}
@@ -123,6 +129,7 @@ class Ownership:
         self._lease_version = record.version
         self._valid_until = before + self._lease_seconds
         await self._see_members(now)
+        await self._place()
         return kept
 
     async def _see_members(self, now: int) -> None:
@@ -137,17 +144,28 @@ class Ownership:
         self.alone = len(members) <= 1
         self.members = tuple(m for m in members if m.instance == self.instance or not (m.left or self._is_dead(m)))
 
-    async def misplaced(self) -> list[int]:
+    async def _place(self) -> None:
+        """Spread all shards over the members that are alive."""
+        shards = tuple(await self._shard_ids(not self.alone))
+        instances = tuple(sorted(member.instance for member in self.members))
+        if self._placed != (shards, instances):
+            self._placed = (shards, instances)
+            self._placement = placement(shards, instances) if instances else {}
+
+    def owner_of(self, shard_id: int) -> Lease | None:
+        """The member to which a shard belongs, as of the last renewal. It may still be another's for a moment."""
+        wanted = self._placement.get(shard_id)
+        return next((member for member in self.members if member.instance == wanted), None)
+
+    def misplaced(self) -> list[int]:
         """Owned shards that belong to another live instance: to be drained and released."""
-        wanted = await self._wanted()
-        return [shard_id for shard_id in self.fences if wanted.get(shard_id) != self.instance]
+        return [shard_id for shard_id in self.fences if self._placement.get(shard_id) != self.instance]
 
     async def claim(self) -> list[int]:
         """Claim the shards that belong here and are free, or whose owner is not alive. Answers the new ones."""
-        wanted = await self._wanted()
         if self._uncertain:
-            await self._disown(list(wanted))
-        missing = [s for s, owner in wanted.items() if owner == self.instance and s not in self.fences]
+            await self._disown(list(self._placement))
+        missing = [s for s, owner in self._placement.items() if owner == self.instance and s not in self.fences]
         alive = {member.instance for member in self.members} - {self.instance}
         gained: list[int] = []
         for start in range(0, len(missing), BATCH_LIMIT):
@@ -161,6 +179,7 @@ class Ownership:
                 if verdict is Verdict.APPLIED:
                     self.fences[claim.shard_id] = claim.version + 1
                     gained.append(claim.shard_id)
+        self.awaited = len(missing) - len(gained)
         return gained
 
     async def release(self, shard_ids: Sequence[int]) -> None:
@@ -193,11 +212,3 @@ class Ownership:
             now=now,
             expires_at=now + round(self._lease_seconds * 1000),
         )
-
-    async def _wanted(self) -> dict[int, str]:
-        shards = tuple(await self._shard_ids(not self.alone))
-        instances = tuple(sorted(member.instance for member in self.members))
-        if self._placed != (shards, instances):
-            self._placed = (shards, instances)
-            self._placement = placement(shards, instances) if instances else {}
-        return self._placement

@@ -2,8 +2,8 @@
 
 Per shard there is one read position. Rows before it were offered to their lane, or the lane remembers where
 more of its rows begin; so a shard's backlog is read once and not again for every timer that comes due.
-A row written behind the position moves the position back (`note`). Beside other instances, whose writes nobody
-announces, a sweep also re-reads what lies behind, one page at a look.
+A row written behind the position moves the position back (`note`). Rows that others wrote and nobody announced are
+found by a sweep, which re-reads what lies behind the position, one page at a look.
 """
 
 from __future__ import annotations
@@ -15,17 +15,29 @@ from mainspring.store import START, Position
 
 
 class ShardState:
-    __slots__ = ("draining", "fence", "look_at", "noted", "position", "shard_id", "sweep")
+    __slots__ = ("draining", "fence", "look_at", "noted", "position", "shard_id", "sweep", "unswept")
 
     def __init__(self, shard_id: int, fence: int) -> None:
         self.shard_id = shard_id
         self.fence = fence
         self.position = START
         self.sweep = START
+        self.unswept = 0
+        """Sweeps from the beginning that are still owed, one that is under way included."""
         self.look_at: int | None = None
         self.draining = False
         self.noted: int | None = None
         """The earliest due instant written since the page that is being read was asked for."""
+
+    def owe_sweep(self) -> None:
+        """Somebody else may have written behind the position; also behind a sweep that is under way."""
+        self.unswept = 1 if self.sweep == START else 2
+
+    def swept(self, to: Position | None) -> None:
+        """A page of the sweep was read, up to `to`; None: up to the end."""
+        self.sweep = to or START
+        if to is None:
+            self.unswept -= 1
 
     def advance(self, read_to: Position) -> None:
         """Move the position behind a page, but not past a row that may have been written while it was read."""

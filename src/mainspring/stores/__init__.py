@@ -3,11 +3,27 @@
 Adapters are imported when they are asked for, so that starting a program costs only the one it uses.
 """
 
+# ruff: noqa: PLC0415  (see the docstring)
+
 from __future__ import annotations
+
+from typing import Final
 
 from mainspring.clock import Clock
 from mainspring.errors import ConfigError
 from mainspring.store import Store
+
+_EXTRAS: Final = {
+    "postgresql": "postgresql",
+    "mysql": "mysql",
+    "mongodb": "mongodb",
+    "mongodb+srv": "mongodb",
+    "cassandra": "cassandra",
+    "dynamodb": "dynamodb",
+    "redis": "redis",
+    "rediss": "redis",
+}
+"""The scheme of a server's URL, and the extra of the package that its library comes with."""
 
 
 def store_from_url(url: str, *, clock: Clock) -> Store:
@@ -17,13 +33,56 @@ def store_from_url(url: str, *, clock: Clock) -> Store:
         path = rest.removeprefix("/")
         if not rest.startswith("/") or not path:
             raise ConfigError(f"Expected sqlite:///path of a database file, got {url!r}")
-        from mainspring.stores.sqlite import SQLiteStore  # noqa: PLC0415  (see the module docstring)
+        from mainspring.stores.sqlite import SQLiteStore
 
         return SQLiteStore(path)
     if separator and scheme == "memory":
         if rest.strip("/"):
             raise ConfigError(f"Expected memory:// without anything behind it, got {url!r}")
-        from mainspring.stores.memory import MemoryStore  # noqa: PLC0415
+        from mainspring.stores.memory import MemoryStore
 
         return MemoryStore(clock)
-    raise ConfigError(f"Expected a store URL that starts with sqlite:/// or memory://, got {url!r}")
+    extra = _EXTRAS.get(scheme) if separator else None
+    if extra is None:
+        # Only the scheme is named: what stands behind it may be a password.
+        raise ConfigError(
+            f"Expected a store URL that starts with sqlite:///, memory://, {'://, '.join(_EXTRAS)}://, "
+            f"got one that starts with {scheme[:20]!r}"
+        )
+    try:
+        return _server_store(extra, url, clock)
+    except ModuleNotFoundError as error:
+        raise missing_driver(error, extra=extra) from error
+
+
+def _server_store(extra: str, url: str, clock: Clock) -> Store:
+    match extra:
+        case "postgresql":
+            from mainspring.stores.sql.postgresql import postgresql_store
+
+            return postgresql_store(url)
+        case "mysql":
+            from mainspring.stores.sql.mysql import mysql_store
+
+            return mysql_store(url)
+        case "mongodb":
+            from mainspring.stores.mongodb import MongoDBStore
+
+            return MongoDBStore(url)
+        case "cassandra":
+            from mainspring.stores.cassandra import CassandraStore
+
+            return CassandraStore(url)
+        case "dynamodb":
+            from mainspring.stores.dynamodb import dynamodb_store
+
+            return dynamodb_store(url, clock=clock)
+        case _:
+            from mainspring.stores.redis import redis_store
+
+            return redis_store(url)
+
+
+def missing_driver(error: ModuleNotFoundError, *, extra: str) -> ConfigError:
+    """A store's library is an extra of the package."""
+    return ConfigError(f"Expected the library {error.name} to be installed: pip install 'mainspring[{extra}]'")

@@ -67,6 +67,14 @@ class MemoryStore:
         following = due[end].due_at if end < len(due) else FOREVER
         return DuePage(timers, following if following < FOREVER else None)
 
+    async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
+        earliest = (self._due[shard_id][0].due_at if self._due.get(shard_id) else FOREVER for shard_id in shard_ids)
+        return [due_at if due_at < FOREVER else None for due_at in earliest]
+
+    async def foreign_writes(self) -> int:
+        """Nobody else can reach it."""
+        return 0
+
     async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
         return [self._begin(item) for item in items]
 

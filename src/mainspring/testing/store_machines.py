@@ -137,6 +137,12 @@ class TimerMachine(_OpenedStore):
         assert self.run(self.store.prune_history(shard_id, older_than=older_than, limit=1000)) == removed
 
     @invariant()
+    def earliest_instants_are_equal(self) -> None:
+        due = [[row.due_at for row in self.rows.values() if row.shard_id == shard_id] for shard_id in _SHARDS]
+        earliest = [min((instant for instant in instants if instant < FOREVER), default=None) for instants in due]
+        assert self.run(self.store.next_due(_SHARDS)) == earliest
+
+    @invariant()
     def rows_are_equal(self) -> None:
         keys = sorted(self.rows, key=lambda key: (key.shard_id, key.uuid))
         assert self.run(self.store.get(keys)) == [self.rows[key] for key in keys]

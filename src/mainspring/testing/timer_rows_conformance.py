@@ -253,7 +253,7 @@ class ListConformance:
 
 
 class DueConformance:
-    """load_due"""
+    """load_due and next_due"""
 
     async def test_due_rows_come_in_the_order_of_instant_then_uuid_bytes(self, store: Store) -> None:
         uuids = ["0" * 32, "00" + "f" * 30, "9" * 32, "a" * 32, "f" * 32]
@@ -305,6 +305,33 @@ class DueConformance:
         rows = await create(store, *(timer(state.value, state=state) for state in State))
         page = await store.load_due(0, until=NOW, after=START, limit=9)
         assert page.timers == sorted(rows, key=_position)
+
+    async def test_the_earliest_instant_of_each_shard_is_told_in_the_order_that_was_asked(self, store: Store) -> None:
+        await create(store, timer("a", due_at=NOW + 5), timer("b", due_at=NOW + 3))
+        await create(store, *(timer(f"c{n}", shard_id=2, due_at=-n) for n in range(3)))
+        assert await store.next_due([2, 1, 0, 0]) == [-2, None, NOW + 3, NOW + 3]
+        assert await store.next_due([]) == []
+
+    async def test_the_earliest_instant_is_that_of_a_row_in_any_state_but_never_of_a_parked_one(
+        self, store: Store
+    ) -> None:
+        await create(store, timer("parked", due_at=FOREVER, state=State.PARKED))
+        assert await store.next_due([0]) == [None]
+        for due_at, state in ((NOW + 2, State.SCHEDULED), (NOW + 1, State.RETRYING), (NOW, State.RUNNING)):
+            await create(store, timer(state.value, due_at=due_at, state=state))
+            assert await store.next_due([0]) == [due_at]
+
+    async def test_the_earliest_instant_follows_rows_that_are_moved_and_removed(self, store: Store) -> None:
+        [a, b] = await create(store, timer("a", due_at=NOW), timer("b", due_at=NOW + 1))
+        await store.write([Put(replace(a, due_at=NOW + 9), 1)])
+        assert await store.next_due([0]) == [NOW + 1]
+        await store.write([Remove(b.key, 1)])
+        assert await store.next_due([0]) == [NOW + 9]
+
+    async def test_the_earliest_instants_of_as_many_shards_as_a_batch_holds_come_at_once(self, store: Store) -> None:
+        await create(store, *(timer("t", shard_id=n, due_at=NOW + n) for n in range(0, BATCH_LIMIT, 100)))
+        told = await store.next_due(range(BATCH_LIMIT))
+        assert told == [None if n % 100 else NOW + n for n in range(BATCH_LIMIT)]
 
 
 def _position(row: Timer) -> Position:

@@ -8,7 +8,6 @@ An answer is given only after the store has committed.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
@@ -16,11 +15,11 @@ from msgspec import UNSET, UnsetType
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.decoding import decode_item
-from mainspring.delivery.headers import check_headers
 from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound, UnsafeTarget
 from mainspring.model import Namespace, Timer
 from mainspring.store import BATCH_LIMIT, START, Position, Put, Remove, TimerFilter, TimerStore, Verdict
 from mainspring.timers import changes, cursors
+from mainspring.timers.checking import check_request
 from mainspring.timers.messages import (
     BatchItem,
     BatchView,
@@ -47,7 +46,6 @@ from mainspring.timers.namespaces import NamespaceService
 BULK_PAGE = 500
 HISTORY_SCAN_LIMIT = 100_000
 """Entries that one filtered history request looks through at most."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class TimerService:
@@ -208,25 +206,7 @@ class TimerService:
     # --- what they share ------------------------------------------------------------------------------
 
     def _check(self, request: CreateTimer | UpdateTimer) -> None:
-        """What the types cannot say about a request."""
-        errors: list[FieldError] = []
-        if _CONTROL.search(request.timer_id):
-            errors.append(FieldError("/timerId", "Expected no control characters"))
-        if request.callback_url is not UNSET:
-            try:
-                self._check_url(request.callback_url)
-            except (InvalidInput, UnsafeTarget) as error:
-                errors.append(FieldError("/callbackUrl", error.detail))
-        if request.headers is not UNSET and request.headers:
-            try:
-                check_headers(request.headers)
-            except InvalidInput as error:
-                errors += error.errors
-        for name, value in _labels(request.labels).items():
-            if _CONTROL.search(name + value):
-                errors.append(FieldError("/labels", f"Expected no control characters in label {name!r}"))
-        if errors:
-            raise InvalidInput(errors[0].detail, errors=tuple(errors))
+        check_request(request, check_url=self._check_url)
 
     def _fresh(self, request: CreateTimer, namespace: Namespace) -> Timer:
         return changes.created(
@@ -303,10 +283,6 @@ class TimerService:
             if len(rows) < BULK_PAGE:
                 return BulkView(matched=matched, changed=changed, dry_run=request.dry_run)
             after = Position(rows[-1].due_at, rows[-1].uuid)
-
-
-def _labels(labels: Mapping[str, str] | UnsetType) -> Mapping[str, str]:
-    return {} if labels is UNSET else labels
 
 
 def _filter(request: FilterFields) -> TimerFilter:

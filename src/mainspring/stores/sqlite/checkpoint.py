@@ -2,8 +2,9 @@
 
 While the writer goes on, a second thread copies what is committed, pass after pass, until little is left.
 The writer then copies that little itself, between two groups: only when everything is copied and nobody
-writes can the WAL start again from its beginning. If that does not happen, because a reader holds on to old
-pages, the writer waits for it once the WAL is at its limit, and refuses to write when it waits in vain.
+writes can the WAL start again from its beginning. If that does not happen, because the copying is slower than the
+writer or a reader holds on to old pages, the writer waits once the WAL is at its limit, and refuses to write when it
+waits in vain.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _SMALL_PAGES: Final = 512
 _PASSES: Final = 64
 _YIELD_SECONDS: Final = 0.002
 """What each group waits when the copying falls behind: many short pauses instead of a long one at the end."""
+_PASS_SECONDS: Final = 10.0
 _CACHE_KIB: Final = 1_024
 
 
@@ -40,6 +42,7 @@ class Checkpointer:
         self._wanted = Event()
         self._copied = Event()
         self._is_copying = False
+        self._is_late = False
         self._closed = False
         self._connection: apsw.Connection | None = None
         self._pages_before = 0
@@ -56,6 +59,7 @@ class Checkpointer:
         """Take the writer's share of the work, if there is any. Most of the time there is none."""
         self._count_pages(connection)
         if self._wal_pages >= self._limit_pages:
+            self._end_copying()
             self._restart_wal(connection)
         elif self._is_copying:
             if self._copied.is_set():
@@ -65,6 +69,7 @@ class Checkpointer:
                 time.sleep(_YIELD_SECONDS)
         elif self._wal_pages >= self._background_pages:
             self._is_copying = True
+            self._is_late = False
             self._copied.clear()
             self._wanted.set()
 
@@ -81,6 +86,12 @@ class Checkpointer:
     def _note(self, pages: int, copied: int) -> None:
         # All copied: the next write starts the WAL again, unless readers who come and go have long prevented it.
         self._wal_pages = 0 if pages == copied < self._limit_pages else pages
+
+    def _end_copying(self) -> None:
+        """Let the other thread end with its present pass, during which it holds the lock that a restart needs."""
+        if self._is_copying:
+            self._is_late = True
+            self._is_copying = not self._copied.wait(_PASS_SECONDS)
 
     def _copy_rest(self, connection: apsw.Connection) -> None:
         try:
@@ -115,7 +126,7 @@ class Checkpointer:
             for _ in range(_PASSES):
                 _, before = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
                 _, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-                if self._closed or copied - before < _SMALL_PAGES:
+                if self._closed or self._is_late or copied - before < _SMALL_PAGES:
                     return
                 self._flush()
         finally:

@@ -87,7 +87,15 @@ class PruneHistory(Request):
         self.victims = victims
 
 
-WriteRequest = Write | BeginAttempts | FinishAttempts | Claim | Release | PutRecord | DeleteRecord | PruneHistory
+class NoticeWriters(Request):
+    """No write, but a question that only the writer's connection can answer."""
+
+    __slots__ = ("answer",)
+    answer: int
+
+
+Change = Write | BeginAttempts | FinishAttempts | Claim | Release | PutRecord | DeleteRecord | PruneHistory
+WriteRequest = Change | NoticeWriters
 
 
 class Row(Struct):
@@ -119,7 +127,7 @@ class StoredRecord(Struct):
 class Plan:
     """The rows, shards and records that a group names. Missing ones are added as absent."""
 
-    def __init__(self, requests: Sequence[WriteRequest]) -> None:
+    def __init__(self, requests: Sequence[Change]) -> None:
         self.rows: dict[RowKey, Row] = {}
         self.shards: dict[int, Shard] = {}
         self.records: dict[RecordKey, StoredRecord] = {}
@@ -128,7 +136,7 @@ class Plan:
         for request in requests:
             self._name(request)
 
-    def _name(self, request: WriteRequest) -> None:
+    def _name(self, request: Change) -> None:
         match request:
             case Write(items=changes):
                 for change in changes:
@@ -150,7 +158,7 @@ class Plan:
             case PruneHistory():
                 pass
 
-    def decide(self, request: WriteRequest) -> None:
+    def decide(self, request: Change) -> None:
         """Answer one request. Pruning is no decision: it is left to the writer."""
         match request:
             case Write(items=changes):
@@ -274,7 +282,7 @@ class Plan:
         return [key for key, record in self.records.items() if record.removed]
 
 
-def only_creates(requests: Sequence[WriteRequest]) -> list[tuple[Value, ...]] | None:
+def only_creates(requests: Sequence[Change]) -> list[tuple[Value, ...]] | None:
     """The rows to insert when the group does nothing but create different rows; otherwise None."""
     created: dict[RowKey, Timer] = {}
     expected = 0

@@ -22,6 +22,7 @@ from mainspring.stores.sqlite.rows import (
     TIMERS_AS_JSON,
     Value,
     attempts_from,
+    instants_from,
     json_text,
     records_from,
     shards_from,
@@ -47,6 +48,10 @@ _DUE: Final = f"""
 _NEXT_DUE: Final = """
     SELECT due_at FROM timers WHERE shard_id = ? AND (due_at, uuid) > (?, ?) AND due_at < ?
     ORDER BY due_at, uuid LIMIT 1
+"""
+_EARLIEST: Final = """
+    SELECT json_group_array((SELECT min(due_at) FROM timers WHERE shard_id = item.value AND due_at < ?))
+    FROM json_each(?) AS item
 """
 _SHARDS: Final = """
     SELECT json_group_array(json_array(shard_id, version, owner))
@@ -167,6 +172,11 @@ def load_due(connection: apsw.Connection, shard_id: int, until: int, after: Posi
     last = _position(timers[-1]) if timers else after
     next_due_at: int | None = connection.execute(_NEXT_DUE, (shard_id, *last, FOREVER)).get
     return DuePage(timers, next_due_at)
+
+
+def next_due(connection: apsw.Connection, shard_ids: Sequence[int]) -> list[int | None]:
+    text = connection.execute(_EARLIEST, (FOREVER, json_text(list(shard_ids)))).get
+    return instants_from(text)
 
 
 def history(connection: apsw.Connection, key: TimerKey, before: tuple[int, int], limit: int) -> list[Attempt]:

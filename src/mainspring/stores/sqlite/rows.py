@@ -24,6 +24,7 @@ _encoder = msgspec.json.Encoder()
 _timers = msgspec.json.Decoder(list[tuple[int, int, str, str, str, State, int, int, int, int, Detail, str | None]])
 _attempts = msgspec.json.Decoder(list[Attempt])
 _shards = msgspec.json.Decoder(list[tuple[int, int, str]])
+_instants = msgspec.json.Decoder(list[int | None])
 _places = msgspec.json.Decoder(list[tuple[int, str, int, int]])
 _records = msgspec.json.Decoder(list[tuple[str, str, int, int | None]])
 
@@ -80,6 +81,10 @@ def attempts_from(text: str) -> list[Attempt]:
 
 def shards_from(text: str) -> list[Shard]:
     return [Shard(*row) for row in _shards.decode(text)]
+
+
+def instants_from(text: str) -> list[int | None]:
+    return _instants.decode(text)
 
 
 def places_from(text: str) -> list[tuple[int, str, int, int]]:

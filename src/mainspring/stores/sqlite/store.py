@@ -25,6 +25,7 @@ from mainspring.stores.sqlite.plan import (
     Claim,
     DeleteRecord,
     FinishAttempts,
+    NoticeWriters,
     PruneHistory,
     PutRecord,
     Release,
@@ -116,6 +117,15 @@ class SQLiteStore:
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
         return await self._read(partial(queries.load_due, shard_id=shard_id, until=until, after=after, limit=limit))
+
+    async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
+        return await self._read(partial(queries.next_due, shard_ids=shard_ids))
+
+    async def foreign_writes(self) -> int:
+        """Asks the writer's connection, for which this store's own writes are not foreign. Waits for no lock."""
+        request = NoticeWriters()
+        await self._write(request)
+        return request.answer
 
     async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
         request = BeginAttempts(items)

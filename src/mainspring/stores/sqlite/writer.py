@@ -18,7 +18,9 @@ from mainspring.store import Verdict
 from mainspring.stores.sqlite.checkpoint import Checkpointer
 from mainspring.stores.sqlite.connection import Database, insert_rows
 from mainspring.stores.sqlite.plan import (
+    Change,
     DeleteRecord,
+    NoticeWriters,
     Plan,
     PruneHistory,
     PutRecord,
@@ -81,18 +83,31 @@ class Writer:
         self._database = database
         self._checkpointer = checkpointer
         self._connection: apsw.Connection | None = None
+        self._connections = 0
 
     def work(self, group: list[WriteRequest]) -> None:
         try:
             with self._database.mapping_errors():
                 if self._connection is None:
                     self._connection = self._database.connect(cache_kib=CACHE_KIB)
-                self._checkpointer.before_write(self._connection)
-                if not _create(self._connection, group):
-                    _change(self._connection, group)
+                    self._connections += 1
+                changes = [request for request in group if not isinstance(request, NoticeWriters)]
+                if changes:
+                    self._checkpointer.before_write(self._connection)
+                    if not _create(self._connection, changes):
+                        _change(self._connection, changes)
+                if len(changes) < len(group):
+                    self._notice_writers(self._connection, group)
         except BaseException:
             self.close()
             raise
+
+    def _notice_writers(self, connection: apsw.Connection, group: list[WriteRequest]) -> None:
+        """SQLite counts the commits of others for each connection anew; a new connection has missed some."""
+        seen: int = connection.execute("PRAGMA data_version").get
+        for request in group:
+            if isinstance(request, NoticeWriters):
+                request.answer = self._connections << 32 | seen
 
     def close(self) -> None:
         """Whatever was not committed is undone."""
@@ -101,7 +116,7 @@ class Writer:
             self._connection = None
 
 
-def _create(connection: apsw.Connection, group: list[WriteRequest]) -> bool:
+def _create(connection: apsw.Connection, group: list[Change]) -> bool:
     """The common case without a look first: all rows are new. False, and nothing done, if one of them is not."""
     rows = only_creates(group)
     if rows is None:
@@ -118,7 +133,7 @@ def _create(connection: apsw.Connection, group: list[WriteRequest]) -> bool:
     return True
 
 
-def _change(connection: apsw.Connection, group: list[WriteRequest]) -> None:
+def _change(connection: apsw.Connection, group: list[Change]) -> None:
     plan = Plan(group)
     connection.execute("BEGIN IMMEDIATE")
     _look(connection, plan)
@@ -166,7 +181,7 @@ def _apply_timers(connection: apsw.Connection, plan: Plan) -> None:
     insert_rows(connection, "INSERT OR REPLACE INTO shards", list(owned))
 
 
-def _apply_records(connection: apsw.Connection, plan: Plan, group: list[WriteRequest]) -> None:
+def _apply_records(connection: apsw.Connection, plan: Plan, group: list[Change]) -> None:
     if removed := plan.removed_records():
         connection.execute(_DELETE_RECORDS, (json_text(removed),))
     if plan.records:

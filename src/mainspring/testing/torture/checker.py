@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from mainspring.testing.torture.journal import AnyEntry, Arrival, Crash, Operation, StoredAttempt, StoredTimer
@@ -221,7 +222,7 @@ def _done_repeated(life: Life) -> Iterator[str]:
 def _attempts_fell(life: Life) -> Iterator[str]:
     for delivery_id, arrivals in _deliveries(life).items():
         numbers = [arrival.attempt for arrival in arrivals]
-        if any(later <= earlier for earlier, later in zip(numbers, numbers[1:], strict=False)):
+        if any(later <= earlier for earlier, later in pairwise(numbers)):
             yield f"{delivery_id} arrived as attempts {numbers}"
 
 

@@ -25,19 +25,21 @@ _POLL_SECONDS: Final = 0.01
 class ServerProcess:
     """Started by the constructor. `ready` waits for the banner; every way to end it also reaps it."""
 
-    def __init__(self, directory: Path, *, port: int = 0, crash_at: str = "", **settings: str) -> None:
-        """`settings` are those of `Config`; `crash_at` names a crash point, with an optional `:count`."""
+    def __init__(self, directory: Path, *, crash_at: str = "", **settings: str) -> None:
+        """`settings` are those of `Config`, as text; the log is kept in `directory`.
+
+        `crash_at` names a crash point, with an optional `:count`.
+        """
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
+        settings = {"data_dir": str(directory), "port": "0", "token": TOKEN} | settings
         environment |= {f"MAINSPRING_{name.upper()}": value for name, value in settings.items()}
-        environment |= {"MAINSPRING_PORT": str(port), "MAINSPRING_TOKEN": TOKEN}
-        environment.setdefault("MAINSPRING_DATA_DIR", str(directory))
         if crash_at:
             environment[crashpoint.VARIABLE] = crash_at
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / f"server-{time.monotonic_ns()}.log"
         self.url = ""
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", "mainspring", "serve"], env=environment, stdout=log, stderr=log
             )
 
@@ -96,11 +98,9 @@ class ServerProcess:
 
 
 @asynccontextmanager
-async def serving(
-    directory: Path, *, port: int = 0, crash_at: str = "", **settings: str
-) -> AsyncIterator[ServerProcess]:
+async def serving(directory: Path, *, crash_at: str = "", **settings: str) -> AsyncIterator[ServerProcess]:
     """A server that is ready; killed at the end of the block, if it still runs then."""
-    server = ServerProcess(directory, port=port, crash_at=crash_at, **settings)
+    server = ServerProcess(directory, crash_at=crash_at, **settings)
     try:
         if not await server.ready():
             raise RuntimeError(f"Expected a server, got exit code {server.exit_code}: {server.tail()}")

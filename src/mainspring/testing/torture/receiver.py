@@ -18,6 +18,8 @@ from mainspring.clock import wall_ms
 from mainspring.testing.torture.journal import Arrival, Journal
 
 RESCHEDULE_MS = 300
+ANSWER_SECONDS = 0.04
+"""How long an answer takes, so that a server always dies with calls in flight and others waiting behind them."""
 
 
 class Wish(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -109,7 +111,8 @@ class _Connection(asyncio.Protocol):
         self._body += data
 
     def on_message_complete(self) -> None:
-        self._transport.write(self._receiver.receive(self._headers, self._body))
+        answer = self._receiver.receive(self._headers, self._body)
+        asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._transport.write, answer)
 
 
 @asynccontextmanager

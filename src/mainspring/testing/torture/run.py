@@ -13,6 +13,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,7 +34,9 @@ from mainspring.testing.torture.workload import Workload
 RANDOM: Final = "random"
 """Killed at some moment, wherever it is then."""
 REST_SECONDS: Final = 60.0
-_LONGEST_LIFE_SECONDS: Final = 3.0
+HOST_LIMIT: Final = "6"
+"""Few calls at a time, so that due timers wait in memory: changes then meet rows that were loaded before."""
+_LONGEST_LIFE_SECONDS: Final = 5.0
 _PENDING: Final = (State.SCHEDULED, State.RUNNING, State.RETRYING)
 _DEFAULT: Final = Namespace(name="default", first_shard=0, shard_count=1, created_at=0, updated_at=0, secrets=())
 """Good enough to tell uuids: they do not depend on the shards."""
@@ -67,13 +70,25 @@ def plan_of(seed: int, *, kills: int) -> list[str]:
 
 
 async def run(
-    directory: Path, *, seed: int, plan: Iterable[str], progress: Callable[[str], None] = lambda _: None
+    directory: Path,
+    *,
+    seed: int,
+    plan: Iterable[str],
+    companion: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Carry a plan out in an empty directory, and check it."""
+    """Carry a plan out in an empty directory, and check it.
+
+    A companion is a second server on the same file, left in peace: it takes the shards over at every death.
+    """
     randomness = random.Random(seed)
     with Journal(directory / "journal.jsonl") as journal:
-        async with receiving(journal) as receiver, serving(directory) as first:
-            port = first.port
+        async with AsyncExitStack() as stack:
+            receiver = await stack.enter_async_context(receiving(journal))
+            if companion:
+                await stack.enter_async_context(serving(directory, renew_seconds="0.5", host_limit=HOST_LIMIT))
+            first = await stack.enter_async_context(serving(directory, host_limit=HOST_LIMIT))
+            port = str(first.port)
             async with first.client() as client, asyncio.TaskGroup() as tasks:
                 workload = Workload(client=client, target_url=receiver.url, journal=journal, seed=seed)
                 clients = tasks.create_task(workload.run())
@@ -95,11 +110,11 @@ async def run(
     return report_on(journal.entries)
 
 
-async def _live_and_die(directory: Path, port: int, how: str, randomness: random.Random, journal: Journal) -> None:
+async def _live_and_die(directory: Path, port: str, how: str, randomness: random.Random, journal: Journal) -> None:
     """One life of the server; crash points at a stop need a stop."""
     life = randomness.uniform(0.2, 1.5)
     crash_at = "" if how == RANDOM else f"{how}:{_count(how, randomness)}"
-    server = ServerProcess(directory, port=port, crash_at=crash_at)
+    server = ServerProcess(directory, port=port, crash_at=crash_at, host_limit=HOST_LIMIT)
     try:
         if await server.ready():
             if how in (RANDOM, crashpoint.SHARD_RELEASED):
@@ -117,7 +132,7 @@ async def _live_and_die(directory: Path, port: int, how: str, randomness: random
 def _count(how: str, randomness: random.Random) -> int:
     if how in (crashpoint.SHARD_CLAIMED, crashpoint.SHARD_RELEASED):
         return 1  # once in a life
-    return randomness.randint(1, 60)
+    return randomness.randint(1, 30)
 
 
 async def _wait_for_end(server: ServerProcess) -> None:

@@ -1,0 +1,22 @@
+"""Cassandra and Scylla: everything of a shard is one partition, and every write of it is one conditional batch.
+
+    store       the verbs, on the event loop
+    lanes       group commit: what arrives together for one partition becomes one group
+    writer      one group, one conditional batch: look, decide, apply, or look again
+    plan        what a group does to one shard: decided in order, without CQL
+    reader      gets, lists, due rows and history
+    floor       where the due rows of a shard begin, so that reads pass over no remains of fired timers
+    records     the other contract: one conditional statement per write
+    rows        the tables' columns and statements, values to columns and back
+    connection  the driver's futures awaited, and which errors mean "unavailable"
+    address     what a store URL says
+    schema      the keyspace and the numbered migrations
+
+Conditional writes (Paxos) order everything in a partition, and a plain write beside them would escape that order, so
+there is none. A claim is a conditional write of the same partition: whatever a deposed owner had open is settled by
+the claim's own round, to be committed before it or never.
+"""
+
+from mainspring.stores.cassandra.store import CassandraStore
+
+__all__ = ["CassandraStore"]

@@ -1,0 +1,82 @@
+"""A list of timers over many shards, in due order, with filters that Cassandra does not have.
+
+Every shard is read in pages, and the next page of a shard only when the list has used up the one before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
+from typing import Final
+
+from mainspring.model import Timer
+from mainspring.store import Position, TimerFilter
+from mainspring.stores.cassandra.lanes import all_of
+from mainspring.stores.cassandra.reader import Reader
+from mainspring.stores.cassandra.rows import position_of
+
+_PAGE_MIN: Final = 20
+_PAGE_MAX: Final = 500
+_END: Final = 2**63 - 1
+
+
+class _Cursor:
+    """The matching rows of one shard, from a position on."""
+
+    def __init__(self, reader: Reader, shard_id: int, where: TimerFilter, after: Position, page: int) -> None:
+        self.shard_id = shard_id
+        self.rows: deque[Timer] = deque()
+        self._reader = reader
+        self._where = where
+        self._after = after
+        if where.due_from is not None and where.due_from > after.due_at:
+            self._after = Position(where.due_from, "")
+        self._below = _END if where.due_to is None else where.due_to
+        self._page = page
+        self._is_at_end = False
+
+    async def fill(self) -> None:
+        """Read on until there is a row, or the shard has no more."""
+        while not self.rows and not self._is_at_end:
+            rows = await self._reader.behind(self.shard_id, self._after, below=self._below, limit=self._page)
+            self.rows.extend(row for row in rows if _matches(row, self._where))
+            self._is_at_end = len(rows) < self._page
+            if rows:
+                self._after = position_of(rows[-1])
+            self._page = min(2 * self._page, _PAGE_MAX)
+
+
+async def list_timers(
+    reader: Reader, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
+) -> list[Timer]:
+    shard_ids = list(dict.fromkeys(shards))
+    if limit <= 0 or not shard_ids:
+        return []
+    page = max(_PAGE_MIN, min(limit // len(shard_ids) + 1, _PAGE_MAX))
+    cursors = [_Cursor(reader, shard_id, where, after, page) for shard_id in shard_ids]
+    await all_of([cursor.fill() for cursor in cursors])
+    heads = [(position_of(cursor.rows[0]), index) for index, cursor in enumerate(cursors) if cursor.rows]
+    heapify(heads)
+    listed: list[Timer] = []
+    while heads and len(listed) < limit:
+        index = heads[0][1]
+        rows = cursors[index].rows
+        listed.append(rows.popleft())
+        if not rows:
+            await cursors[index].fill()
+        if rows:
+            heapreplace(heads, (position_of(rows[0]), index))
+        else:
+            heappop(heads)
+    return listed
+
+
+def _matches(timer: Timer, where: TimerFilter) -> bool:
+    """All but the due range, which is the range of the query."""
+    labels = timer.detail.labels
+    return (
+        (not where.states or timer.state in where.states)
+        and timer.timer_id.startswith(where.id_prefix)
+        and all(labels.get(name) == value for name, value in where.labels)
+    )

@@ -1,0 +1,143 @@
+"""The reads of the timer table. Each sees every write that was acknowledged before it began: quorum meets quorum.
+
+`get` is the read after an unknown outcome, so it also settles what is still open in the partition: what it does not
+show will not appear later. The others need not: what they miss is not yet acknowledged, and every step that
+follows from them is a conditional write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mainspring.errors import StoreUnavailable
+from mainspring.model import FOREVER, Attempt, Shard, Timer, TimerKey
+from mainspring.store import START, DuePage, Position
+from mainspring.stores.cassandra.connection import Connection
+from mainspring.stores.cassandra.floor import Floor
+from mainspring.stores.cassandra.lanes import all_of
+from mainspring.stores.cassandra.rows import (
+    END_OF_HISTORY,
+    ShardState,
+    Statements,
+    ages_from,
+    attempts_from,
+    firsts_from,
+    history_position,
+    instants_from,
+    shard_from,
+    states_from,
+    timers_from,
+)
+from mainspring.stores.cassandra.writer import NAMES_LIMIT, Writer
+
+_ROUNDS: Final = 10
+
+
+class Reader:
+    def __init__(self, connection: Connection, statements: Statements, writer: Writer) -> None:
+        self._connection = connection
+        self._statements = statements
+        self._writer = writer
+        self._floor = Floor(connection, statements, writer)
+
+    async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        by_shard: dict[int, dict[str, None]] = {}
+        for key in keys:
+            by_shard.setdefault(key.shard_id, {})[key.uuid] = None
+        reads = [
+            self._get_some(shard_id, list(uuids)[start : start + NAMES_LIMIT])
+            for shard_id, uuids in by_shard.items()
+            for start in range(0, len(uuids), NAMES_LIMIT)
+        ]
+        found: dict[TimerKey, Timer] = {}
+        for timers in await all_of(reads):
+            found |= {timer.key: timer for timer in timers}
+        return [found.get(key) for key in keys]
+
+    async def _get_some(self, shard_id: int, uuids: Sequence[str]) -> list[Timer]:
+        """A timer that moves between the two reads is looked for again."""
+        found: list[Timer] = []
+        missing = uuids
+        for _ in range(_ROUNDS):
+            places = await self._writer.look(shard_id, missing, serial=True)
+            if not places:
+                return found
+            keys = [(place.due_at, uuid, b"") for uuid, place in places.items()]
+            timers = timers_from(await self._connection.read(self._statements.read_timers, shard_id, keys))
+            found += timers
+            missing = list(places.keys() - {timer.uuid for timer in timers})
+            if not missing:
+                return found
+        raise StoreUnavailable(f"Expected timers of shard {shard_id} to stay for two reads, got {_ROUNDS} moves")
+
+    async def behind(self, shard_id: int, after: Position, *, below: int, limit: int) -> list[Timer]:
+        """The first rows behind a position that are due before `below`."""
+        rows = await self._connection.read(self._statements.read_range, shard_id, *after, below, limit)
+        return timers_from(rows)
+
+    async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
+        if after.due_at > START.due_at:
+            return await self._load(shard_id, until=until, after=after, limit=limit)
+        floor = await self._floor.of(shard_id)
+        page = await self._load(shard_id, until=until, after=floor, limit=limit)
+        first = page.timers[0].due_at if page.timers else page.next_due_at
+        await self._floor.raise_below(shard_id, until if first is None else min(first, until), present=floor)
+        return page
+
+    async def _load(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
+        """The page with one row more, and the first row that is not due: one of the two says what follows."""
+        behind = after if after.due_at > until else Position(until + 1, "")
+        due, later = await all_of(
+            [
+                self._connection.read(self._statements.read_range, shard_id, *after, until + 1, limit + 1),
+                self._connection.read(self._statements.read_first, shard_id, *behind, FOREVER),
+            ]
+        )
+        timers = timers_from(due)
+        following = [timer.due_at for timer in timers[limit:]] or instants_from(later)
+        return DuePage(timers[:limit], next((due_at for due_at in following if due_at < FOREVER), None))
+
+    async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
+        """Two round trips for many shards: where their rows begin, and the first row of each behind that."""
+        states = await self.states(shard_ids)
+        begun = [state.due_from for state in states.values() if state.due_from is not None]
+        groups = [
+            ([shard_id for shard_id in shard_ids if states[shard_id].due_from is not None], min(begun, default=0)),
+            ([shard_id for shard_id in shard_ids if states[shard_id].due_from is None], START.due_at),
+        ]
+        reads = [
+            self._connection.read(self._statements.read_firsts, chunk, due_from, FOREVER)
+            for group, due_from in groups
+            for chunk in _chunks(group)
+        ]
+        firsts: dict[int, int] = {}
+        for rows in await all_of(reads):
+            firsts |= firsts_from(rows)
+        return [firsts.get(shard_id) for shard_id in shard_ids]
+
+    async def history(self, key: TimerKey, *, before: tuple[int, int] | None, limit: int) -> list[Attempt]:
+        if limit <= 0:
+            return []
+        end = END_OF_HISTORY if before is None else history_position(*before)
+        rows = await self._connection.read(self._statements.read_history, key.shard_id, key.uuid, end, limit)
+        return attempts_from(rows)
+
+    async def oldest_history(self, shard_id: int, *, older_than: int, limit: int) -> list[tuple[int, str, bytes]]:
+        return ages_from(await self._connection.read(self._statements.read_ages, shard_id, older_than, limit))
+
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+        states = await self.states(shard_ids)
+        return [shard_from(shard_id, states[shard_id]) for shard_id in shard_ids]
+
+    async def states(self, shard_ids: Sequence[int]) -> dict[int, ShardState]:
+        reads = [self._connection.read(self._statements.read_shards, chunk) for chunk in _chunks(shard_ids)]
+        states = dict.fromkeys(shard_ids, ShardState())
+        for rows in await all_of(reads):
+            states |= states_from(rows)
+        return states
+
+
+def _chunks(shard_ids: Sequence[int]) -> list[list[int]]:
+    distinct = list(dict.fromkeys(shard_ids))
+    return [distinct[start : start + NAMES_LIMIT] for start in range(0, len(distinct), NAMES_LIMIT)]

@@ -1,0 +1,110 @@
+"""The keyspace and the numbered migrations: every statement may be repeated, so several processes may run them at once.
+
+A migration that was released is never edited; a change is a new one at the end of the list.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from mainspring.errors import ConfigError
+from mainspring.stores.cassandra.address import Address
+from mainspring.stores.cassandra.connection import Connection
+
+
+class Migration(Struct, frozen=True):
+    number: int
+    name: str
+    statements: tuple[str, ...]
+
+
+# One partition per shard, with four kinds of rows behind its static columns (see rows.py for their keys).
+_TIMERS: Final = """
+    CREATE TABLE IF NOT EXISTS {keyspace}.mainspring_timers (
+        shard_id int, row_type tinyint, at bigint, uuid text, entry blob,
+        shard_version bigint static, shard_owner text static,
+        shard_due_from bigint static, shard_due_guard bigint static,
+        timer_due_at bigint, timer_version bigint, timer_attempts int,
+        timer_namespace text, timer_id text, timer_state text, timer_generation bigint, timer_fence bigint,
+        timer_detail blob, timer_payload text,
+        attempt_document blob,
+        PRIMARY KEY ((shard_id), row_type, at, uuid, entry)
+    )
+"""
+# A collection that is listed has one partition, with an empty slot; in others each key is a slot of its own.
+_RECORDS: Final = """
+    CREATE TABLE IF NOT EXISTS {keyspace}.mainspring_records (
+        collection text, slot text, key text,
+        value blob, version bigint, expires_at bigint,
+        PRIMARY KEY ((collection, slot), key)
+    )
+"""
+_VERSIONS: Final = "CREATE TABLE IF NOT EXISTS {keyspace}.mainspring_migrations (number int PRIMARY KEY, name text)"
+
+MIGRATIONS: Final = (Migration(1, "timers, shards, history, records", (_TIMERS, _RECORDS)),)
+
+
+def migrate(connection: Connection, address: Address) -> list[str]:
+    """Create what is missing and name the migrations that were applied. Blocks."""
+    _create_keyspace(connection, address)
+    applied = pending(connection, address)
+    if applied:
+        connection.run(_VERSIONS.format(keyspace=address.keyspace))
+    for migration in applied:
+        for statement in migration.statements:
+            connection.run(statement.format(keyspace=address.keyspace))
+        connection.run(
+            f"INSERT INTO {address.keyspace}.mainspring_migrations (number, name)"  # noqa: S608
+            f" VALUES ({migration.number}, '{migration.name}')"
+        )
+    return [_title(migration) for migration in applied]
+
+
+def pending_names(connection: Connection, address: Address) -> list[str]:
+    """The migrations that the keyspace lacks. Blocks."""
+    return [_title(migration) for migration in pending(connection, address)]
+
+
+def pending(connection: Connection, address: Address) -> list[Migration]:
+    """A keyspace that has unknown migrations is refused."""
+    known = MIGRATIONS[-1].number
+    present = _applied(connection, address)
+    if present and max(present) > known:
+        raise ConfigError(
+            f"Expected a keyspace with at most migration {known}, got {max(present)} in {address.keyspace}: "
+            "a newer Mainspring has been here, and only it may use it"
+        )
+    return [migration for migration in MIGRATIONS if migration.number not in present]
+
+
+def _title(migration: Migration) -> str:
+    return f"{migration.number:04} {migration.name}"
+
+
+def _create_keyspace(connection: Connection, address: Address) -> None:
+    names = connection.run(
+        f"SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = '{address.keyspace}'"  # noqa: S608
+    )
+    if names:
+        return
+    if address.replication is None:
+        raise ConfigError(
+            f"Expected the keyspace {address.keyspace} or replication=… in the URL to create it with, got neither"
+        )
+    connection.run(
+        f"CREATE KEYSPACE IF NOT EXISTS {address.keyspace} WITH replication ="
+        f" {{'class': 'NetworkTopologyStrategy', 'replication_factor': {address.replication}}}"
+    )
+
+
+def _applied(connection: Connection, address: Address) -> set[int]:
+    tables = connection.run(
+        "SELECT table_name FROM system_schema.tables"  # noqa: S608
+        f" WHERE keyspace_name = '{address.keyspace}' AND table_name = 'mainspring_migrations'"
+    )
+    if not tables:
+        return set()
+    rows = connection.run(f"SELECT number FROM {address.keyspace}.mainspring_migrations")  # noqa: S608
+    return {int(str(number)) for (number,) in rows}

@@ -1,0 +1,60 @@
+"""What a DynamoDB store URL says: `dynamodb://region/prefix?endpoint=http://127.0.0.1:8000`.
+
+The prefix of the table names is `mainspring` unless it is given. An endpoint is for a local server or a private
+address of the service; without it the region's own is used.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import Struct
+
+from mainspring.errors import ConfigError
+
+_FORM = "dynamodb://region/prefix?endpoint=http://host:port"
+_REGION = re.compile(r"[a-z0-9-]{2,40}")
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,200}")
+
+
+class Address(Struct, frozen=True):
+    """Where the tables are."""
+
+    region: str
+    prefix: str
+    endpoint: str | None
+
+    @property
+    def timers(self) -> str:
+        return f"{self.prefix}-timers"
+
+    @property
+    def history(self) -> str:
+        return f"{self.prefix}-history"
+
+    @property
+    def records(self) -> str:
+        return f"{self.prefix}-records"
+
+    def __str__(self) -> str:
+        return f"dynamodb://{self.region}/{self.prefix}"
+
+
+def address_from_url(url: str) -> Address:
+    try:
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    except ValueError as error:
+        raise ConfigError(f"Expected {_FORM}, got an address that cannot be read: {error}") from error
+    prefix = parts.path.removeprefix("/") or "mainspring"
+    if "@" in parts.netloc:
+        raise ConfigError(f"Expected {_FORM} without credentials: they come from the usual AWS sources")
+    if not _REGION.fullmatch(parts.netloc) or not _PREFIX.fullmatch(prefix) or parts.fragment:
+        raise ConfigError(f"Expected {_FORM}, got {url!r}")
+    endpoint = options.pop("endpoint", None)
+    if options:
+        raise ConfigError(f"Expected no option but endpoint in a DynamoDB store URL, got {', '.join(sorted(options))}")
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        raise ConfigError(f"Expected an endpoint that starts with http:// or https://, got {endpoint!r}")
+    return Address(parts.netloc, prefix, endpoint)

@@ -1,0 +1,206 @@
+"""Begin and finish: transactions that hold the fence.
+
+Every transaction checks the version of the shard's row. DynamoDB evaluates that check and the writes as one step: a
+claim that comes first makes the check fail, and a claim that comes while the transaction is open is refused until
+it has ended. A transaction has at most 100 actions on different rows and 4 MB, so a long batch becomes several,
+one after the other: two at once would be in each other's way at the shard's row. For the same reason the
+transactions of one shard in this process wait for each other.
+
+A transaction is all or nothing. When rows have changed, DynamoDB says which ones; these are stale, and the others are
+asked for again without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+from mainspring.model import State, TimerKey
+from mainspring.store import Begin, Finish, Put, Remove, Verdict
+from mainspring.stores.dynamodb.address import Address
+from mainspring.stores.dynamodb.client import (
+    CONTENTION_ROUNDS,
+    Client,
+    Contended,
+    Invalid,
+    TransactionRefused,
+    wait_out,
+)
+from mainspring.stores.dynamodb.items import SHARD_ROW, history_item, number, row_key, text, timer_item
+
+Action = dict[str, object]
+T = TypeVar("T", Begin, Finish)
+
+_ACTIONS: Final = 99
+"""In one transaction, beside the check of the fence."""
+_SHARDS_AT_ONCE: Final = 32
+_FAILED: Final = "ConditionalCheckFailed"
+_CONTENDED: Final = "TransactionConflict"
+
+
+class _Part(Struct, frozen=True):
+    """What one item of a batch does. Its first action, if it has any, is the conditional one."""
+
+    index: int
+    key: TimerKey
+    actions: list[Action]
+
+
+class Fenced:
+    """Runs begins and finishes."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._shards_at_once = asyncio.Semaphore(_SHARDS_AT_ONCE)
+
+    async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
+        return await self._run(items, [_begin_actions(self._client.address, item) for item in items])
+
+    async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
+        return await self._run(items, [_finish_actions(self._client.address, item) for item in items])
+
+    async def _run(self, items: Sequence[T], actions: list[list[Action]]) -> list[Verdict]:
+        verdicts = [Verdict.FENCED] * len(items)
+        groups: defaultdict[tuple[int, int], list[_Part]] = defaultdict(list)
+        for index, item in enumerate(items):
+            groups[item.key.shard_id, item.fence].append(_Part(index, item.key, actions[index]))
+        runs = [self._run_group(*group, parts, verdicts) for group, parts in groups.items()]
+        # All shards end before an error is raised, so that nothing of this call is under way any more.
+        for result in await asyncio.gather(*runs, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+        return verdicts
+
+    async def _run_group(self, shard_id: int, fence: int, parts: list[_Part], verdicts: list[Verdict]) -> None:
+        async with self._turns[shard_id], self._shards_at_once:
+            for transaction in _transactions(parts):
+                if not await self._run_transaction(shard_id, fence, transaction, verdicts):
+                    return
+
+    async def _run_transaction(self, shard_id: int, fence: int, parts: list[_Part], verdicts: list[Verdict]) -> bool:
+        """Whether the fence held. Stale parts leave the transaction, so it ends after a bounded number of rounds."""
+        check = _check(self._client.address, shard_id, fence)
+        contended = 0
+        while contended < CONTENTION_ROUNDS:
+            try:
+                await self._client.call(
+                    "transact_write_items",
+                    TransactItems=[check, *(action for part in parts for action in part.actions)],
+                )
+            except Contended:
+                codes = [_CONTENDED]
+            except TransactionRefused as error:
+                codes = error.codes or ["no reason was given"]
+            except Invalid:
+                if len(parts) < 2:
+                    raise
+                # Together too large: how large stored rows are is not known here.
+                half = len(parts) // 2
+                return await self._run_transaction(
+                    shard_id, fence, parts[:half], verdicts
+                ) and await self._run_transaction(shard_id, fence, parts[half:], verdicts)
+            else:
+                for part in parts:
+                    verdicts[part.index] = Verdict.APPLIED
+                return True
+            if codes[0] == _FAILED:
+                return False
+            stale = _stale(parts, codes)
+            for part in stale:
+                verdicts[part.index] = Verdict.STALE
+            parts = [part for part in parts if part not in stale]
+            if not parts:
+                return True
+            if not stale:
+                if _CONTENDED not in codes:
+                    raise self._client.unavailable(f"a transaction was refused: {', '.join(codes)}")
+                await wait_out(contended)
+                contended += 1
+        raise self._client.unavailable("other transactions on the same rows do not end")
+
+
+def _stale(parts: list[_Part], codes: list[str]) -> list[_Part]:
+    """The parts with a failed condition. Codes are those of the check and then of every action, in order."""
+    stale, place = [], 1
+    for part in parts:
+        if _FAILED in codes[place : place + len(part.actions)]:
+            stale.append(part)
+        place += len(part.actions)
+    return stale
+
+
+def _transactions(parts: list[_Part]) -> Iterator[list[_Part]]:
+    """In order, none with too many actions or with two parts that name the same timer."""
+    transaction: list[_Part] = []
+    keys: set[TimerKey] = set()
+    room = _ACTIONS
+    for part in parts:
+        if part.key in keys or len(part.actions) > room:
+            yield transaction
+            transaction, keys, room = [], set(), _ACTIONS
+        transaction.append(part)
+        keys.add(part.key)
+        room -= len(part.actions)
+    yield transaction
+
+
+# What is written
+
+
+def _check(address: Address, shard_id: int, fence: int) -> Action:
+    """A shard that was never claimed has version 0."""
+    condition = "attribute_not_exists(#version)" if fence == 0 else "#version = :fence"
+    check: Action = {
+        "TableName": address.timers,
+        "Key": row_key(shard_id, SHARD_ROW),
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": {"#version": "version"},
+    }
+    if fence != 0:
+        check["ExpressionAttributeValues"] = {":fence": number(fence)}
+    return {"ConditionCheck": check}
+
+
+def _begin_actions(address: Address, item: Begin) -> list[Action]:
+    update = {
+        "TableName": address.timers,
+        "Key": row_key(item.key.shard_id, item.key.uuid),
+        "UpdateExpression": "SET #state = :running, #version = :next, #fence = :fence ADD #attempts :one",
+        "ConditionExpression": "#version = :expect",
+        "ExpressionAttributeNames": {f"#{name}": name for name in ("state", "version", "fence", "attempts")},
+        "ExpressionAttributeValues": {
+            ":running": text(State.RUNNING.value),
+            ":expect": number(item.expect),
+            ":next": number(item.expect + 1),
+            ":fence": number(item.fence),
+            ":one": number(1),
+        },
+    }
+    return [{"Update": update}]
+
+
+def _finish_actions(address: Address, item: Finish) -> list[Action]:
+    actions = [] if item.change is None else [_change(address, item.change)]
+    if item.attempt is not None:
+        actions.append({"Put": {"TableName": address.history, "Item": history_item(item.key, item.attempt)}})
+    return actions
+
+
+def _change(address: Address, change: Put | Remove) -> Action:
+    condition: Action = {
+        "TableName": address.timers,
+        "ConditionExpression": "#version = :expect",
+        "ExpressionAttributeNames": {"#version": "version"},
+        "ExpressionAttributeValues": {":expect": number(change.expect)},
+    }
+    if isinstance(change, Remove):
+        return {"Delete": {**condition, "Key": row_key(change.key.shard_id, change.key.uuid)}}
+    if change.expect == 0:
+        condition["ConditionExpression"] = "attribute_not_exists(#version)"
+        del condition["ExpressionAttributeValues"]
+    return {"Put": {**condition, "Item": timer_item(change.timer, version=change.expect + 1)}}

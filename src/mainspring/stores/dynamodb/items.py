@@ -1,0 +1,131 @@
+"""Values to items and back.
+
+The due order is the order of the text `due`: the instant with nineteen digits, then the uuid. DynamoDB compares
+texts by their UTF-8 bytes. A row of the timers table is a timer, or, under
+the uuid `#shard`, the ownership of the shard; only timers have `due`, so only they are in the index.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.store import Position
+from mainspring.stores.dynamodb.client import Item, Value
+
+SHARD_ROW: Final = "#shard"
+
+_BELOW_ZERO: Final = 10**19
+
+_details = msgspec.json.Decoder(Detail)
+_attempts = msgspec.json.Decoder(Attempt)
+
+
+def number(value: int) -> Value:
+    return {"N": str(value)}
+
+
+def text(value: str) -> Value:
+    return {"S": value}
+
+
+def instant(value: int) -> str:
+    """Text in the order of the numbers. Those below zero count up from the least, behind a sign that sorts first."""
+    return f"{value:019}" if value >= 0 else f"-{_BELOW_ZERO + value:019}"
+
+
+def _instant_from(digits: str) -> int:
+    return int(digits[1:]) - _BELOW_ZERO if digits.startswith("-") else int(digits)
+
+
+def due_key(position: Position) -> str:
+    return f"{instant(position.due_at)}#{position.uuid}"
+
+
+def row_key(shard_id: int, uuid: str) -> Item:
+    return {"shard_id": number(shard_id), "uuid": text(uuid)}
+
+
+def timer_item(timer: Timer, *, version: int) -> Item:
+    """The whole row. Labels stand beside the detail that contains them, where a filter can reach them."""
+    return {
+        **row_key(timer.shard_id, timer.uuid),
+        "due": text(due_key(Position(timer.due_at, timer.uuid))),
+        "namespace": text(timer.namespace),
+        "timer_id": text(timer.timer_id),
+        "state": text(timer.state.value),
+        "attempts": number(timer.attempts),
+        "generation": number(timer.generation),
+        "version": number(version),
+        "fence": number(timer.fence),
+        "detail": text(msgspec.json.encode(timer.detail).decode()),
+        "labels": {"M": {name: text(value) for name, value in timer.detail.labels.items()}},
+        "payload": {"NULL": True} if timer.payload is None else text(timer.payload),
+    }
+
+
+def timer_from(item: Item) -> Timer:
+    return Timer(
+        shard_id=int(item["shard_id"]["N"]),
+        uuid=item["uuid"]["S"],
+        namespace=item["namespace"]["S"],
+        timer_id=item["timer_id"]["S"],
+        due_at=due_at_from(item),
+        detail=_details.decode(item["detail"]["S"]),
+        payload=item["payload"].get("S"),
+        state=State(item["state"]["S"]),
+        attempts=int(item["attempts"]["N"]),
+        generation=int(item["generation"]["N"]),
+        version=int(item["version"]["N"]),
+        fence=int(item["fence"]["N"]),
+    )
+
+
+def due_at_from(item: Item) -> int:
+    due: str = item["due"]["S"]
+    return _instant_from(due.partition("#")[0])
+
+
+def shard_from(shard_id: int, item: Item | None) -> Shard:
+    return Shard(shard_id) if item is None else Shard(shard_id, int(item["version"]["N"]), item["owner"]["S"])
+
+
+# History
+
+
+def history_timer(key: TimerKey) -> str:
+    return f"{key.shard_id}#{key.uuid}"
+
+
+def history_place(started_at: int, attempt: int) -> str:
+    return f"{instant(started_at)}#{attempt:010}"
+
+
+def history_item(key: TimerKey, attempt: Attempt) -> Item:
+    """The digest ends the key so that an attempt reported twice is one row and two different reports are two."""
+    document = msgspec.json.encode(attempt)
+    digest = blake2b(document, digest_size=8).hexdigest()
+    return {
+        "timer": text(history_timer(key)),
+        "entry": text(f"{history_place(attempt.started_at, attempt.attempt)}#{digest}"),
+        "shard_id": number(key.shard_id),
+        "document": text(document.decode()),
+    }
+
+
+def attempt_from(item: Item) -> Attempt:
+    return _attempts.decode(item["document"]["S"])
+
+
+# Records
+
+
+def record_from(item: Item) -> Record:
+    expires_at = item.get("expires_at")
+    key: str = item["key"]["S"]
+    return Record(
+        key[1:], item["value"]["B"], int(item["version"]["N"]), None if expires_at is None else int(expires_at["N"])
+    )

@@ -1,0 +1,102 @@
+"""The record contract. A collection is a partition in key order, except the collections that are only looked up:
+there every record is a partition of its own, so that any number of callers can write at once.
+
+A record past its expiry does not exist for `now`; DynamoDB's own expiry removes it some time later. The sort key is
+`=` and the record's key, because DynamoDB has no empty keys.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mainspring.errors import Unsupported
+from mainspring.model import Record
+from mainspring.stores.collections import LOOKED_UP
+from mainspring.stores.dynamodb.client import Client, ConditionFailed, Item, Value
+from mainspring.stores.dynamodb.items import number, record_from, text
+
+_NAMES: Final = {"#expires": "expires_at", "#version": "version"}
+_LIVE: Final = "(attribute_not_exists(#expires) OR #expires > :now)"
+_ABSENT: Final = "(attribute_not_exists(#version) OR #expires <= :now)"
+
+
+class Records:
+    """Records in one table; no record is ever part of a transaction, so none is contended."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._table = client.address.records
+
+    async def get(self, collection: str, key: str, *, now: int) -> Record | None:
+        answer = await self._client.call(
+            "get_item", TableName=self._table, Key=_place(collection, key), ConsistentRead=True
+        )
+        if "Item" not in answer:
+            return None
+        record = record_from(answer["Item"])
+        return None if record.expires_at is not None and record.expires_at <= now else record
+
+    async def put(
+        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None
+    ) -> Record | None:
+        item: Item = {**_place(collection, key), "value": {"B": value}, "version": number(expect + 1)}
+        if expires_at is not None:
+            # DynamoDB's own expiry counts seconds and must not come early.
+            item |= {"expires_at": number(expires_at), "expires_s": number(-(-expires_at // 1000))}
+        try:
+            await self._client.call("put_item", TableName=self._table, Item=item, **_condition(expect, now))
+        except ConditionFailed:
+            return None
+        return Record(key, value, expect + 1, expires_at)
+
+    async def delete(self, collection: str, key: str, *, expect: int, now: int) -> bool:
+        if expect == 0:
+            return False
+        try:
+            await self._client.call(
+                "delete_item", TableName=self._table, Key=_place(collection, key), **_condition(expect, now)
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    async def scan(self, collection: str, *, now: int, after: str, limit: int) -> list[Record]:
+        if collection in LOOKED_UP:
+            raise Unsupported(f"Expected a collection that is listed, got {collection!r}, which is only looked up")
+        query: dict[str, object] = {
+            "TableName": self._table,
+            "ConsistentRead": True,
+            "Limit": limit,
+            "KeyConditionExpression": "#partition = :partition AND #key > :after",
+            "FilterExpression": _LIVE,
+            "ExpressionAttributeNames": {"#partition": "partition", "#key": "key", "#expires": "expires_at"},
+            "ExpressionAttributeValues": {
+                ":partition": text(f"={collection}"),
+                ":after": text(f"={after}"),
+                ":now": number(now),
+            },
+        }
+        records: list[Record] = []
+        while len(records) < limit:
+            answer = await self._client.call("query", **query)
+            records += map(record_from, answer["Items"])
+            if "LastEvaluatedKey" not in answer:
+                break
+            query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+        return records[:limit]
+
+
+def _place(collection: str, key: str) -> Item:
+    partition = f"={collection}:{key}" if collection in LOOKED_UP else f"={collection}"
+    return {"partition": text(partition), "key": text(f"={key}")}
+
+
+def _condition(expect: int, now: int) -> dict[str, object]:
+    values: dict[str, Value] = {":now": number(now)}
+    if expect:
+        values[":expect"] = number(expect)
+    return {
+        "ConditionExpression": f"#version = :expect AND {_LIVE}" if expect else _ABSENT,
+        "ExpressionAttributeNames": _NAMES,
+        "ExpressionAttributeValues": values,
+    }

@@ -1,0 +1,307 @@
+"""Reads of timers, shards and history. All of timers and shards are strongly consistent, the index included.
+
+A query reads at most 1 MB, and its limit counts rows before its filter; so a query goes on until it has what was
+asked for or the partition ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Final, TypeVar
+
+from mainspring.model import FOREVER, Attempt, Shard, Timer, TimerKey
+from mainspring.store import START, DuePage, Position, TimerFilter
+from mainspring.stores.dynamodb.client import CONTENTION_ROUNDS, Client, Item, Value, wait_out
+from mainspring.stores.dynamodb.items import (
+    SHARD_ROW,
+    attempt_from,
+    due_at_from,
+    due_key,
+    history_place,
+    history_timer,
+    instant,
+    number,
+    row_key,
+    shard_from,
+    text,
+    timer_from,
+)
+from mainspring.stores.dynamodb.schema import AGE_INDEX, DUE_INDEX
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+_GET_BATCH: Final = 100
+_WRITE_BATCH: Final = 25
+_AT_ONCE: Final = 32
+_LEAST_PAGE: Final = 20
+
+_EARLIEST: Final = due_key(START)
+_LATEST: Final = f"{FOREVER}#~"
+"""Behind every row: uuids are hexadecimal."""
+
+
+class Timers:
+    """The reading half of the timer contract, and the pruning of history."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._table = client.address.timers
+        self._history_table = client.address.history
+
+    async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        rows = await self._rows({(key.shard_id, key.uuid) for key in keys})
+        found = {place: timer_from(item) for place, item in rows.items()}
+        return [found.get((key.shard_id, key.uuid)) for key in keys]
+
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+        rows = await self._rows({(shard_id, SHARD_ROW) for shard_id in shard_ids})
+        return [shard_from(shard_id, rows.get((shard_id, SHARD_ROW))) for shard_id in shard_ids]
+
+    async def _rows(self, places: set[tuple[int, str]]) -> dict[tuple[int, str], Item]:
+        keys = [row_key(*place) for place in places]
+        batches = [keys[start : start + _GET_BATCH] for start in range(0, len(keys), _GET_BATCH)]
+        items = [item for batch in await each(self._get_batch, batches) for item in batch]
+        return {(int(item["shard_id"]["N"]), item["uuid"]["S"]): item for item in items}
+
+    async def _get_batch(self, keys: list[Item]) -> list[Item]:
+        """An answer has at most 16 MB and names what is left; without progress the table is overloaded."""
+        items: list[Item] = []
+        stalled = 0
+        while keys and stalled < CONTENTION_ROUNDS:
+            request = {self._table: {"Keys": keys, "ConsistentRead": True}}
+            answer = await self._client.call("batch_get_item", RequestItems=request)
+            found = answer["Responses"].get(self._table, [])
+            items += found
+            keys = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
+            if keys and not found:
+                await wait_out(stalled)
+                stalled += 1
+        if keys:
+            raise self._client.unavailable("the table is overloaded")
+        return items
+
+    # Due order
+
+    async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
+        items = await self._due(shard_id, _behind(after), _up_to(until), limit=limit + 1)
+        timers = [timer_from(item) for item in items[:limit]]
+        if len(items) > limit:
+            following = due_at_from(items[limit])
+            return DuePage(timers, following if following < FOREVER else None)
+        lowest = max(_behind(after), instant(until + 1))
+        return DuePage(timers, await self._first_due(shard_id, lowest))
+
+    async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
+        """A query for each shard, for none reads two partitions: half a read unit each."""
+
+        async def first(shard_id: int) -> int | None:
+            return await self._first_due(shard_id, _EARLIEST)
+
+        return await each(first, shard_ids)
+
+    async def _first_due(self, shard_id: int, lowest: str) -> int | None:
+        items = await self._due(shard_id, lowest, instant(FOREVER), limit=1, only=["due"])
+        return due_at_from(items[0]) if items else None
+
+    async def _due(
+        self, shard_id: int, low: str, high: str, *, limit: int, only: list[str] | None = None
+    ) -> list[Item]:
+        items: list[Item] = []
+        async for page in self._due_pages(shard_id, low, high, TimerFilter(), limit=limit, only=only):
+            items += page
+            if len(items) >= limit:
+                break
+        return items
+
+    async def _due_pages(
+        self,
+        shard_id: int,
+        low: str,
+        high: str,
+        where: TimerFilter,
+        *,
+        limit: int,
+        only: list[str] | None = None,
+    ) -> AsyncIterator[list[Item]]:
+        """The rows from `low` to `high`, both included, in pages; of at most `limit` rows when nothing is filtered."""
+        if low > high:
+            return
+        names, values, conditions = _filter(where)
+        names |= {"#shard": "shard_id", "#due": "due"} | {f"#{name}": name for name in only or []}
+        values |= {":shard": number(shard_id), ":low": text(low), ":high": text(high)}
+        query: dict[str, object] = {
+            "TableName": self._table,
+            "IndexName": DUE_INDEX,
+            "ConsistentRead": True,
+            "KeyConditionExpression": "#shard = :shard AND #due BETWEEN :low AND :high",
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+        if conditions:
+            query["FilterExpression"] = " AND ".join(conditions)
+        else:
+            query["Limit"] = limit
+        if only:
+            query["ProjectionExpression"] = ", ".join(f"#{name}" for name in only)
+        async for page in self._pages(query):
+            yield page
+
+    async def _pages(self, query: dict[str, object]) -> AsyncIterator[list[Item]]:
+        while True:
+            answer = await self._client.call("query", **query)
+            yield answer["Items"]
+            if "LastEvaluatedKey" not in answer:
+                return
+            query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    async def list_timers(
+        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
+    ) -> list[Timer]:
+        """A merge of the shards' pages. Each shard reads about its share first, and more only if the merge needs it."""
+        distinct = list(dict.fromkeys(shards))
+        low, high = _behind(after), _LATEST
+        if where.due_from is not None:
+            low = max(low, instant(where.due_from))
+        if where.due_to is not None:
+            high = instant(where.due_to)
+        page = min(limit, max(_LEAST_PAGE, 2 * limit // max(len(distinct), 1)))
+        cursors = [_Cursor(self._due_pages(shard_id, low, high, where, limit=page)) for shard_id in distinct]
+        await each(_Cursor.fill, cursors)
+        merge = [(cursor.first(), place) for place, cursor in enumerate(cursors) if cursor.items]
+        heapify(merge)
+        timers: list[Timer] = []
+        while merge and len(timers) < limit:
+            _, place = heappop(merge)
+            cursor = cursors[place]
+            timers.append(timer_from(cursor.items.popleft()))
+            await cursor.fill()
+            if cursor.items:
+                heappush(merge, (cursor.first(), place))
+        return timers
+
+    # History
+
+    async def history(self, key: TimerKey, *, before: tuple[int, int] | None, limit: int) -> list[Attempt]:
+        if limit < 1:
+            return []
+        condition, values = "#timer = :timer", {":timer": text(history_timer(key))}
+        names = {"#timer": "timer"}
+        if before is not None:
+            condition += " AND #entry < :before"
+            names["#entry"] = "entry"
+            values[":before"] = text(history_place(*before))
+        query: dict[str, object] = {
+            "TableName": self._history_table,
+            "ConsistentRead": True,
+            "ScanIndexForward": False,
+            "Limit": limit,
+            "KeyConditionExpression": condition,
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+        items: list[Item] = []
+        async for page in self._pages(query):
+            items += page
+            if len(items) >= limit:
+                break
+        return [attempt_from(item) for item in items[:limit]]
+
+    async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
+        """The order by age is a global index, which may lag: an entry written a moment ago is found the next time."""
+        query: dict[str, object] = {
+            "TableName": self._history_table,
+            "IndexName": AGE_INDEX,
+            "Limit": limit,
+            "KeyConditionExpression": "#shard = :shard AND #entry < :older",
+            "ExpressionAttributeNames": {"#shard": "shard_id", "#entry": "entry"},
+            "ExpressionAttributeValues": {":shard": number(shard_id), ":older": text(instant(older_than))},
+        }
+        keys: list[Item] = []
+        async for page in self._pages(query):
+            keys += [{"timer": item["timer"], "entry": item["entry"]} for item in page]
+            if len(keys) >= limit:
+                break
+        keys = keys[:limit]
+        await each(
+            self._delete_batch, [keys[start : start + _WRITE_BATCH] for start in range(0, len(keys), _WRITE_BATCH)]
+        )
+        return len(keys)
+
+    async def _delete_batch(self, keys: list[Item]) -> None:
+        requests: list[object] = [{"DeleteRequest": {"Key": key}} for key in keys]
+        for round_ in range(CONTENTION_ROUNDS):
+            answer = await self._client.call("batch_write_item", RequestItems={self._history_table: requests})
+            requests = answer.get("UnprocessedItems", {}).get(self._history_table, [])
+            if not requests:
+                return
+            await wait_out(round_)
+        raise self._client.unavailable("the history table is overloaded")
+
+
+class _Cursor:
+    """The rows of one shard that a merge has not taken yet."""
+
+    def __init__(self, pages: AsyncIterator[list[Item]]) -> None:
+        self.items: deque[Item] = deque()
+        self._pages: AsyncIterator[list[Item]] | None = pages
+
+    async def fill(self) -> None:
+        """Read on until there is a row, or the shard has no more."""
+        while not self.items and self._pages is not None:
+            try:
+                self.items.extend(await anext(self._pages))
+            except StopAsyncIteration:
+                self._pages = None
+
+    def first(self) -> str:
+        due: str = self.items[0]["due"]["S"]
+        return due
+
+
+def _behind(after: Position) -> str:
+    """The first text that follows a position."""
+    return f"{due_key(after)}\0"
+
+
+def _up_to(until: int) -> str:
+    return _LATEST if until >= FOREVER else instant(until + 1)
+
+
+def _filter(where: TimerFilter) -> tuple[dict[str, str], dict[str, Value], list[str]]:
+    """Names, values and conditions for what the key does not decide."""
+    names: dict[str, str] = {}
+    values: dict[str, Value] = {}
+    conditions: list[str] = []
+    if where.states:
+        names["#state"] = "state"
+        values |= {f":state{n}": text(state.value) for n, state in enumerate(where.states)}
+        conditions.append(f"#state IN ({', '.join(f':state{n}' for n in range(len(where.states)))})")
+    if where.id_prefix:
+        names["#id"] = "timer_id"
+        values[":prefix"] = text(where.id_prefix)
+        conditions.append("begins_with(#id, :prefix)")
+    for n, (name, value) in enumerate(where.labels):
+        names |= {"#labels": "labels", f"#label{n}": name}
+        values[f":label{n}"] = text(value)
+        conditions.append(f"#labels.#label{n} = :label{n}")
+    return names, values, conditions
+
+
+async def each(call: Callable[[A], Awaitable[B]], values: Iterable[A]) -> list[B]:
+    """The answers in order; at most `_AT_ONCE` calls are under way. The first error ends the others."""
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(value: A) -> B:
+        async with room:
+            return await call(value)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(value)) for value in values]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]

@@ -1,0 +1,123 @@
+"""How the client is set up, what it reads and writes, and which of its errors mean what. The only place that knows.
+
+Nothing here or in the driver tries anything twice: after an error the outcome is unknown, and whoever called reads
+the state again. The driver finds the servers again by itself, in the background, as soon as they are back.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo import AsyncMongoClient, ReadPreference
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import (
+    BulkWriteError,
+    ConfigurationError,
+    InvalidURI,
+    OperationFailure,
+    PyMongoError,
+    ServerSelectionTimeoutError,
+)
+
+from mainspring.errors import ConfigError, StoreUnavailable
+
+SECONDS: Final = 3.0
+"""How long a call may take, connecting and waiting for locks included. Well below the lease of an owner."""
+POOL_SIZE: Final = 32
+
+Document = dict[str, Any]
+Collection = AsyncCollection[Document]
+Client = AsyncMongoClient[Document]
+
+_AUTHENTICATION_FAILED: Final = 18
+_UNAUTHORIZED: Final = 13
+_OLDEST_WIRE_VERSION: Final = 13  # MongoDB 5.0, the first with snapshot reads outside of transactions
+
+
+class Collections(NamedTuple):
+    timers: Collection
+    shards: Collection
+    history: Collection
+    records: Collection
+    schema: Collection
+
+
+def database_name(url: str) -> str:
+    """The database that the URL names, which is required."""
+    name = urlsplit(url).path.strip("/")
+    if not name or "/" in name:
+        # Nothing of the URL is repeated: with a password that is not percent-encoded, any part of it may be a piece.
+        raise ConfigError("Expected mongodb://host:port/database?replicaSet=name, got a URL that names no database")
+    return name
+
+
+def make_client(url: str) -> Client:
+    """A client that has not connected yet. What the promises of the store rest on goes before what the URL says."""
+    try:
+        with warnings.catch_warnings(action="error", category=UserWarning):  # of options that it would ignore
+            return _client(url)
+    except (InvalidURI, ConfigurationError, UserWarning, ValueError) as error:
+        # What the driver says may hold a piece of a password with an unescaped character in it.
+        reason = "one with credentials that are not percent-encoded, or a wrong option" if "@" in url else str(error)
+        raise ConfigError(f"Expected mongodb://host:port/database?replicaSet=name, got: {reason}") from None
+
+
+def _client(url: str) -> Client:
+    return AsyncMongoClient(
+        url,
+        appname="mainspring",
+        w="majority",
+        readConcernLevel="majority",
+        readPreference="primary",
+        retryWrites=False,
+        retryReads=False,
+        maxPoolSize=POOL_SIZE,
+        timeoutMS=int(SECONDS * 1000),
+        connectTimeoutMS=int(SECONDS * 1000),
+    )
+
+
+def collections_of(client: Client, database: str) -> Collections:
+    # Instants that the server compares with its clock are BSON dates. Dates in Python end with the year 9999:
+    # here they stay milliseconds.
+    options: CodecOptions[Document] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
+    found = client.get_database(database, codec_options=options, read_preference=ReadPreference.PRIMARY)
+    return Collections(*(found[f"mainspring_{name}"] for name in Collections._fields))
+
+
+async def check_server(client: Client) -> None:
+    """Refuse a server that cannot keep the contract."""
+    hello = await client.admin.command("hello")
+    if "setName" not in hello and hello.get("msg") != "isdbgrid":
+        raise ConfigError("Expected a MongoDB replica set, which transactions need, got a standalone server")
+    if hello["maxWireVersion"] < _OLDEST_WIRE_VERSION:
+        raise ConfigError("Expected MongoDB 5.0 or newer, got an older server")
+
+
+@contextmanager
+def mapping_errors() -> Iterator[None]:
+    try:
+        yield
+    except ServerSelectionTimeoutError as error:
+        raise StoreUnavailable(f"Expected a MongoDB primary that answers, got none: {error}") from error
+    except OperationFailure as error:
+        if error.code in (_AUTHENTICATION_FAILED, _UNAUTHORIZED):
+            raise ConfigError(f"Expected a user whom MongoDB lets in and allows this, got: {_reason(error)}") from error
+        raise StoreUnavailable(f"Expected MongoDB to do it, got: {_reason(error)}") from error
+    except PyMongoError as error:
+        raise StoreUnavailable(f"Expected MongoDB to answer, got: {error}") from error
+
+
+def _reason(error: OperationFailure) -> str:
+    """What the server says, without the documents that some of its answers repeat."""
+    if isinstance(error, BulkWriteError):
+        details = error.details
+        reasons = [str(part.get("errmsg")) for part in (*details["writeErrors"], *details["writeConcernErrors"])]
+        return reasons[0] if reasons else "a failed batch"
+    answer = error.details or {}
+    return f"{answer.get('codeName', error.code)}, {answer.get('errmsg', '')}"

@@ -1,0 +1,218 @@
+"""begin and finish: one transaction per group, which writes to the document of every shard whose fence it relies on.
+
+A claim writes to the same document, so the two cannot both commit from one state: whichever comes second waits,
+or finds what the first has left. Looking at the version instead of writing would let a deposed owner commit late.
+
+A transaction that collides with somebody's write is aborted by the server. That is no failure: nothing of it was
+written, so the group is decided anew on what the rows are now, in the time that is left. An error of the commit
+itself leaves the outcome unknown, and is one.
+
+All transactions of a store run in one session, one at a time. The shard documents name it (see `ownership`), and the
+server aborts what was left open in a session when the next transaction of it starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import pymongo
+from msgspec import Struct
+from msgspec.structs import replace
+from pymongo import DeleteMany, ReplaceOne, UpdateMany
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import BulkWriteError, OperationFailure
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from mainspring import crashpoint
+from mainspring.errors import StoreUnavailable
+from mainspring.model import State, Timer
+from mainspring.store import Begin, Finish, Put, Remove, Verdict
+from mainspring.stores.mongodb.connection import SECONDS, Collections, Document, mapping_errors
+from mainspring.stores.mongodb.documents import attempt_document, row_id, timer_document
+
+CONFLICT_LIMIT: Final = 100
+CONFLICT_PAUSE: Final = 0.002
+
+_TRANSIENT: Final = "TransientTransactionError"
+_DUPLICATE_KEY: Final = 11000  # a row that was made after the transaction began
+_INTERRUPTED: Final = 11601  # by a claim, in the middle of a statement
+_SNAPSHOT: Final = ReadConcern("snapshot")
+_MAJORITY: Final = WriteConcern("majority")
+
+Item = Begin | Finish
+
+
+class _Conflict(Exception):
+    """The transaction is undone because of what others did."""
+
+
+class FencedWriter:
+    """Runs groups, one at a time, in its session."""
+
+    def __init__(self, collections: Collections, session: AsyncClientSession) -> None:
+        self._collections = collections
+        self._session = session
+
+    async def write(self, items: Sequence[Item]) -> list[Verdict]:
+        with mapping_errors(), pymongo.timeout(SECONDS):
+            for _ in range(CONFLICT_LIMIT):
+                try:
+                    return await self._transact(items)
+                except _Conflict:
+                    await asyncio.sleep(CONFLICT_PAUSE)
+        raise StoreUnavailable(f"Expected at most {CONFLICT_LIMIT} colliding transactions in a row, got more")
+
+    async def _transact(self, items: Sequence[Item]) -> list[Verdict]:
+        await self._session.start_transaction(read_concern=_SNAPSHOT, write_concern=_MAJORITY)
+        try:
+            plan = Plan(await self._lock(items), await self._versions(items))
+            verdicts = [plan.decide(item) for item in items]
+            await self._apply(plan)
+        except OperationFailure as error:
+            await self._session.abort_transaction()
+            if _is_conflict(error):
+                raise _Conflict from error
+            raise
+        except BaseException:
+            await self._session.abort_transaction()
+            raise
+        await self._commit()
+        return verdicts
+
+    async def _commit(self) -> None:
+        crashpoint.reach(crashpoint.BEFORE_COMMIT)
+        try:
+            await self._session.commit_transaction()
+        except OperationFailure as error:
+            if error.has_error_label(_TRANSIENT):  # the one error that says for certain that nothing was committed
+                raise _Conflict from error
+            raise
+        crashpoint.reach(crashpoint.AFTER_COMMIT)
+
+    async def _lock(self, items: Sequence[Item]) -> dict[int, int]:
+        """The versions of the shards that the items name, locked where they equal a fence; the others do not matter."""
+        shards = self._collections.shards
+        fences = {(item.key.shard_id, item.fence) for item in items}
+        matches = [{"_id": shard_id, "version": fence} for shard_id, fence in fences]
+        locked = await shards.update_many({"$or": matches}, {"$inc": {"writes": 1}}, session=self._session)
+        if locked.matched_count == len(fences):
+            return dict(fences)
+        versions = dict.fromkeys((shard_id for shard_id, _ in fences), 0)
+        found = shards.find({"_id": {"$in": list(versions)}}, {"version": 1}, session=self._session)
+        stored = {document["_id"]: document["version"] for document in await found.to_list()}
+        versions |= stored
+        unclaimed = [shard_id for shard_id, fence in fences if fence == 0 and shard_id not in stored]
+        if unclaimed:
+            new = [{"_id": shard_id, "version": 0, "owner": "", "writes": 1} for shard_id in unclaimed]
+            await shards.insert_many(new, session=self._session)
+        return versions
+
+    async def _versions(self, items: Sequence[Item]) -> dict[str, int]:
+        """The versions of the rows that exist."""
+        ids = list({row_id(item.key) for item in items if isinstance(item, Begin) or item.change is not None})
+        if not ids:
+            return {}
+        found = self._collections.timers.find(
+            {"_id": {"$in": ids}}, {"version": 1}, session=self._session, batch_size=len(ids) + 1
+        )
+        return {document["_id"]: document["version"] for document in await found.to_list()}
+
+    async def _apply(self, plan: Plan) -> None:
+        if operations := plan.operations():
+            await self._collections.timers.bulk_write(operations, session=self._session)
+        if plan.history:
+            entries = [ReplaceOne({"_id": entry["_id"]}, entry, upsert=True) for entry in plan.history]
+            await self._collections.history.bulk_write(entries, session=self._session)
+
+
+def _is_conflict(error: OperationFailure) -> bool:
+    """Whether a transaction that is not committed failed because of what others did: a new one may succeed."""
+    if isinstance(error, BulkWriteError):
+        return any(failure["code"] == _DUPLICATE_KEY for failure in error.details["writeErrors"])
+    return error.has_error_label(_TRANSIENT) or error.code == _INTERRUPTED
+
+
+class Row(Struct):
+    """A timer row as the group leaves it."""
+
+    version: int = 0
+    """0: there is none."""
+    is_stored: bool = False
+    timer: Timer | None = None
+    """All of it, if the group has rewritten it."""
+    begins: int = 0
+    """Attempts begun on the stored row, if it has not."""
+    fence: int = 0
+
+
+class Plan:
+    """What a group does: each item is decided on what those before it have left."""
+
+    def __init__(self, shards: dict[int, int], versions: dict[str, int]) -> None:
+        self._shards = shards
+        self._rows: defaultdict[str, Row] = defaultdict(Row)
+        self._rows.update({key: Row(version, True) for key, version in versions.items()})
+        self.history: list[Document] = []
+
+    def decide(self, item: Item) -> Verdict:
+        if self._shards[item.key.shard_id] != item.fence:
+            return Verdict.FENCED
+        if isinstance(item, Begin):
+            return self._begin(item)
+        verdict = Verdict.APPLIED if item.change is None else self._change(item.change)
+        if verdict is Verdict.APPLIED and item.attempt is not None:
+            self.history.append(attempt_document(item.key, item.attempt))
+        return verdict
+
+    def _begin(self, item: Begin) -> Verdict:
+        row = self._rows[row_id(item.key)]
+        if row.version == 0 or row.version != item.expect:
+            return Verdict.STALE
+        row.version += 1
+        if row.timer is None:
+            row.begins += 1
+            row.fence = item.fence
+        else:
+            row.timer = replace(row.timer, state=State.RUNNING, attempts=row.timer.attempts + 1, fence=item.fence)
+        return Verdict.APPLIED
+
+    def _change(self, change: Put | Remove) -> Verdict:
+        row = self._rows[row_id(change.timer.key if isinstance(change, Put) else change.key)]
+        if row.version != change.expect or (row.version == 0 and isinstance(change, Remove)):
+            return Verdict.STALE
+        row.begins = 0
+        if isinstance(change, Put):
+            row.version += 1
+            row.timer = change.timer
+        else:
+            row.version = 0
+            row.timer = None
+        return Verdict.APPLIED
+
+    def operations(self) -> list[DeleteMany | UpdateMany | ReplaceOne[Document]]:
+        """What remains to be done to the rows, in as few statements as there are kinds of it."""
+        removed: list[str] = []
+        begun: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
+        written: list[ReplaceOne[Document]] = []
+        for key, row in self._rows.items():
+            if row.timer is not None:
+                document = timer_document(row.timer, version=row.version)
+                written.append(ReplaceOne({"_id": key}, document, upsert=True))
+            elif row.begins:
+                begun[row.fence, row.begins].append(key)
+            elif row.is_stored and row.version == 0:
+                removed.append(key)
+        return [
+            *([DeleteMany({"_id": {"$in": removed}})] if removed else []),
+            *(_begin_rows(keys, fence=fence, begins=begins) for (fence, begins), keys in begun.items()),
+            *written,
+        ]
+
+
+def _begin_rows(keys: list[str], *, fence: int, begins: int) -> UpdateMany:
+    update = {"$set": {"state": State.RUNNING.value, "fence": fence}, "$inc": {"attempts": begins, "version": begins}}
+    return UpdateMany({"_id": {"$in": keys}}, update)

@@ -1,0 +1,230 @@
+"""The verbs of both contracts on MongoDB. Writes go through three lanes: users' rows, fenced attempts, records."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import pymongo
+from pymongo import InsertOne
+from pymongo.asynchronous.client_session import AsyncClientSession
+
+from mainspring.errors import StoreUnavailable
+from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
+from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.stores.mongodb import conditional, ownership, queries, schema
+from mainspring.stores.mongodb.conditional import Conditional, Delete, insert_or_update_where, update_where
+from mainspring.stores.mongodb.connection import (
+    Client,
+    Collection,
+    Collections,
+    check_server,
+    collections_of,
+    database_name,
+    make_client,
+    mapping_errors,
+)
+from mainspring.stores.mongodb.documents import (
+    is_expired,
+    is_live,
+    record_fields,
+    record_id,
+    row_id,
+    timer_document,
+)
+from mainspring.stores.mongodb.fenced import FencedWriter
+from mainspring.stores.mongodb.lane import Lane
+
+MIGRATION_SECONDS: Final = 60.0
+
+
+class _Opened:
+    """What runs while a store is open."""
+
+    def __init__(self, client: Client, collections: Collections, session: AsyncClientSession) -> None:
+        self.client = client
+        self.collections = collections
+        self.session = session
+        fenced = FencedWriter(collections, session)
+        self.fenced: Lane[Begin | Finish, Verdict] = Lane("mainspring-fenced", fenced.write)
+        self.timers = _lane("mainspring-timers", collections.timers)
+        self.records = _lane("mainspring-records", collections.records)
+
+    async def close(self) -> None:
+        for lane in (self.timers, self.records, self.fenced):
+            await lane.close()
+        with mapping_errors():
+            await self.session.end_session()
+            await self.client.close()
+
+
+def _lane(name: str, collection: Collection) -> Lane[Conditional, bool]:
+    async def write(writes: list[Conditional]) -> list[bool]:
+        with mapping_errors():
+            return await conditional.write(collection, writes)
+
+    return Lane(name, write)
+
+
+class MongoDBStore:
+    """A `Store` in the database that the URL names."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._database = database_name(url)
+        self._opened: _Opened | None = None
+
+    async def open(self) -> None:
+        client = make_client(self._url)
+        try:
+            collections = await self._checked(client)
+            await self._migrated(collections)
+            self._opened = _Opened(client, collections, client.start_session())
+        except BaseException:
+            await client.close()
+            raise
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            opened, self._opened = self._opened, None
+            await opened.close()
+
+    async def pending_migrations(self) -> list[str]:
+        """The names of the migrations that the database lacks. Needs no open store."""
+        return await self._with_schema(schema.pending)
+
+    async def migrate(self) -> list[str]:
+        """Apply what is pending and name it. Needs no open store."""
+        return await self._with_schema(schema.migrate)
+
+    async def _with_schema(self, act: Callable[[Collections], Awaitable[list[schema.Migration]]]) -> list[str]:
+        async with make_client(self._url) as client:
+            collections = await self._checked(client)
+            with mapping_errors(), pymongo.timeout(MIGRATION_SECONDS):
+                return [f"{migration.number:04} {migration.name}" for migration in await act(collections)]
+
+    async def _checked(self, client: Client) -> Collections:
+        with mapping_errors():
+            await check_server(client)
+        return collections_of(client, self._database)
+
+    async def _migrated(self, collections: Collections) -> None:
+        with mapping_errors(), pymongo.timeout(MIGRATION_SECONDS):
+            await schema.migrate(collections)
+
+    async def time(self) -> int:
+        with mapping_errors():
+            database = self._open().collections.timers.database
+            hello = await database.command("hello", codec_options=database.codec_options)
+        return int(hello["localTime"])
+
+    # Timers
+
+    async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
+        return _verdicts(await self._open().timers.submit([_conditional(change) for change in changes]))
+
+    async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        if not keys:
+            return []
+        with mapping_errors():
+            return await queries.get(self._open().collections.timers, keys)
+
+    async def list_timers(
+        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
+    ) -> list[Timer]:
+        if not shards or limit <= 0:
+            return []
+        with mapping_errors():
+            return await queries.list_timers(self._open().collections.timers, shards, where, after=after, limit=limit)
+
+    async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
+        with mapping_errors():
+            return await queries.load_due(
+                self._open().collections.timers, shard_id, until=until, after=after, limit=limit
+            )
+
+    async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
+        if not shard_ids:
+            return []
+        with mapping_errors():
+            return await queries.next_due(self._open().collections.timers, shard_ids)
+
+    async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
+        return await self._open().fenced.submit(items)
+
+    async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
+        return await self._open().fenced.submit(items)
+
+    async def history(self, key: TimerKey, *, before: tuple[int, int] | None = None, limit: int = 100) -> list[Attempt]:
+        with mapping_errors():
+            return await queries.history(self._open().collections.history, key, before=before, limit=limit)
+
+    async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
+        with mapping_errors():
+            return await queries.prune_history(
+                self._open().collections.history, shard_id, older_than=older_than, limit=limit
+            )
+
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+        if not shard_ids:
+            return []
+        with mapping_errors():
+            return await queries.shards(self._open().collections.shards, shard_ids)
+
+    async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
+        opened = self._open()
+        with mapping_errors():
+            return await ownership.claim(opened.collections.shards, claims, session_id=opened.session.session_id)
+
+    async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
+        with mapping_errors():
+            return await ownership.release(self._open().collections.shards, claims)
+
+    # Records
+
+    async def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
+        with mapping_errors():
+            return await queries.get_record(self._open().collections.records, collection, key, now=now)
+
+    async def put_record(
+        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+    ) -> Record | None:
+        record = Record(key, value, expect + 1, expires_at)
+        identity = record_id(collection, key)
+        if expect == 0:  # there is none, or one that has expired
+            update = insert_or_update_where({"_id": identity, **is_expired(now)}, record_fields(record))
+        else:
+            update = update_where({"_id": identity, "version": expect, **is_live(now)}, record_fields(record))
+        [applied] = await self._open().records.submit([Conditional((collection, key), update)])
+        return record if applied else None
+
+    async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
+        delete = Delete({"_id": record_id(collection, key), "version": expect, **is_live(now)})
+        [applied] = await self._open().records.submit([Conditional((collection, key), delete)])
+        return applied
+
+    async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
+        with mapping_errors():
+            return await queries.scan_records(
+                self._open().collections.records, collection, now=now, after=after, limit=limit
+            )
+
+    def _open(self) -> _Opened:
+        if self._opened is None:
+            raise StoreUnavailable(f"Expected the MongoDB store {self._database} to be open, got one that is not")
+        return self._opened
+
+
+def _conditional(change: Put | Remove) -> Conditional:
+    if isinstance(change, Remove):
+        key = row_id(change.key)
+        return Conditional(key, Delete({"_id": key, "version": change.expect}))
+    document = timer_document(change.timer, version=change.expect + 1)
+    key = document["_id"]
+    if change.expect == 0:
+        return Conditional(key, InsertOne(document))
+    return Conditional(key, update_where({"_id": key, "version": change.expect}, document))
+
+
+def _verdicts(applied: list[bool]) -> list[Verdict]:
+    return [Verdict.APPLIED if one else Verdict.STALE for one in applied]

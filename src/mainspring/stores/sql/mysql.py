@@ -1,0 +1,201 @@
+"""MySQL, MariaDB and TiDB, with asyncmy.
+
+Sessions read committed rows: InnoDB then locks rows and no gaps, and writers of different rows do not meet.
+MySQL has no time-out for idle transactions, only one for idle sessions. So every session has a short one, and the pool
+does not use a session that has been idle for longer.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import asyncmy
+from asyncmy import errors
+from asyncmy.constants.CLIENT import FOUND_ROWS
+
+from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
+from mainspring.stores.sql.address import Address, parse_address
+from mainspring.stores.sql.dialect import LOCK_SECONDS, Overtaken, Parameter, Statement, Table
+from mainspring.stores.sql.rows import Row, Value
+from mainspring.stores.sql.schema import Names
+from mainspring.stores.sql.store import SqlStore
+
+_TYPES: Final = {
+    "integer": "BIGINT",
+    "uuid": "VARCHAR(64)",
+    "name": "VARCHAR(510)",  # 255 characters, each of which may be kept as two
+    "word": "VARCHAR(32)",
+    "key": "VARBINARY(1530)",  # compared as bytes; the collations of text ignore spaces at the end
+    "text": "MEDIUMTEXT",
+    "bytes": "LONGBLOB",
+}
+_SSL_MODES: Final = ("disable", "require", "verify-full")
+_SETTINGS: Final = (
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_notes = 0, time_zone = '+00:00', "
+    f"innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = 60, "
+    f"wait_timeout = {LOCK_SECONDS}, net_write_timeout = {LOCK_SECONDS}",
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+)
+_OVERTAKEN: Final = (1062, 1213, 9007)
+"""Duplicate key, deadlock, and what TiDB calls a write conflict."""
+_NO_SUCH_TABLE: Final = 1146
+_WRONG_SETTINGS: Final = (1044, 1045, 1049, 1142, 1251, 1698)
+"""Access denied in its forms, unknown database, a way of authentication that the server does not want."""
+
+
+class MySQL:
+    clock: str = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
+    primary_index: str = "FORCE INDEX (PRIMARY)"
+    skip_same_attempt: str = "ON DUPLICATE KEY UPDATE attempt = attempt"
+    current_schema: str = "DATABASE()"
+
+    def render(self, sql: str) -> str:
+        return sql.replace("?", "%s")
+
+    def keys(self, columns: Sequence[str], keys: Sequence[Row]) -> Statement:
+        return Statement(f"({', '.join(columns)}) IN ({_tuples(keys)})", _flat(keys))
+
+    def values(self, columns: Sequence[str], rows: Sequence[Row]) -> Statement:
+        return Statement(f"VALUES {_tuples(rows)}", _flat(rows))
+
+    def for_each(self, query: str, numbers: Sequence[int]) -> Statement:
+        one = f"({query.format('?')})"
+        return Statement(f"SELECT {', '.join([one] * len(numbers))}", numbers)
+
+    def delete(self, table: str) -> str:
+        """The form for several tables, because only that one takes an index."""
+        return f"DELETE t FROM {table} AS t FORCE INDEX (PRIMARY)"
+
+    def text(self, column: str) -> str:
+        return f"CONVERT({column} USING utf8mb4)"
+
+    def create_table(self, table: Table, full_name: str) -> list[str]:
+        parts = [
+            f"{column.name} {_TYPES[column.kind]}{'' if column.optional else ' NOT NULL'}" for column in table.columns
+        ]
+        parts.append(f"PRIMARY KEY ({', '.join(table.primary_key)})")
+        parts += (f"KEY by_{'_'.join(index)} ({', '.join(index)})" for index in table.indexes)
+        options = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin"
+        return [f"CREATE TABLE IF NOT EXISTS {full_name} ({', '.join(parts)}) {options}"]
+
+
+def _tuples(rows: Sequence[Row]) -> str:
+    one = f"({', '.join('?' * len(rows[0]))})"
+    return ", ".join([one] * len(rows))
+
+
+def _flat(rows: Sequence[Row]) -> list[Parameter]:
+    return [value for row in rows for value in row]
+
+
+class _Session:
+    def __init__(self, connection: asyncmy.Connection, share_lock: str) -> None:
+        self._connection = connection
+        self.share_lock = share_lock
+
+    @property
+    def is_usable(self) -> bool:
+        return bool(self._connection.connected)
+
+    async def fetch(self, sql: str, parameters: Sequence[Parameter]) -> Sequence[Sequence[Value]]:
+        async with self._connection.cursor() as cursor:
+            await cursor.execute(sql, parameters or None)
+            rows: Sequence[Sequence[Value]] = await cursor.fetchall()
+            return rows
+
+    async def execute(self, sql: str, parameters: Sequence[Parameter]) -> int:
+        async with self._connection.cursor() as cursor:
+            return int(await cursor.execute(sql, parameters or None))
+
+    async def begin(self) -> None:
+        await self.execute("START TRANSACTION", ())
+
+    async def commit(self) -> None:
+        await self.execute("COMMIT", ())
+
+    async def rollback(self) -> None:
+        await self.execute("ROLLBACK", ())
+
+    @asynccontextmanager
+    async def migration_lock(self, name: str) -> AsyncIterator[None]:
+        """The name counts for the whole server. Without a session the server lets go of it."""
+        lock = "CONCAT('mainspring ', LEFT(MD5(CONCAT(DATABASE(), ' ', %s)), 32))"
+        [[locked]] = await self.fetch(f"SELECT GET_LOCK({lock}, 60)", (name,))
+        if locked != 1:
+            raise StoreUnavailable("Expected to be alone with the migrations within 60 s, got another process there")
+        yield
+        await self.fetch(f"SELECT RELEASE_LOCK({lock})", (name,))
+
+    async def close(self) -> None:
+        await self._connection.ensure_closed()
+
+    def terminate(self) -> None:
+        self._connection.close()
+
+
+class MySQLDriver:
+    dialect: MySQL = MySQL()
+    idle_seconds: float = LOCK_SECONDS / 2
+
+    def __init__(self, address: Address) -> None:
+        self.place = address.place
+        self._address = address
+        self._ssl = _ssl_context(address.choice("sslmode", _SSL_MODES, "disable"))
+
+    async def connect(self) -> _Session:
+        address = self._address
+        connection = await asyncmy.connect(
+            host=address.host,
+            port=address.port,
+            user=address.user,
+            password=address.password,
+            database=address.database,
+            charset="utf8mb4",
+            ssl=self._ssl,
+            autocommit=True,
+            client_flag=FOUND_ROWS,
+        )
+        try:
+            session = _Session(connection, "LOCK IN SHARE MODE")
+            for setting in _SETTINGS:
+                await session.execute(setting, ())
+            [[version]] = await session.fetch("SELECT VERSION()", ())
+            if "tidb" in str(version).lower():
+                session.share_lock = "FOR UPDATE"  # there a shared lock locks nothing
+        except BaseException:
+            connection.close()
+            raise
+        return session
+
+    def translate(self, error: BaseException) -> MainspringError | Overtaken | None:
+        number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        reason = f"Expected to use the database {self.place}, got: {str(error) or type(error).__name__}"
+        if isinstance(error, errors.Error):
+            if number in _OVERTAKEN:
+                return Overtaken()
+            if number in _WRONG_SETTINGS:
+                return ConfigError(reason)
+            if isinstance(error, errors.OperationalError | errors.InternalError | errors.InterfaceError):
+                return StoreUnavailable(reason)
+            return StoreUnavailable(reason) if number == _NO_SUCH_TABLE else None
+        if isinstance(error, OSError | EOFError | ssl.SSLError):
+            return StoreUnavailable(reason)
+        return None
+
+
+def _ssl_context(mode: str) -> ssl.SSLContext | None:
+    if mode == "disable":
+        return None
+    context = ssl.create_default_context()
+    if mode == "require":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def mysql_store(url: str) -> SqlStore:
+    address = parse_address(url, port=3306, options=("prefix", "sslmode"))
+    return SqlStore(MySQLDriver(address), Names(address.name("prefix", "mainspring_")))

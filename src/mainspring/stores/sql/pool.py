@@ -1,0 +1,119 @@
+"""Connections that are kept for the next use, and the one place where a failed one is thrown away.
+
+The pool itself opens as many as are asked for at once; how many that can be is bounded by those who ask, the lanes and
+the reads of the store. A session that was in use when anything went wrong, a cancellation included, is never used
+again. So the store needs no repair: the next call connects anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from mainspring import crashpoint
+from mainspring.errors import ConfigError, StoreUnavailable
+from mainspring.stores.sql.dialect import Driver, Overtaken, Session
+
+CALL_SECONDS: Final = 5.0
+CONNECT_SECONDS: Final = 4.0
+
+
+class Pool:
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._idle: deque[tuple[Session, float]] = deque()
+        """The one used last at the right end."""
+
+    @asynccontextmanager
+    async def session(self, *, seconds: float = CALL_SECONDS) -> AsyncIterator[Session]:
+        session = await self._take()
+        try:
+            async with asyncio.timeout(seconds):
+                yield session
+        except BaseException as error:
+            meaning = error if isinstance(error, Overtaken) else self._driver.translate(error)
+            if isinstance(meaning, Overtaken):
+                await self._give_back_after_rollback(session)
+                raise meaning from error
+            lost = not session.is_usable
+            session.terminate()
+            if lost:
+                self._drop_all()
+            if meaning is None:
+                raise
+            raise meaning from error
+        self._give_back(session)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        async with self.session() as session:
+            await session.begin()
+            yield session
+            crashpoint.reach(crashpoint.BEFORE_COMMIT)
+            await session.commit()
+            crashpoint.reach(crashpoint.AFTER_COMMIT)
+
+    async def check(self) -> None:
+        """Have a session for the next call. Raises `ConfigError` when the server does not know us or our database."""
+        self._give_back(await self._connect())
+
+    async def _connect(self) -> Session:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                return await self._driver.connect()
+        except Exception as error:
+            meaning = self._driver.translate(error)
+            if meaning is None:
+                raise
+            raise meaning from error
+
+    async def close(self) -> None:
+        while self._idle:
+            session, _ = self._idle.pop()
+            await self._close_one(session)
+
+    async def _take(self) -> Session:
+        now = asyncio.get_running_loop().time()
+        while self._idle and self._idle[0][1] + self._driver.idle_seconds < now:
+            self._idle.popleft()[0].terminate()
+        while self._idle:
+            session, _ = self._idle.pop()
+            if session.is_usable:
+                return session
+            session.terminate()
+        try:
+            return await self._connect()
+        except ConfigError as error:  # it was right when the store was opened
+            raise StoreUnavailable(error.detail) from error
+
+    def _give_back(self, session: Session) -> None:
+        self._idle.append((session, asyncio.get_running_loop().time()))
+
+    async def _give_back_after_rollback(self, session: Session) -> None:
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                await session.rollback()
+        except BaseException as error:
+            session.terminate()
+            meaning = self._driver.translate(error)
+            if meaning is None:
+                raise
+            raise meaning from error
+        self._give_back(session)
+
+    def _drop_all(self) -> None:
+        """One connection was lost: the others probably are, too, and some may not know it yet."""
+        while self._idle:
+            self._idle.pop()[0].terminate()
+
+    async def _close_one(self, session: Session) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await session.close()
+        except Exception as error:
+            session.terminate()
+            if self._driver.translate(error) is None:
+                raise

@@ -1,0 +1,109 @@
+"""The read side. Each function uses one session; reads see what was committed before they began."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
+from mainspring.store import DuePage, Position, TimerFilter
+from mainspring.stores.sql.dialect import Session
+from mainspring.stores.sql.rows import DAY_MS, attempts_from, numbers_from, records_from, shards_from, timers_from
+from mainspring.stores.sql.statements import Statements
+
+LIST_SHARDS: Final = 32
+"""Shards that are listed by one statement."""
+NEXT_DUE_SHARDS: Final = 128
+"""Shards whose next due instant one statement asks for."""
+
+
+async def time(session: Session, statements: Statements) -> int:
+    [now] = numbers_from(await session.fetch(*statements.time()))
+    return now or 0
+
+
+async def get(session: Session, statements: Statements, keys: Sequence[TimerKey]) -> list[Timer | None]:
+    wanted = sorted({(key.shard_id, key.uuid) for key in keys})
+    found = {timer.key: timer for timer in timers_from(await session.fetch(*statements.get_timers(wanted)))}
+    return [found.get(key) for key in keys]
+
+
+async def list_timers(
+    session: Session, statements: Statements, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
+) -> list[Timer]:
+    """A few shards at a time, each only up to the last row of the page so far: later shards have little to add."""
+    page: list[Timer] = []
+    end = Position(FOREVER + 1, "")
+    wanted = list(dict.fromkeys(shards))
+    for start in range(0, len(wanted), LIST_SHARDS):
+        some = wanted[start : start + LIST_SHARDS]
+        page += timers_from(
+            await session.fetch(*statements.list_timers(some, where, after=after, end=end, limit=limit))
+        )
+        page.sort(key=_position)
+        del page[limit:]
+        if page and len(page) == limit:
+            end = _position(page[-1])
+    return page
+
+
+async def load_due(
+    session: Session, statements: Statements, shard_id: int, *, until: int, after: Position, limit: int
+) -> DuePage:
+    """One row more than asked for tells what follows; only a page that is not full needs a second look."""
+    timers = timers_from(await session.fetch(*statements.due_timers(shard_id, until, after, limit + 1)))
+    if len(timers) > limit:
+        following = timers.pop().due_at
+        return DuePage(timers, following if following < FOREVER else None)
+    last = _position(timers[-1]) if timers else after
+    [next_due_at] = numbers_from(await session.fetch(*statements.next_due_behind(shard_id, last)))
+    return DuePage(timers, next_due_at)
+
+
+async def next_due(session: Session, statements: Statements, shard_ids: Sequence[int]) -> list[int | None]:
+    found: list[int | None] = []
+    for start in range(0, len(shard_ids), NEXT_DUE_SHARDS):
+        found += numbers_from(await session.fetch(*statements.next_due(shard_ids[start : start + NEXT_DUE_SHARDS])))
+    return found
+
+
+async def history(
+    session: Session, statements: Statements, key: TimerKey, before: tuple[int, int], limit: int
+) -> list[Attempt]:
+    """Day by day backwards, skipping from one existing day to the one before it."""
+    attempts: list[Attempt] = []
+    day: int | None = before[0] // DAY_MS + 1
+    while day is not None and len(attempts) < limit:
+        [day] = numbers_from(await session.fetch(*statements.history_day_before(key.shard_id, day)))
+        if day is not None:
+            some = statements.history_of_day(key, day, before, limit - len(attempts))
+            attempts += attempts_from(await session.fetch(*some))
+    return attempts
+
+
+async def prune_history(
+    session: Session, statements: Statements, shard_id: int, older_than: int, limit: int
+) -> int:  # fmt: skip
+    """Entries never change, so they can be looked for first, without a lock, and removed by their keys."""
+    old = await session.fetch(*statements.old_history(shard_id, older_than // DAY_MS, older_than, limit))
+    return await session.execute(*statements.delete_history([tuple(row) for row in old])) if old else 0
+
+
+async def shards(session: Session, statements: Statements, shard_ids: Sequence[int]) -> list[Shard]:
+    found = {shard.shard_id: shard for shard in shards_from(await session.fetch(*statements.shards(shard_ids)))}
+    return [found.get(shard_id, Shard(shard_id)) for shard_id in shard_ids]
+
+
+async def get_record(session: Session, statements: Statements, collection: str, key: str, now: int) -> Record | None:
+    records = records_from(await session.fetch(*statements.get_record(collection, key, now)))
+    return records[0] if records else None
+
+
+async def scan_records(
+    session: Session, statements: Statements, collection: str, *, now: int, after: str, limit: int
+) -> list[Record]:
+    return records_from(await session.fetch(*statements.scan_records(collection, after, now, limit)))
+
+
+def _position(timer: Timer) -> Position:
+    return Position(timer.due_at, timer.uuid)

@@ -1,0 +1,134 @@
+"""Values to columns and back, the same for every dialect.
+
+PostgreSQL cannot hold the character NUL in text. So names that users choose are kept with NUL as \\x01\\x01 and
+\\x01 as \\x01\\x02, which changes neither their order nor what is a prefix of what. Documents are JSON, which
+escapes control characters anyway.
+
+`labels` repeats the labels of the detail, one line each, so that one label can be looked for as plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from mainspring.model import Attempt, Detail, Record, Shard, State, Timer
+
+DAY_MS: Final = 86_400_000
+
+Value = int | str | bytes | None
+Row = tuple[Value, ...]
+
+TIMER_COLUMNS: Final = (
+    "shard_id", "due_at", "uuid", "namespace", "timer_id", "state",
+    "attempts", "generation", "version", "fence", "detail", "payload", "labels",
+)  # fmt: skip
+SHARD_COLUMNS: Final = ("shard_id", "version", "owner")
+HISTORY_COLUMNS: Final = ("shard_id", "day", "uuid", "started_at", "attempt", "digest", "document")
+RECORD_COLUMNS: Final = ("collection", "record_key", "value", "version", "expires_at")
+
+_encode = msgspec.json.Encoder().encode
+_decode_detail = msgspec.json.Decoder(Detail).decode
+_decode_attempt = msgspec.json.Decoder(Attempt).decode
+
+TimerRow = tuple[int, int, str, str, str, State, int, int, int, int, str, str | None]
+"""All timer columns but the labels."""
+
+
+def store_name(name: str) -> str:
+    if "\x00" in name or "\x01" in name:
+        return name.replace("\x01", "\x01\x02").replace("\x00", "\x01\x01")
+    return name
+
+
+def load_name(stored: str) -> str:
+    if "\x01" in stored:
+        return stored.replace("\x01\x01", "\x00").replace("\x01\x02", "\x01")
+    return stored
+
+
+def label_line(name: str, value: str) -> str:
+    """A line feed never stands inside of JSON text, so a line is found only where it is one."""
+    return f"\n{_encode(name).decode()}:{_encode(value).decode()}\n"
+
+
+def timer_row(timer: Timer) -> Row:
+    labels = timer.detail.labels
+    return (
+        timer.shard_id,
+        timer.due_at,
+        timer.uuid,
+        store_name(timer.namespace),
+        store_name(timer.timer_id),
+        timer.state.value,
+        timer.attempts,
+        timer.generation,
+        timer.version,
+        timer.fence,
+        _encode(timer.detail).decode(),
+        timer.payload,
+        "".join(label_line(name, value) for name, value in labels.items()) if labels else None,
+    )
+
+
+def timers_from(rows: Iterable[Sequence[Value]]) -> list[Timer]:
+    return [
+        Timer(
+            shard_id=row[0],
+            due_at=row[1],
+            uuid=row[2],
+            namespace=load_name(row[3]),
+            timer_id=load_name(row[4]),
+            state=row[5],
+            attempts=row[6],
+            generation=row[7],
+            version=row[8],
+            fence=row[9],
+            detail=_decode_detail(row[10]),
+            payload=row[11],
+        )
+        for row in msgspec.convert([tuple(row) for row in rows], list[TimerRow])
+    ]
+
+
+def places_from(rows: Iterable[Sequence[Value]]) -> list[tuple[int, str, int, int]]:
+    """Shard, uuid, due instant and version of timer rows."""
+    return msgspec.convert([tuple(row) for row in rows], list[tuple[int, str, int, int]])
+
+
+def shards_from(rows: Iterable[Sequence[Value]]) -> list[Shard]:
+    return [Shard(*row) for row in msgspec.convert([tuple(row) for row in rows], list[tuple[int, int, str]])]
+
+
+def history_row(*planned: Value) -> Row:
+    """Ends the key with a digest, so that an attempt reported twice is one row and two different reports are two."""
+    *key, document = planned
+    digest = blake2b(str(document).encode(), digest_size=8).hexdigest()
+    return *key, digest, document
+
+
+def attempts_from(rows: Iterable[Sequence[Value]]) -> list[Attempt]:
+    return [_decode_attempt(row[0]) for row in msgspec.convert([tuple(row) for row in rows], list[tuple[str]])]
+
+
+def numbers_from(rows: Iterable[Sequence[Value]]) -> list[int | None]:
+    """All columns of all rows."""
+    return msgspec.convert([value for row in rows for value in row], list[int | None])
+
+
+def record_row(collection: str, record: Record) -> Row:
+    return store_name(collection), store_name(record.key), record.value, record.version, record.expires_at
+
+
+def records_from(rows: Iterable[Sequence[Value]]) -> list[Record]:
+    found = msgspec.convert([tuple(row) for row in rows], list[tuple[str, bytes, int, int | None]])
+    return [Record(load_name(key), value, version, expires_at) for key, value, version, expires_at in found]
+
+
+def record_versions_from(rows: Iterable[Sequence[Value]]) -> list[tuple[str, str, int, int | None]]:
+    """Collection, key, version and expiry of records."""
+    found = msgspec.convert([tuple(row) for row in rows], list[tuple[str, str, int, int | None]])
+    return [(load_name(collection), load_name(key), version, expires) for collection, key, version, expires in found]

@@ -1,0 +1,206 @@
+"""The verbs of both contracts on a database server. Writes go to lanes, reads to sessions of the pool.
+
+Connections are bounded by who may use one: each lane has its width, reads and lists have their gates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from mainspring.errors import StoreUnavailable
+from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
+from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.stores.sql import queries
+from mainspring.stores.sql.dialect import Driver, Session
+from mainspring.stores.sql.lanes import Lane
+from mainspring.stores.sql.pool import CALL_SECONDS, Pool
+from mainspring.stores.sql.schema import Migration, Names, Schema
+from mainspring.stores.sql.statements import Statements
+from mainspring.stores.sql.writer import Writer
+from mainspring.stores.sqlite.plan import (
+    BeginAttempts,
+    Claim,
+    DeleteRecord,
+    FinishAttempts,
+    PutRecord,
+    Release,
+    Write,
+)
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+WRITE_WIDTH: Final = 2
+"""Groups of one lane under way at once: more of them would be smaller."""
+READ_WIDTH: Final = 4
+LIST_WIDTH: Final = 2
+CONNECTIONS_LIMIT: Final = 3 * WRITE_WIDTH + 1 + READ_WIDTH + LIST_WIDTH
+MIGRATION_SECONDS: Final = 120.0
+_END_OF_TIME: Final = (2**62, 0)
+
+
+class _Gate:
+    """Lets so many in at once; the others wait, but not for ever."""
+
+    def __init__(self, width: int) -> None:
+        self._free = asyncio.Semaphore(width)
+
+    @asynccontextmanager
+    async def passed(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable(f"Expected a free connection within {CALL_SECONDS} s, got none") from error
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+class SqlStore:
+    """A `Store` on the database that `driver` connects to. Any number of processes may share it."""
+
+    def __init__(self, driver: Driver, names: Names) -> None:
+        self._place = driver.place
+        self._pool = Pool(driver)
+        self._statements = Statements(driver.dialect, names)
+        self._schema = Schema(driver.dialect, names, driver.place)
+        writer = Writer(self._pool, self._statements)
+        self._writes = Lane(writer.work, width=WRITE_WIDTH)
+        self._attempts = Lane(writer.work, width=WRITE_WIDTH)
+        self._records = Lane(writer.work, width=WRITE_WIDTH)
+        self._claims = Lane(writer.work, width=1)
+        self._reads = _Gate(READ_WIDTH)
+        self._lists = _Gate(LIST_WIDTH)
+        self._is_open = False
+
+    async def open(self) -> None:
+        await self.migrate()
+        self._is_open = True
+
+    async def close(self) -> None:
+        for lane in (self._writes, self._attempts, self._records, self._claims):
+            await lane.close()
+        self._is_open = False
+        await self._pool.close()
+
+    async def pending_migrations(self) -> list[str]:
+        """The names of the migrations that the database lacks. Needs no open store."""
+        return await self._with_schema(self._schema.pending)
+
+    async def migrate(self) -> list[str]:
+        """Apply what is pending and name it. Needs no open store."""
+        return await self._with_schema(self._schema.migrate)
+
+    async def _with_schema(self, act: Callable[[Session], Awaitable[list[Migration]]]) -> list[str]:
+        await self._pool.check()
+        async with self._pool.session(seconds=MIGRATION_SECONDS) as session:
+            names = [f"{migration.number:04} {migration.name}" for migration in await act(session)]
+        if not self._is_open:
+            await self._pool.close()
+        return names
+
+    async def time(self) -> int:
+        return await self._read(queries.time)
+
+    # Timers
+
+    async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
+        if not changes:
+            return []
+        request = Write(changes)
+        await self._open(self._writes).wait_for(request)
+        return request.answer
+
+    async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        return await self._read(queries.get, keys) if keys else []
+
+    async def list_timers(
+        self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
+    ) -> list[Timer]:
+        async with self._open(self._lists).passed(), self._pool.session() as session:
+            return await queries.list_timers(session, self._statements, shards, where, after=after, limit=limit)
+
+    async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
+        return await self._read(queries.load_due, shard_id, until=until, after=after, limit=limit)
+
+    async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
+        return await self._read(queries.next_due, shard_ids)
+
+    async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
+        if not items:
+            return []
+        request = BeginAttempts(items)
+        await self._open(self._attempts).wait_for(request)
+        return request.answer
+
+    async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
+        if not items:
+            return []
+        request = FinishAttempts(items)
+        await self._open(self._attempts).wait_for(request)
+        return request.answer
+
+    async def history(self, key: TimerKey, *, before: tuple[int, int] | None = None, limit: int = 100) -> list[Attempt]:
+        return await self._read(queries.history, key, before or _END_OF_TIME, limit)
+
+    async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
+        async with self._open(self._lists).passed(), self._pool.session() as session:
+            return await queries.prune_history(session, self._statements, shard_id, older_than, limit)
+
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+        return await self._read(queries.shards, shard_ids) if shard_ids else []
+
+    async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
+        if not claims:
+            return []
+        request = Claim(claims)
+        await self._open(self._claims).wait_for(request)
+        return request.answer
+
+    async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
+        if not claims:
+            return []
+        request = Release(claims)
+        await self._open(self._claims).wait_for(request)
+        return request.answer
+
+    # Records
+
+    async def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
+        return await self._read(queries.get_record, collection, key, now)
+
+    async def put_record(
+        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+    ) -> Record | None:
+        request = PutRecord((collection, key), Record(key, value, expect + 1, expires_at), now=now)
+        await self._open(self._records).wait_for(request)
+        return request.answer
+
+    async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
+        request = DeleteRecord((collection, key), expect=expect, now=now)
+        await self._open(self._records).wait_for(request)
+        return request.answer
+
+    async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
+        return await self._read(queries.scan_records, collection, now=now, after=after, limit=limit)
+
+    # Sessions
+
+    async def _read(
+        self,
+        query: Callable[Concatenate[Session, Statements, P], Awaitable[T]],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        async with self._open(self._reads).passed(), self._pool.session() as session:
+            return await query(session, self._statements, *arguments, **named)
+
+    def _open(self, part: T) -> T:
+        if not self._is_open:
+            raise StoreUnavailable(f"Expected the store {self._place} to be open, got one that is not")
+        return part

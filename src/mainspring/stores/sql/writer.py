@@ -1,0 +1,222 @@
+"""The write side: one group of requests, one transaction. Lock, look, decide, apply.
+
+What was looked at is locked until the commit: shards shared (or alone, by claims), rows and records alone. A row that
+is not there cannot be locked; if another transaction inserts it meanwhile, this one fails as `Overtaken`, is rolled
+back and looks again. That is no retry of a write: nothing of it happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from msgspec.structs import replace
+
+from mainspring.errors import StoreUnavailable
+from mainspring.model import Shard, Timer
+from mainspring.store import Put, Verdict
+from mainspring.stores.sql.dialect import Overtaken, Session, Statement
+from mainspring.stores.sql.lanes import WriteRequest
+from mainspring.stores.sql.pool import Pool
+from mainspring.stores.sql.rows import (
+    Row,
+    history_row,
+    places_from,
+    record_row,
+    record_versions_from,
+    shards_from,
+    timer_row,
+)
+from mainspring.stores.sql.statements import Statements
+from mainspring.stores.sqlite.plan import (
+    BeginAttempts,
+    Claim,
+    DeleteRecord,
+    FinishAttempts,
+    Plan,
+    PutRecord,
+    Release,
+    StoredRecord,
+    Write,
+)
+from mainspring.stores.sqlite.plan import Row as PlannedRow
+
+LOOKS_LIMIT: Final = 10
+PURGE_LIMIT: Final = 200
+PURGE_EVERY: Final = 50
+"""Record writes between two looks for expired records."""
+
+
+class Writer:
+    def __init__(self, pool: Pool, statements: Statements) -> None:
+        self._pool = pool
+        self._statements = statements
+        self._record_writes = 0
+
+    async def work(self, group: list[WriteRequest]) -> None:
+        if await self._create(group):
+            return
+        for _ in range(LOOKS_LIMIT):
+            try:
+                await self._change(group)
+            except Overtaken:
+                continue
+            await self._purge(group)
+            return
+        raise StoreUnavailable(f"Expected to be first at a row within {LOOKS_LIMIT} looks, got overtaken every time")
+
+    async def _create(self, group: list[WriteRequest]) -> bool:
+        """The common case without a look first: all rows are new. False, and nothing done, if one of them is not."""
+        timers = _created(group)
+        if timers is None:
+            return False
+        inserts = list(self._statements.insert_timers([timer_row(timer) for timer in timers]))
+        try:
+            if len(inserts) == 1:
+                async with self._pool.session() as session:
+                    await session.execute(*inserts[0])
+            else:
+                async with self._pool.transaction() as session:
+                    await _execute(session, inserts)
+        except Overtaken:
+            return False
+        for request in group:
+            if isinstance(request, Write):
+                request.answer = [Verdict.APPLIED] * len(request.items)
+        return True
+
+    async def _change(self, group: list[WriteRequest]) -> None:
+        plan = Plan(group)
+        async with self._pool.transaction() as session:
+            stored = await self._look_at_shards(session, plan, group)
+            await self._look_at_rows(session, plan)
+            for request in group:
+                plan.decide(request)
+            await self._apply_shards(session, plan, stored)
+            await self._apply_timers(session, plan)
+            await self._apply_records(session, plan)
+
+    # Lock and look
+
+    async def _look_at_shards(self, session: Session, plan: Plan, group: list[WriteRequest]) -> dict[int, Shard]:
+        """The fence: whoever claims these shards waits for this transaction, or this one for the claim."""
+        if not plan.shards:
+            return {}
+        claims = any(isinstance(request, Claim | Release) for request in group)
+        look = self._statements.shards(sorted(plan.shards), "FOR UPDATE" if claims else session.share_lock)
+        stored = {shard.shard_id: shard for shard in shards_from(await session.fetch(*look))}
+        plan.shards.update(stored)
+        unclaimed = [Shard(shard_id) for shard_id in sorted(_under_fence_0(group) - stored.keys())]
+        if unclaimed and not claims:  # a row that is not there locks nothing
+            await self._insert_shards(session, unclaimed)
+        return stored
+
+    async def _look_at_rows(self, session: Session, plan: Plan) -> None:
+        if plan.rows:
+            found = await session.fetch(*self._statements.lock_timers(sorted(plan.rows)))
+            for shard_id, uuid, due_at, version in places_from(found):
+                plan.rows[shard_id, uuid] = PlannedRow(version, due_at)
+        if plan.records:
+            found = await session.fetch(*self._statements.lock_records(sorted(plan.records)))
+            for collection, key, version, expires_at in record_versions_from(found):
+                plan.records[collection, key] = StoredRecord(version, expires_at)
+
+    # Apply
+
+    async def _apply_shards(self, session: Session, plan: Plan, stored: dict[int, Shard]) -> None:
+        await self._insert_shards(session, [shard for shard in plan.claimed.values() if shard.shard_id not in stored])
+        changes: dict[tuple[int, str], list[Row]] = {}
+        for shard_id, shard in sorted(plan.claimed.items()):
+            if shard_id in stored:
+                version = stored[shard_id].version
+                changes.setdefault((shard.version - version, shard.owner), []).append((shard_id, version))
+        for (growth, owner), keys in changes.items():
+            await _execute_on(len(keys), session, self._statements.own_shards(keys, growth=growth, owner=owner))
+
+    async def _insert_shards(self, session: Session, shards: list[Shard]) -> None:
+        rows: list[Row] = [(shard.shard_id, shard.version, shard.owner) for shard in shards]
+        await _execute(session, self._statements.insert_shards(rows))
+
+    async def _apply_timers(self, session: Session, plan: Plan) -> None:
+        gone: list[Row] = []
+        written: list[Row] = []
+        begun: dict[int, list[Row]] = {}
+        for (shard_id, uuid), row in sorted(plan.rows.items(), key=_key):
+            if row.stored_due_at is not None and (row.timer is not None or row.version == 0):
+                gone.append((shard_id, uuid))
+            if row.timer is not None:
+                written.append(timer_row(row.timer))
+            if row.begins:
+                begun.setdefault(row.begins, []).append((shard_id, uuid, row.version - row.begins))
+        if gone:
+            await _execute_on(len(gone), session, self._statements.delete_timers(gone))
+        await _execute(session, self._statements.insert_timers(written))
+        for begins, keys in begun.items():
+            await _execute_on(len(keys), session, self._statements.begin_timers(keys, begins=begins))
+        history = sorted({history_row(*entry) for entry in plan.history}, key=str)
+        await _execute(session, self._statements.insert_history(history))
+
+    async def _apply_records(self, session: Session, plan: Plan) -> None:
+        written = {key: record.written for key, record in sorted(plan.records.items(), key=_key) if record.written}
+        stale = sorted({*written, *plan.removed_records()})
+        if stale:
+            await session.execute(*self._statements.delete_records(stale))
+        rows = [record_row(collection, record) for (collection, _), record in written.items()]
+        await _execute(session, self._statements.insert_records(rows))
+
+    async def _purge(self, group: list[WriteRequest]) -> None:
+        """Remove some expired records now and then, apart from the writes: whether it works is of no consequence."""
+        instants = [request.now for request in group if isinstance(request, PutRecord | DeleteRecord)]
+        self._record_writes += len(instants)
+        if self._record_writes < PURGE_EVERY:
+            return
+        self._record_writes = 0
+        now = min(instants)  # nothing is purged that one of the callers has seen alive
+        with suppress(StoreUnavailable, Overtaken):
+            async with self._pool.session() as session:
+                found = record_versions_from(await session.fetch(*self._statements.expired_records(now, PURGE_LIMIT)))
+                keys = sorted((collection, key) for collection, key, _, _ in found)
+                if keys:
+                    await session.execute(*self._statements.purge_records(keys, now))
+
+
+async def _execute(session: Session, statements: Iterable[Statement]) -> None:
+    for statement in statements:
+        await session.execute(*statement)
+
+
+async def _execute_on(rows: int, session: Session, statement: Statement) -> None:
+    """All of these rows are locked and must be found again; otherwise the lock did not hold."""
+    if await session.execute(*statement) != rows:
+        raise Overtaken
+
+
+def _key(item: tuple[tuple[int | str, str], object]) -> tuple[int | str, str]:
+    return item[0]
+
+
+def _under_fence_0(group: list[WriteRequest]) -> set[int]:
+    return {
+        item.key.shard_id
+        for request in group
+        if isinstance(request, BeginAttempts | FinishAttempts)
+        for item in request.items
+        if item.fence == 0
+    }
+
+
+def _created(group: list[WriteRequest]) -> list[Timer] | None:
+    """The rows to insert, in the order of their keys, when the group only creates different rows; otherwise None."""
+    created: dict[tuple[int, str], Timer] = {}
+    for request in group:
+        if not isinstance(request, Write):
+            return None
+        for change in request.items:
+            if not isinstance(change, Put) or change.expect != 0:
+                return None
+            timer = change.timer
+            if (timer.shard_id, timer.uuid) in created:
+                return None
+            created[timer.shard_id, timer.uuid] = timer if timer.version == 1 else replace(timer, version=1)
+    return [timer for _, timer in sorted(created.items(), key=_key)]

@@ -1,0 +1,115 @@
+"""Servers as fixtures, and what a run says when one is missing.
+
+- `postgresql`, `mysql`, `mongodb`, `cassandra`, `dynamodb`, `redis`: the server of that name, shared by the whole run.
+  Take a place of your own with `fresh()`, and leave the server running.
+- `start_server("postgresql")` starts one for this test alone, to be killed, paused and started again. A test that
+  uses it says so: `@pytest.mark.server("postgresql")`.
+- `fleet.get(SERVERS[name])` is the shared server by name, for parameters that come from `server_params(...)`.
+
+Tests that need servers carry the marker `server`; `-m "not server"` leaves them out. A test whose server cannot be
+obtained is skipped, and the end of the run names the server; where the environment says `CI`, the run fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from tests.servers.cassandra import Cassandra
+from tests.servers.catalogue import SERVERS
+from tests.servers.dynamodb import DynamoDB
+from tests.servers.fleet import Fleet
+from tests.servers.mongodb import MongoDB
+from tests.servers.mysql import MySQL
+from tests.servers.postgresql import PostgreSQL
+from tests.servers.redis import Redis
+from tests.servers.server import Server
+
+_FLEET = pytest.StashKey[Fleet]()
+
+
+def server_params(*names: str) -> list[ParameterSet]:
+    """Parameters of a fixture or test that stand for servers."""
+    return [pytest.param(name, marks=pytest.mark.server(name)) for name in names]
+
+
+@pytest.fixture(scope="session")
+def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    fleet = Fleet({name for item in request.session.items for name in _needs(item)})
+    request.config.stash[_FLEET] = fleet
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture
+def start_server(fleet: Fleet) -> Iterator[Callable[[str], Server]]:
+    with ExitStack() as stack:
+        yield lambda name: stack.enter_context(fleet.start(SERVERS[name]))
+
+
+@pytest.fixture(scope="session")
+def postgresql(fleet: Fleet) -> PostgreSQL:
+    return fleet.get(PostgreSQL)
+
+
+@pytest.fixture(scope="session")
+def mysql(fleet: Fleet) -> MySQL:
+    return fleet.get(MySQL)
+
+
+@pytest.fixture(scope="session")
+def mongodb(fleet: Fleet) -> MongoDB:
+    return fleet.get(MongoDB)
+
+
+@pytest.fixture(scope="session")
+def cassandra(fleet: Fleet) -> Cassandra:
+    return fleet.get(Cassandra)
+
+
+@pytest.fixture(scope="session")
+def dynamodb(fleet: Fleet) -> DynamoDB:
+    return fleet.get(DynamoDB)
+
+
+@pytest.fixture(scope="session")
+def redis(fleet: Fleet) -> Redis:
+    return fleet.get(Redis)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", 'server(*names): needs these servers; deselect with -m "not server"')
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for a server's fixture is a test of that server."""
+    for item in items:
+        for name in SERVERS.keys() & getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.server(name))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if os.environ.get("CI") and _missing(session.config) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    missing = _missing(config)
+    if missing:
+        terminalreporter.section("servers that were not tested", red=True, bold=True)
+        for name, reason in missing.items():
+            terminalreporter.line(f"{name}: {reason}", red=True)
+
+
+def _needs(item: pytest.Item) -> set[str]:
+    return {name for marker in item.iter_markers("server") for name in marker.args}
+
+
+def _missing(config: pytest.Config) -> dict[str, str]:
+    fleet = config.stash.get(_FLEET, None)
+    return fleet.missing if fleet else {}
