@@ -22,12 +22,12 @@ serve: $(VENV)/.runtime ## Run a server on 127.0.0.1:8700; its data lives in .ma
 	@exec $(BIN)/mainspring serve $(ARGS)
 
 .PHONY: test
-test: check ## Run the checks and all tests.
+test: check ## Run the checks and all tests; installs the database servers that are missing.
 	$(PYTHON) -m pytest $(ARGS)
 
 .PHONY: test-fast
-test-fast: $(VENV)/.test ## Run the tests without the slow fault tests.
-	$(PYTHON) -m pytest -m "not slow" $(ARGS)
+test-fast: $(VENV)/.test ## Run the tests that are quick and need no database server.
+	$(PYTHON) -m pytest -m "not slow and not server" $(ARGS)
 
 .PHONY: check
 check: $(VENV)/.test ## Check style, types, import directions and generated files.

@@ -67,6 +67,7 @@ def document() -> Document:
         timers=instance.timers,
         namespaces=instance.namespaces,
         shards=instance.shards,
+        instances=instance.instances,
         ready=instance.ready,
         metrics=instance.metrics,
         token_digests=(),

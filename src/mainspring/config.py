@@ -31,7 +31,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8700
     advertise_url: Annotated[
         str,
-        Meta(description="Where other instances reach this one. Empty: its host and port, unless it listens everywhere."),
+        Meta(
+            description="Where other instances reach this one. Empty: its host and port, unless it listens everywhere."
+        ),
     ] = ""
     workers: Annotated[
         int, Meta(ge=1, le=64, description="Instances on this machine behind the one port, each in its own process.")

@@ -11,24 +11,29 @@ import os
 import random
 import secrets
 import socket
+from collections import Counter
 from contextlib import AsyncExitStack
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Self
+
+import msgspec
 
 from mainspring import telemetry
 from mainspring.clock import Clock, SystemClock
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
+from mainspring.delivery.wakeups import Wake, Wakeups
 from mainspring.errors import StoreUnavailable, Unavailable
 from mainspring.kernel.dispatcher import EngineSettings
 from mainspring.kernel.engine import Engine
-from mainspring.kernel.ownership import Lease, Ownership
-from mainspring.store import Store
+from mainspring.kernel.ownership import INSTANCES, Lease, Ownership
+from mainspring.store import BATCH_LIMIT, NoticesWriters, RecordStore, Store
 from mainspring.stores import store_from_url
 from mainspring.timers.courier import Courier
-from mainspring.timers.messages import ShardsView, ShardView
+from mainspring.timers.messages import InstancesView, InstanceView, ShardsView, ShardView, to_instant
 from mainspring.timers.namespaces import NamespaceService
 from mainspring.timers.service import TimerService
 
@@ -36,6 +41,8 @@ PRUNE_FIRST_SECONDS = 60.0
 PRUNE_SECONDS = 3600.0
 PRUNE_BATCH = 1000
 DAY_MS = 86_400_000
+CLUSTER = "cluster"
+"""The collection of what all instances share."""
 
 _PROCESS = secrets.token_hex(8)
 
@@ -104,6 +111,9 @@ class Instance:
             max_payload=config.max_payload_bytes,
         )
         self.engine: Engine | None = None
+        self.cluster_secret = ""
+        """What instances of this cluster know each other by; read from the store at the start."""
+        self._wakeups: Wakeups | None = None
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -114,6 +124,9 @@ class Instance:
             await self.namespaces.open()
             await self.courier.open()
             await stack.enter_async_context(self.sender)
+            self.cluster_secret = await read_cluster_secret(self.store, self.clock)
+            self._wakeups = await stack.enter_async_context(Wakeups(self.cluster_secret))
+            stack.callback(self._announce)  # after the engine has given everything back
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             self.engine = Engine(
                 store=self.store,
@@ -122,6 +135,7 @@ class Instance:
                 carrier=self.courier,
                 spawn=tasks.create_task,
                 settings=_settings(self.config),
+                foreign_writes=self.store.foreign_writes if isinstance(self.store, NoticesWriters) else None,
             )
             pruning = tasks.create_task(self._prune_loop())
             stack.callback(pruning.cancel)
@@ -133,13 +147,90 @@ class Instance:
     async def __aexit__(self, *exception: object) -> bool | None:
         return await self._stack.__aexit__(*exception)  # type: ignore[arg-type]
 
+    # --- other instances ------------------------------------------------------------------------------
+
+    async def advertise(self, *, address: str, local_address: str = "") -> None:
+        """Tell the others that this instance is here, and where. `local_address` is for those on this machine.
+
+        Waits for the renewal that publishes it, but not for long: the others also find out by themselves.
+        """
+        self.ownership.advertise(address=address, local_address=local_address)
+        deadline = self.clock.monotonic() + self.config.renew_seconds
+        self._claim_soon()
+        while not self.ownership.is_published and self.clock.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        self._announce()
+
+    def receive_wake(self, wake: Wake, *, shared: bool) -> None:
+        """Another instance says that something has changed. Behind a shared address it may be meant for a neighbour."""
+        if self.engine is None:
+            return
+        for shard_id, due_at in wake.shards:
+            if self.engine.owns(shard_id):
+                self.engine.wake(shard_id, due_at)
+            elif shared:
+                self._tell(shard_id, due_at, neighbours_only=True)
+        if wake.members:
+            self.engine.claim_soon()
+            if shared:
+                self._announce(neighbours_only=True)
+
     def _wake(self, shard_id: int, due_at: int) -> None:
-        if self.engine is not None:
+        """A row was committed here. Its owner is told if it would otherwise look too late."""
+        if self.engine is None:
+            return
+        if self.engine.owns(shard_id):
             self.engine.wake(shard_id, due_at)
+        elif due_at <= self.clock.now_ms() + self.config.look_seconds * 1000:
+            self._tell(shard_id, due_at)
+
+    def _tell(self, shard_id: int, due_at: int, *, neighbours_only: bool = False) -> None:
+        owner = self.ownership.owner_of(shard_id)
+        if owner is not None and self._wakeups is not None:
+            address = self._address_of(owner, neighbours_only=neighbours_only)
+            if address:
+                self._wakeups.tell(address, shard_id, due_at)
+
+    def _announce(self, *, neighbours_only: bool = False) -> None:
+        """Have the others look who is a member."""
+        addresses = {self._address_of(m, neighbours_only=neighbours_only) for m in self.ownership.members}
+        if self._wakeups is not None:
+            for address in addresses - {""}:
+                self._wakeups.announce(address)
+
+    def _address_of(self, lease: Lease, *, neighbours_only: bool) -> str:
+        if lease.instance == self.ownership.instance:
+            return ""
+        if lease.local_address and lease.machine and lease.machine == _machine():
+            return lease.local_address
+        return "" if neighbours_only else lease.address
 
     def _claim_soon(self) -> None:
         if self.engine is not None:
             self.engine.claim_soon()
+
+    async def instances(self) -> InstancesView:
+        owned = Counter(shard.owner for shard in (await self.shards()).shards)
+        views: list[InstanceView] = []
+        after = ""
+        while True:
+            page = await self.store.scan_records(INSTANCES, now=self.clock.now_ms(), after=after, limit=BATCH_LIMIT)
+            for record in page:
+                lease = msgspec.json.decode(record.value, type=Lease)
+                if not lease.left and record.expires_at is not None and not is_dead(lease):
+                    views.append(
+                        InstanceView(
+                            instance=lease.instance,
+                            address=lease.address,
+                            started_at=to_instant(lease.started_at),
+                            lease_expires_at=to_instant(record.expires_at),
+                            owned_shards=owned[lease.instance],
+                            this=lease.instance == self.ownership.instance,
+                        )
+                    )
+            if len(page) < BATCH_LIMIT:
+                return InstancesView(instance=self.ownership.instance, instances=tuple(views))
+            after = page[-1].key
 
     async def ready(self) -> None:
         """Raises `Unavailable` when this instance cannot do its work."""
@@ -194,6 +285,16 @@ class Instance:
                     pruned = await self.store.prune_history(shard_id, older_than=older_than, limit=PRUNE_BATCH)
 
 
+async def read_cluster_secret(records: RecordStore, clock: Clock) -> str:
+    """Made by the first instance of a cluster, and the same for all of them from then on."""
+    while True:
+        now = clock.now_ms()
+        record = await records.get_record(CLUSTER, "secret", now=now)
+        if record is not None:
+            return record.value.decode()
+        await records.put_record(CLUSTER, "secret", secrets.token_urlsafe(32).encode(), expect=0, now=now)
+
+
 def _settings(config: Config) -> EngineSettings:
     return EngineSettings(
         renew_seconds=config.renew_seconds,
@@ -212,6 +313,7 @@ def _lease(clock: Clock) -> Lease:
     return Lease(instance=instance, machine=_machine(), pid=os.getpid(), process=_PROCESS, started_at=clock.now_ms())
 
 
+@cache
 def _machine() -> str:
     """This boot of this machine, as far as process ids go; empty where that cannot be told."""
     try:

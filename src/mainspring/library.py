@@ -10,6 +10,8 @@
 A handler is treated like a receiver: when it returns, the timer is done; when it raises or takes too long, it is
 retried by the policy; a returned dict is an answer with `ok`, `nextExecuteAt` and `payload`. Timers outlive the
 program: register the handlers of earlier runs before the block is entered, or at its start.
+
+With `connection=`, a timer is created in a transaction of the program: see `mainspring.transactional`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Self, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -27,11 +30,9 @@ from mainspring.config import load_config
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.instance import Instance
 from mainspring.model import Delivery, RetryPolicy, Timer
-from mainspring.timers.courier import HANDLER_SCHEME
 from mainspring.timers.messages import (
     AttemptView,
     CreateNamespace,
-    CreateTimer,
     DeletedView,
     ListHistory,
     ListTimers,
@@ -42,6 +43,10 @@ from mainspring.timers.messages import (
 )
 from mainspring.timers.namespaces import NamespaceService
 from mainspring.timers.service import TimerService
+from mainspring.transactional.asking import checked, create_request
+from mainspring.transactional.dialects import SQLITE, Dialect
+from mainspring.transactional.writer import create_waiting, table_prefix
+from mainspring.transactional.writing import Creation
 
 
 class DueTimer(Struct, frozen=True, kw_only=True):
@@ -66,7 +71,7 @@ class Mainspring:
     def __init__(self, store: str = "", *, clock: Clock | None = None, **settings: Any) -> None:
         config = load_config({**settings, "store": store or None})
         self._instance = Instance(config, clock=clock, allow_handlers=True)
-        self.timers = Timers(self._instance.timers, self._instance.namespaces)
+        self.timers = Timers(self._instance.timers, self._instance.namespaces, _creation(self._instance))
 
     def handler(self, name: str) -> Callable[[F], F]:
         """Register a coroutine function as a target."""
@@ -80,6 +85,11 @@ class Mainspring:
 
         return register
 
+    async def create_namespace(self, name: str) -> None:
+        """Make a namespace, if there is none of that name."""
+        with suppress(Conflict):
+            await self._instance.namespaces.create(CreateNamespace(name=name))
+
     async def __aenter__(self) -> Self:
         await self._instance.__aenter__()
         return self
@@ -91,9 +101,10 @@ class Mainspring:
 class Timers:
     """The timers of this program. A namespace that does not exist yet is made by the first create."""
 
-    def __init__(self, service: TimerService, namespaces: NamespaceService) -> None:
+    def __init__(self, service: TimerService, namespaces: NamespaceService, creation: Creation) -> None:
         self._service = service
         self._namespaces = namespaces
+        self._creation = creation
 
     async def create(
         self,
@@ -110,23 +121,29 @@ class Timers:
         retry_policy: RetryPolicy | None = None,
         timeout_seconds: float = 30.0,
         delivery: Delivery = Delivery.AT_LEAST_ONCE,
+        connection: object = None,
     ) -> TimerView:
-        """Ask for a call of a handler or a URL, at a moment or after some seconds. Returns once it is stored."""
-        request = _checked(
-            CreateTimer(
-                namespace=namespace,
-                timer_id=timer_id,
-                execute_at=UNSET if at is None else at,
-                delay_seconds=UNSET if in_seconds is None else float(in_seconds),
-                callback_url=_target(handler, url),
-                payload=Raw(msgspec.json.encode(payload)),
-                headers=dict(headers or {}),
-                labels=dict(labels or {}),
-                retry_policy=retry_policy,
-                callback_timeout_seconds=float(timeout_seconds),
-                delivery=delivery,
-            )
+        """Ask for a call of a handler or a URL, at a moment or after some seconds. Returns once it is stored.
+
+        With `connection`, an open connection or session of the program to the same database, the timer is written in
+        the transaction of that one: it commits or rolls back with it. The namespace must then exist.
+        """
+        request = create_request(
+            namespace,
+            timer_id,
+            at=at,
+            in_seconds=in_seconds,
+            handler=handler,
+            url=url,
+            payload=payload,
+            headers=headers,
+            labels=labels,
+            retry_policy=retry_policy,
+            timeout_seconds=timeout_seconds,
+            delivery=delivery,
         )
+        if connection is not None:
+            return await create_waiting(self._creation, connection, request)
         try:
             return await self._service.create(request)
         except NotFound:
@@ -158,7 +175,7 @@ class Timers:
             delay_seconds=UNSET if in_seconds is None else float(in_seconds),
             payload=UNSET if payload is UNSET else Raw(msgspec.json.encode(payload)),
         )
-        return await self._service.update(_checked(request))
+        return await self._service.update(checked(request))
 
     async def run_now(self, namespace: str, timer_id: str) -> TimerView:
         return await self._service.run_now(TimerRef(namespace=namespace, timer_id=timer_id))
@@ -184,21 +201,27 @@ class Timers:
         return page.attempts
 
 
-M = TypeVar("M", CreateTimer, UpdateTimer)
+def _creation(instance: Instance) -> Creation:
+    """How timers come into this instance's database on connections that are not its own."""
+    url = urlsplit(instance.config.store_url)
+    options = dict(parse_qsl(url.query)) if url.scheme in ("postgresql", "mysql") else {}
 
+    def accept(dialect: Dialect, driver: str) -> None:
+        if dialect.name.lower() != url.scheme:
+            raise InvalidInput(f"Expected a connection to the store, which is {url.scheme}, got one to {dialect.name}")
+        if dialect is SQLITE and driver != "apsw":
+            raise InvalidInput(
+                f"Expected a connection of apsw, got one of {driver}: it brings a second SQLite into this process, and "
+                "two of them do not see each other's locks on a file and overwrite each other's commits"
+            )
 
-def _checked(request: M) -> M:
-    """What the API's decoder would say about this request, said here."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(request), type=type(request))
-    except msgspec.ValidationError as error:
-        raise InvalidInput(str(error)) from error
-
-
-def _target(handler: str | None, url: str | None) -> str:
-    if (handler is None) == (url is None):
-        raise InvalidInput("Expected one of handler and url")
-    return url if url is not None else f"{HANDLER_SCHEME}{handler}"
+    return Creation(
+        tables=table_prefix(prefix=options.get("prefix", "mainspring_"), schema=options.get("schema", "")),
+        check_url=instance.courier.check_target,
+        max_payload=instance.config.max_payload_bytes,
+        accept=accept,
+        clock=instance.clock,
+    )
 
 
 def _due(timer: Timer) -> DueTimer:

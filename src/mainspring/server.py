@@ -1,42 +1,75 @@
 """The server: configuration to store to engine to services to HTTP, and an orderly way out.
 
-SIGTERM and SIGINT stop it: no new requests, calls in flight end (bounded), shards are released, the store closes.
+A store that cannot be reached at the start is waited for, then given up with a clear word; one that is lost later is
+waited for without end, and requests are answered 503 meanwhile. SIGTERM and SIGINT stop the server: no new requests,
+calls in flight end (bounded), shards are released, the store closes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import os
 import secrets
 import signal
 import sys
+import time
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import uvloop
 
 import mainspring
 from mainspring import telemetry
-from mainspring.api.app import Api, build_app, token_digest
+from mainspring.api.app import Api, build_app, build_internal_app, token_digest
 from mainspring.api.protocol import Limits
-from mainspring.api.serving import Listener, listening
+from mainspring.api.serving import listening
 from mainspring.config import Config
-from mainspring.errors import ConfigError, MainspringError
+from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.instance import Instance, is_loopback
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
+STORE_RETRY_SECONDS = 1.0
 
 
-def run(config: Config) -> int:
+class Role(Protocol):
+    """How a server stands to whoever started it."""
+
+    is_worker: bool
+    """Whether it shares its port with others, and has a private one besides."""
+
+    def watch(self, stop: asyncio.Event) -> None:
+        """Set `stop` when there is another reason to stop than a signal."""
+        ...
+
+    def ready(self, config: Config, port: int, token: str, source: str) -> None:
+        """Requests are accepted at `port`."""
+        ...
+
+
+class Alone:
+    """Started by a person or a service manager."""
+
+    is_worker = False
+
+    def watch(self, stop: asyncio.Event) -> None:
+        """Signals are enough."""
+
+    def ready(self, config: Config, port: int, token: str, source: str) -> None:
+        show_banner(config, port, token, source)
+
+
+def run(config: Config, role: Role | None = None) -> int:
     """Serve until told to stop. Answers the exit code."""
     telemetry.set_up_logging(config.log_level, config.log_format)
     try:
-        uvloop.run(_serve(config))
+        uvloop.run(_serve(config, role or Alone()))
     except (MainspringError, ExceptionGroup) as raised:
-        error: Exception = raised
-        while isinstance(error, ExceptionGroup):
-            error = error.exceptions[0]
+        error = _only_cause(raised)
         if not isinstance(error, MainspringError):
             raise
         print(f"mainspring: {error}", file=sys.stderr)  # noqa: T201
@@ -44,36 +77,96 @@ def run(config: Config) -> int:
     return 0
 
 
-async def _serve(config: Config) -> None:
+def _only_cause(error: Exception) -> Exception:
+    """What is inside of a group: tasks that fail together fail for one reason."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _serve(config: Config, role: Role) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    role.watch(stop)
     token, source = read_token(config)
-    async with Instance(config) as instance:
-        api = Api(
-            timers=instance.timers,
-            namespaces=instance.namespaces,
-            shards=instance.shards,
-            ready=instance.ready,
-            metrics=instance.metrics,
-            token_digests=(token_digest(token),),
-            instance=instance.ownership.instance,
-            version=mainspring.__version__,
-            max_body_bytes=config.max_body_bytes,
-        )
+    async with AsyncExitStack() as stack:
+        instance = await _started(config, stack, stop)
+        if instance is None:
+            return
+        api = _api(config, instance, token, shared=role.is_worker)
         limits = Limits(request_seconds=config.request_seconds, connections=config.max_connections)
         # What exists now lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
+        local_address = ""
+        if role.is_worker:
+            own = dataclasses.replace(api, wake=partial(instance.receive_wake, shared=False))
+            private = await stack.enter_async_context(
+                listening(build_internal_app(own), host="127.0.0.1", port=0, limits=limits)
+            )
+            local_address = f"http://127.0.0.1:{private.port}"
         async with listening(
-            build_app(api), host=config.host, port=config.port, limits=limits, drain_seconds=config.drain_seconds
+            build_app(api),
+            host=config.host,
+            port=config.port,
+            limits=limits,
+            drain_seconds=config.drain_seconds,
+            share_port=role.is_worker,
         ) as listener:
-            _banner(config, listener, token, source)
+            await instance.advertise(address=_advertised(config, listener.port), local_address=local_address)
+            role.ready(config, listener.port, token, source)
             await stop.wait()
             telemetry.info("stopping", calls_in_flight=instance.engine.dispatcher.in_flight if instance.engine else 0)
     telemetry.info("stopped")
+
+
+async def _started(config: Config, stack: AsyncExitStack, stop: asyncio.Event) -> Instance | None:
+    """A running instance, as soon as the store can be reached; None if the server is stopped before."""
+    deadline = time.monotonic() + config.store_wait_seconds
+    while not stop.is_set():
+        instance = Instance(config)
+        try:
+            return await stack.enter_async_context(instance)
+        except (StoreUnavailable, ExceptionGroup) as raised:
+            error = _only_cause(raised)
+            if not isinstance(error, StoreUnavailable) or time.monotonic() >= deadline:
+                raise error from raised
+            telemetry.warning(
+                "waiting for the store",
+                reason=error.detail,
+                seconds_left=round(deadline - time.monotonic(), 1),
+            )
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STORE_RETRY_SECONDS):
+                await stop.wait()
+    return None
+
+
+def _api(config: Config, instance: Instance, token: str, *, shared: bool) -> Api:
+    return Api(
+        timers=instance.timers,
+        namespaces=instance.namespaces,
+        shards=instance.shards,
+        instances=instance.instances,
+        ready=instance.ready,
+        metrics=instance.metrics,
+        token_digests=(token_digest(token),),
+        instance=instance.ownership.instance,
+        version=mainspring.__version__,
+        max_body_bytes=config.max_body_bytes,
+        wake=partial(instance.receive_wake, shared=shared),
+        cluster_digest=token_digest(instance.cluster_secret),
+    )
+
+
+def _advertised(config: Config, port: int) -> str:
+    """Where others reach this server: as configured, or where it listens, if that is one address."""
+    if config.advertise_url:
+        return config.advertise_url.rstrip("/")
+    return "" if config.host in ("", "0.0.0.0", "::") else base_url(config.host, port)  # noqa: S104
 
 
 def read_token(config: Config) -> tuple[str, str]:
@@ -104,14 +197,20 @@ def _existing_token(path: Path) -> str:
     return token
 
 
-def _banner(config: Config, listener: Listener, token: str, source: str) -> None:
-    base = f"http://{config.host if ':' not in config.host else f'[{config.host}]'}:{listener.port}"
+def base_url(host: str, port: int) -> str:
+    return f"http://{host if ':' not in host else f'[{host}]'}:{port}"
+
+
+def show_banner(config: Config, port: int, token: str, source: str) -> None:
+    base = base_url(config.host, port)
     shown = token if not config.token else "(hidden)"
     lines = [
         f"Mainspring {mainspring.__version__} is ready at {base}   (description: {base}/docs)",
-        f"  store   {config.store_url}",
+        f"  store   {config.shown_store_url}",
         f"  token   {shown}   ({source})",
     ]
+    if config.workers > 1:
+        lines.append(f"  workers {config.workers}")
     if is_loopback(config.host):
         lines.append("  targets public addresses and, because this is a loopback server, this machine")
     else:

@@ -19,6 +19,8 @@ from mainspring.timers.messages import (
     CreateTimers,
     DeletedView,
     HistoryPage,
+    InstancesView,
+    InstanceView,
     ListHistory,
     ListNamespaces,
     ListTimers,
@@ -166,6 +168,7 @@ class Edge:
             timers=self.timers,
             namespaces=MemoryNamespaces(),
             shards=self._shards,
+            instances=self._instances,
             ready=self._ready,
             metrics=lambda: "mainspring_up 1\n",
             token_digests=(token_digest("an-older-token"), token_digest(TOKEN)),
@@ -175,6 +178,10 @@ class Edge:
 
     async def _shards(self) -> ShardsView:
         return ShardsView(instance="i-1", shards=(ShardView(shard_id=0, namespace="default", version=1, owner="i-1"),))
+
+    async def _instances(self) -> InstancesView:
+        one = InstanceView(instance="i-1", address="", started_at=NOW, lease_expires_at=NOW, owned_shards=1, this=True)
+        return InstancesView(instance="i-1", instances=(one,))
 
     async def _ready(self) -> None:
         if self.not_ready is not None:

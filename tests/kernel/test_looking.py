@@ -72,7 +72,7 @@ def test_many_shards_are_asked_for_in_batches() -> None:
         async def shard_ids(_: bool) -> list[int]:
             return list(range(BATCH_LIMIT + 1))
 
-        cluster.shard_ids = shard_ids  # type: ignore[method-assign]
+        cluster.shard_ids = shard_ids  # type: ignore[method-assign, assignment]
         member = await cluster.join("a")
         await asyncio.sleep(5)
         calls = watch(member)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol, cast
 
 from tests.servers.java import JAVA, obtain_java
 from tests.servers.obtaining import cached, debian_packages, run
@@ -106,8 +107,23 @@ _MODULES = [f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS]
 _MODULES += [f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS]
 
 
+_SHARED = "emptied"
+"""The keyspace of `empty`."""
+
+
+class _Session(Protocol):
+    def execute(self, statement: str) -> Iterable[tuple[str]]: ...
+
+
+class _Cluster(Protocol):
+    def connect(self) -> _Session: ...
+    def shutdown(self) -> None: ...
+
+
 class Cassandra(Server):
     name = "cassandra"
+    _cluster: _Cluster | None = None
+    _session: _Session | None = None
 
     def obtain(self) -> None:
         obtain_java()
@@ -140,8 +156,34 @@ class Cassandra(Server):
         classes = ["-cp", f"{self._jars}/*", "org.apache.cassandra.service.CassandraDaemon"]
         return [JAVA, *machine, f"-javaagent:{agent}", *_MODULES, *properties, *classes]
 
+    def empty(self) -> str:
+        # Emptying tables costs a fifth of making them, if their keyspace has no part in the commit log.
+        session = self._connected()
+        session.execute(
+            f"CREATE KEYSPACE IF NOT EXISTS {_SHARED} WITH durable_writes = false"
+            " AND replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+        )
+        tables = session.execute(f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{_SHARED}'")
+        for (table,) in tables:
+            if not table.endswith("_migrations"):
+                session.execute(f"TRUNCATE {_SHARED}.{table}")
+        return self.url(_SHARED)
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.shutdown()
+        super().close()
+
     def url(self, place: str) -> str:
         return f"cassandra://127.0.0.1:{self.port}/{place}?replication=1"
+
+    def _connected(self) -> _Session:
+        if self._session is None:
+            from cassandra import cluster  # type: ignore[import-untyped]  # noqa: PLC0415  (only needed here)
+
+            self._cluster = driver = cast(_Cluster, cluster.Cluster(["127.0.0.1"], port=self.port))
+            self._session = driver.connect()
+        return self._session
 
 
 def _download(directory: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 START_TIMEOUT = 120
 STOP_TIMEOUT = 15
-_GUARDIAN = 'read -r _; kill -KILL -- "-$1"; rm -rf "$2"'
+_GUARDIAN = 'read -r _; kill -s KILL -- "-$1"; rm -rf "$2"'
 
 
 class ServerFailed(Exception):

@@ -23,7 +23,7 @@ RECORD_STORES = [*TIMER_STORES, *server_params("redis")]
 
 @pytest.fixture(params=TIMER_STORES)
 def fresh_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """Gives the URL of a store that is empty, and of another one each time it is called."""
+    """Gives the URL of a store that is empty, each time it is called; the ones before it are no longer needed."""
     numbers = count(1)
     match request.param:
         case "memory":
@@ -32,7 +32,7 @@ def fresh_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], st
             return lambda: f"sqlite:///{tmp_path}/{next(numbers)}.db"
         case name:
             fleet: Fleet = request.getfixturevalue("fleet")
-            return fleet.get(SERVERS[name]).fresh
+            return fleet.get(SERVERS[name]).empty
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from mainspring.api.docs import docs_routes
+from mainspring.api.instances import instance_routes
+from mainspring.api.internal import internal_routes
 from mainspring.api.namespaces import Namespaces, namespace_routes
 from mainspring.api.openapi import openapi_document
 from mainspring.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, internal, problem, problem_of
@@ -26,9 +28,10 @@ from mainspring.api.routes import NO_CONTENT_POLICY, Headers, Route, secure_head
 from mainspring.api.shards import shard_routes
 from mainspring.api.status import status_routes
 from mainspring.api.timers import Timers, timer_routes
+from mainspring.delivery.wakeups import Wake
 from mainspring.errors import MainspringError, TooLarge, Unauthenticated
 from mainspring.telemetry import requests
-from mainspring.timers.messages import ShardsView
+from mainspring.timers.messages import InstancesView, ShardsView
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -49,6 +52,7 @@ class Api:
     timers: Timers
     namespaces: Namespaces
     shards: Callable[[], Awaitable[ShardsView]]
+    instances: Callable[[], Awaitable[InstancesView]]
     ready: Callable[[], Awaitable[None]]
     """Raises `Unavailable` with the reason when the instance cannot do its work."""
     metrics: Callable[[], str]
@@ -57,6 +61,10 @@ class Api:
     instance: str
     version: str
     max_body_bytes: int = 1_000_000
+    wake: Callable[[Wake], None] | None = None
+    """Takes what other instances say; None: nobody is listened to."""
+    cluster_digest: bytes = b""
+    """SHA-256 of the secret by which they are known."""
 
 
 def token_digest(token: str) -> bytes:
@@ -68,13 +76,23 @@ def all_routes(api: Api) -> tuple[Route, ...]:
         *timer_routes(api.timers),
         *namespace_routes(api.namespaces),
         *shard_routes(api.shards),
+        *instance_routes(api.instances),
         *status_routes(ready=api.ready, metrics=api.metrics, instance=api.instance, version=api.version),
     )
     return (*routes, *docs_routes(openapi_document(routes, version=api.version)))
 
 
 def build_app(api: Api) -> AsgiApp:
-    return _App(all_routes(api), token_digests=api.token_digests, max_body_bytes=api.max_body_bytes)
+    return _App(api, (*all_routes(api), *_internal(api)))
+
+
+def build_internal_app(api: Api) -> AsgiApp:
+    """Only what other instances say: for an address that is not everybody's."""
+    return _App(api, _internal(api))
+
+
+def _internal(api: Api) -> tuple[Route, ...]:
+    return internal_routes(api.wake) if api.wake is not None else ()
 
 
 class _ClientGone(Exception):  # never leaves this module: there is nobody left to answer
@@ -82,10 +100,11 @@ class _ClientGone(Exception):  # never leaves this module: there is nobody left 
 
 
 class _App:
-    def __init__(self, routes: tuple[Route, ...], *, token_digests: tuple[bytes, ...], max_body_bytes: int) -> None:
+    def __init__(self, api: Api, routes: tuple[Route, ...]) -> None:
         self._routes = {route.path: (route, secure_headers(route.content_type, route.policy)) for route in routes}
-        self._token_digests = token_digests
-        self._max_body_bytes = max_body_bytes
+        self._token_digests = api.token_digests
+        self._cluster_digests = (api.cluster_digest,)
+        self._max_body_bytes = api.max_body_bytes
         self._request_prefix = secrets.token_hex(6) + "-"
         self._request_numbers = itertools.count(1)
 
@@ -99,7 +118,8 @@ class _App:
         route, answer_headers = found
         try:
             if not route.is_open:
-                self._check_token(headers.get(b"authorization", b""))
+                known = self._cluster_digests if route.is_internal else self._token_digests
+                _check_token(headers.get(b"authorization", b""), known)
             body = b""
             if route.method == "POST":
                 if not _is_json(headers.get(b"content-type", _JSON)):
@@ -126,14 +146,6 @@ class _App:
             if given is not None and _REQUEST_ID.fullmatch(given):
                 return given.decode("ascii")
         return f"{self._request_prefix}{next(self._request_numbers)}"
-
-    def _check_token(self, header: bytes) -> None:
-        if header[:7].lower() == b"bearer ":
-            digest = hashlib.sha256(header[7:].strip(b" ")).digest()
-            for known in self._token_digests:
-                if hmac.compare_digest(digest, known):
-                    return
-        raise Unauthenticated
 
     async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         length = headers.get(b"content-length", b"0")
@@ -165,6 +177,15 @@ class _App:
 
 _STATUS_CLASSES: Final = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
 _PROBLEM_HEADERS: Final = secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY)
+
+
+def _check_token(header: bytes, digests: tuple[bytes, ...]) -> None:
+    if header[:7].lower() == b"bearer ":
+        digest = hashlib.sha256(header[7:].strip(b" ")).digest()
+        for known in digests:
+            if hmac.compare_digest(digest, known):
+                return
+    raise Unauthenticated
 
 
 def _is_json(content_type: bytes) -> bool:

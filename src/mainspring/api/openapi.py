@@ -26,6 +26,7 @@ _TAGS: Final = {
     "timers": "HTTP calls that must happen.",
     "namespaces": "Spaces of timer ids with their own shards, secrets and defaults.",
     "shards": "Who owns what.",
+    "instances": "Who is there.",
     "status": "For whoever runs the server.",
 }
 _ONE_TIME: Final = [{"required": ["executeAt"]}, {"required": ["delaySeconds"]}]

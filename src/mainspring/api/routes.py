@@ -40,6 +40,8 @@ class Route:
     policy: str = NO_CONTENT_POLICY
     is_open: bool = False
     """Whether it answers without a token."""
+    is_internal: bool = False
+    """Whether it answers other instances and nobody else."""
     problems: tuple[str, ...] = ()
     """The codes of the problems that it may answer with."""
 

@@ -42,9 +42,12 @@ class Listener:
 
 @asynccontextmanager
 async def listening(
-    app: AsgiApp, *, host: str, port: int, limits: Limits, drain_seconds: float = 10.0
+    app: AsgiApp, *, host: str, port: int, limits: Limits, drain_seconds: float = 10.0, share_port: bool = False
 ) -> AsyncIterator[Listener]:
-    """Serve until the block ends; then answer what has been asked, for at most `drain_seconds`."""
+    """Serve until the block ends; then answer what has been asked, for at most `drain_seconds`.
+
+    With `share_port` other processes of the same user may listen there too; the system spreads connections over them.
+    """
     config = Config(
         app,
         http=GuardedProtocol,
@@ -65,7 +68,9 @@ async def listening(
         return GuardedProtocol(guard=guard, config=config, server_state=state, app_state={})
 
     try:
-        server = await asyncio.get_running_loop().create_server(connect, host=host, port=port, backlog=2048)
+        server = await asyncio.get_running_loop().create_server(
+            connect, host=host, port=port, backlog=2048, reuse_port=share_port or None
+        )
     except OSError as error:
         raise ConfigError(f"Expected an address to listen on, got {host}:{port}: {error.strerror or error}") from error
     sweeper = asyncio.create_task(guard.sweep(state.connections))

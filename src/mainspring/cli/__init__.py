@@ -16,7 +16,7 @@ COMMANDS = {
     "serve": ("mainspring.cli.serve:serve", "Run an instance: the API and the engine."),
     "timer": ("mainspring.cli.timer:timer", "Create, look at, change, import and export timers."),
     "namespace": ("mainspring.cli.namespace:namespace", "Create, look at and change namespaces."),
-    "admin": ("mainspring.cli.admin:admin", "Health, configuration, migrations, shards, metrics."),
+    "admin": ("mainspring.cli.admin:admin", "Health, configuration, migrations, instances, shards, metrics."),
     "dev": ("mainspring.cli.dev:dev", "Tools for trying things: a receiver, sample data."),
 }
 

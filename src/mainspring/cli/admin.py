@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,7 +16,7 @@ from mainspring.cli.output import say, show, show_document, show_rows, show_tabl
 
 @click.group()
 def admin() -> None:
-    """Health, configuration, migrations, shards, metrics.
+    """Health, configuration, migrations, instances, shards, metrics.
 
     \b
     Examples:
@@ -72,6 +71,22 @@ def shards(ctx: click.Context) -> None:
 @admin.command()
 @connection_options
 @click.pass_context
+def instances(ctx: click.Context) -> None:
+    """Show which instances are alive, how many shards each owns, and which one answered.
+
+    \b
+    Example:
+      mainspring admin instances
+    """
+    with settings(ctx).connect() as client:
+        view = client.instances()
+    columns = ("instance", "address", "startedAt", "leaseExpiresAt", "ownedShards", "this")
+    show_rows(view, view.instances, columns, settings(ctx))
+
+
+@admin.command()
+@connection_options
+@click.pass_context
 def metrics(ctx: click.Context) -> None:
     """Print the server's metrics in Prometheus text format.
 
@@ -103,20 +118,13 @@ def config(ctx: click.Context, /, validate: bool, output: str | None, file: Path
     if validate:
         say("The configuration is valid.")
         return
-    values = {name: _masked(name, value) for name, value in msgspec.structs.asdict(loaded).items()}
+    values = msgspec.structs.asdict(loaded)
+    values |= {"token": "********" if loaded.token else "", "store": loaded.shown_store_url if loaded.store else ""}
     origins = sources(flags, file)
     document = {name: {"value": value, "source": origins[name]} for name, value in values.items()}
     if not show_document(document, output or settings(ctx).output):
         rows = [(name, _plain(value), origins[name]) for name, value in values.items()]
         show_table(("setting", "value", "source"), rows, settings(ctx))
-
-
-def _masked(name: str, value: object) -> object:
-    if name == "token" and value:
-        return "********"
-    if name == "store" and isinstance(value, str):
-        return re.sub(r"(?<=://)[^/@]*@", "********@", value)
-    return value
 
 
 def _plain(value: object) -> str:

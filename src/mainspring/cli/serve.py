@@ -24,9 +24,15 @@ def serve(file: Path | None, **flags: Any) -> None:
       mainspring serve
       mainspring serve --port 9000 --data-dir /var/lib/mainspring
       mainspring serve --store sqlite:////var/lib/mainspring/timers.db --allow-target 10.1.0.0/16
+      mainspring serve --workers 4
       MAINSPRING_LOG_LEVEL=debug mainspring serve --config mainspring.toml
     """
     config = load(flags, file)
-    from mainspring.server import run  # noqa: PLC0415  (a wrong configuration is reported before this is loaded)
+    # A wrong configuration is reported before any of this is loaded.
+    if config.workers > 1:
+        from mainspring.supervisor import supervise  # noqa: PLC0415
+
+        sys.exit(supervise(config))
+    from mainspring.server import run  # noqa: PLC0415
 
     sys.exit(run(config))

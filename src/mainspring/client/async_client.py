@@ -15,7 +15,7 @@ from mainspring.client.async_timers import AsyncTimers
 from mainspring.client.health import Health, Readiness
 from mainspring.client.outcome import Repeat, value_of
 from mainspring.client.transport import AsyncTransport
-from mainspring.timers.messages import Message, ShardsView
+from mainspring.timers.messages import InstancesView, Message, ShardsView
 
 
 class AsyncClient:
@@ -63,6 +63,10 @@ class AsyncClient:
     async def shards(self) -> ShardsView:
         """Who owns which shard. A read: repeated."""
         return await self._connection.post("/v1/shards/list", Message(), ShardsView, repeat=Repeat.READ)
+
+    async def instances(self) -> InstancesView:
+        """Which instances are alive. A read: repeated."""
+        return await self._connection.post("/v1/instances/list", Message(), InstancesView, repeat=Repeat.READ)
 
     async def health(self) -> Health:
         """Whether the server's process answers. Never repeated: the first answer is the one that counts."""

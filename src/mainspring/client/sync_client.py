@@ -16,7 +16,7 @@ from mainspring.client.sync_connection import Connection
 from mainspring.client.sync_namespaces import Namespaces
 from mainspring.client.sync_timers import Timers
 from mainspring.client.transport import SyncTransport
-from mainspring.timers.messages import Message, ShardsView
+from mainspring.timers.messages import InstancesView, Message, ShardsView
 
 
 class Client:
@@ -64,6 +64,10 @@ class Client:
     def shards(self) -> ShardsView:
         """Who owns which shard. A read: repeated."""
         return self._connection.post("/v1/shards/list", Message(), ShardsView, repeat=Repeat.READ)
+
+    def instances(self) -> InstancesView:
+        """Which instances are alive. A read: repeated."""
+        return self._connection.post("/v1/instances/list", Message(), InstancesView, repeat=Repeat.READ)
 
     def health(self) -> Health:
         """Whether the server's process answers. Never repeated: the first answer is the one that counts."""

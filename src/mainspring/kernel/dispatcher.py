@@ -250,6 +250,11 @@ class Dispatcher:
             self.note(current.shard_id, current.due_at)
 
     async def _carry(self, lane: LaneState, timer: Timer) -> None:
+        if not self._lease_valid():
+            # Frozen between the write and the call. Whoever owns the shard now judges the attempt.
+            self._forget(lane, timer)
+            self._reread_soon(timer.shard_id)
+            return
         ending = await self._carrier.carry(timer)
         crashpoint.reach(crashpoint.ATTEMPT_SENT)
         if self._window.get(timer.uuid) is not timer or timer.uuid not in self._calls:

@@ -78,6 +78,9 @@ class Engine:
         """There may be other shards or other members than before: do not wait for the next renewal."""
         self._keep_wake.set()
 
+    def owns(self, shard_id: int) -> bool:
+        return shard_id in self._agenda.shards
+
     @property
     def owned_shards(self) -> int:
         return len(self._agenda.shards)
@@ -129,7 +132,9 @@ class Engine:
 
     async def _sleep_until_due(self) -> None:
         at = self._agenda.next_look()
-        longest = min(self._settings.idle_wake_seconds, max(SHORTEST_SECONDS, self._glance_at - self._clock.monotonic()))
+        longest = min(
+            self._settings.idle_wake_seconds, max(SHORTEST_SECONDS, self._glance_at - self._clock.monotonic())
+        )
         seconds = longest if at is None else min(longest, (at - self._clock.now_ms()) / 1000)
         if not self._ownership.valid():
             seconds = self._settings.idle_wake_seconds  # the keeper wakes the reader when the lease holds again
@@ -214,9 +219,7 @@ class Engine:
     async def _load(self, shard: ShardState, now: int, after: Position) -> DuePage:
         self.dispatcher.expect_page()
         telemetry.due_reads.add()
-        return await self._store.load_due(
-            shard.shard_id, until=now, after=after, limit=self._settings.page_size
-        )
+        return await self._store.load_due(shard.shard_id, until=now, after=after, limit=self._settings.page_size)
 
     async def _refill(self, lane: LaneState, now: int) -> None:
         """Read on where a full lane had to leave off."""

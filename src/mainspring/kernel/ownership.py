@@ -81,6 +81,7 @@ class Ownership:
         self._shard_ids = shard_ids
         self._is_dead = is_dead
         self._lease_version = 0
+        self._published = b""
         self._valid_until = 0.0
         self._uncertain = False
         """A claim or release ended with an unknown outcome: the store may name this instance where it owns nothing."""
@@ -91,12 +92,22 @@ class Ownership:
         self.fences: dict[int, int] = {}
         self.members: tuple[Lease, ...] = ()
         """The instances that are alive, this one included."""
+        self._by_name: dict[str, Lease] = {}
         self.alone = True
         """Nobody else has been here for a lease's time, so nobody else can have written anything unannounced."""
 
     @property
     def instance(self) -> str:
         return self._lease.instance
+
+    def advertise(self, *, address: str, local_address: str) -> None:
+        """Say from the next renewal on where this instance is reached."""
+        self._lease = msgspec.structs.replace(self._lease, address=address, local_address=local_address)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the others can read what this instance has to say about itself."""
+        return self._published == to_json(self._lease)
 
     def valid(self) -> bool:
         """Whether the lease still holds, by the monotonic clock. Without it nothing is begun or sent."""
@@ -127,6 +138,7 @@ class Ownership:
             if record is None:
                 return kept
         self._lease_version = record.version
+        self._published = value
         self._valid_until = before + self._lease_seconds
         await self._see_members(now)
         await self._place()
@@ -143,6 +155,7 @@ class Ownership:
             after = page[-1].key
         self.alone = len(members) <= 1
         self.members = tuple(m for m in members if m.instance == self.instance or not (m.left or self._is_dead(m)))
+        self._by_name = {member.instance: member for member in self.members}
 
     async def _place(self) -> None:
         """Spread all shards over the members that are alive."""
@@ -154,8 +167,7 @@ class Ownership:
 
     def owner_of(self, shard_id: int) -> Lease | None:
         """The member to which a shard belongs, as of the last renewal. It may still be another's for a moment."""
-        wanted = self._placement.get(shard_id)
-        return next((member for member in self.members if member.instance == wanted), None)
+        return self._by_name.get(self._placement.get(shard_id, ""))
 
     def misplaced(self) -> list[int]:
         """Owned shards that belong to another live instance: to be drained and released."""

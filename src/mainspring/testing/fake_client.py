@@ -39,6 +39,7 @@ class FakeMainspring:
                 timers=self._instance.timers,
                 namespaces=self._instance.namespaces,
                 shards=self._instance.shards,
+                instances=self._instance.instances,
                 ready=_ready,
                 metrics=self._instance.metrics,
                 token_digests=(token_digest(TOKEN),),

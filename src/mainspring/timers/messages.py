@@ -303,6 +303,25 @@ class ShardsView(View, frozen=True, kw_only=True):
     shards: tuple[ShardView, ...]
 
 
+class InstanceView(View, frozen=True, kw_only=True):
+    """An instance that is alive. `address` is where the others reach it; empty: they do not."""
+
+    instance: str
+    address: str
+    started_at: datetime
+    lease_expires_at: datetime
+    owned_shards: int
+    this: bool
+    """Whether it is the one that answered."""
+
+
+class InstancesView(View, frozen=True, kw_only=True):
+    """All instances that are alive, and the one that answered."""
+
+    instance: str
+    instances: tuple[InstanceView, ...]
+
+
 class DeletedView(View, frozen=True, kw_only=True):
     """The timer as it was. When its state was `running`, an attempt was in flight and may still arrive."""
 

@@ -8,14 +8,14 @@ An answer is given only after the store has committed.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.decoding import decode_item
-from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound, UnsafeTarget
+from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound
 from mainspring.model import Namespace, Timer
 from mainspring.store import BATCH_LIMIT, START, Position, Put, Remove, TimerFilter, TimerStore, Verdict
 from mainspring.timers import changes, cursors

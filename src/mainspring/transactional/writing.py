@@ -40,10 +40,18 @@ class Creation:
     """How timers come to be in one database. Knows no connection; may be shared by threads."""
 
     def __init__(
-        self, *, tables: str, check_url: Callable[[str], object], max_payload: int, clock: Clock | None = None
+        self,
+        *,
+        tables: str,
+        check_url: Callable[[str], object],
+        max_payload: int,
+        accept: Callable[[Dialect, str], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        """`tables` is the prefix of table names on a server. Without a `clock`, time is the database's."""
+        """`tables` is the prefix of table names on a server; `accept` refuses databases and drivers, given by name.
+        Without a `clock`, time is the database's."""
         self._tables = tables
+        self._accept = accept
         self._check_url = check_url
         self._max_payload = max_payload
         self._follows = clock is None
@@ -51,8 +59,10 @@ class Creation:
         self._random = random.Random(secrets.randbits(128))
         self._known: dict[str, _Known] = {}
 
-    def create(self, request: CreateTimer, dialect: Dialect) -> Steps[TimerView]:
+    def create(self, request: CreateTimer, *, dialect: Dialect, driver: str) -> Steps[TimerView]:
         """Refuses before it writes: an invalid request leaves the caller's transaction as it was."""
+        if self._accept is not None:
+            self._accept(dialect, driver)
         check_request(request, check_url=self._check_url)
         tables = "" if dialect is SQLITE else self._tables
         namespace = yield from self._find(request.namespace, dialect, tables)

@@ -19,6 +19,7 @@ from cassandra import (  # type: ignore[import-untyped]
     ConsistencyLevel,
     DependencyException,
     DriverException,
+    InvalidRequest,
     Unauthorized,
 )
 from cassandra.auth import PlainTextAuthProvider  # type: ignore[import-untyped]
@@ -78,6 +79,10 @@ class _Cluster(Protocol):
     def shutdown(self) -> None: ...
 
 
+class Refused(StoreUnavailable):
+    """The server does not know what a statement speaks of."""
+
+
 @contextmanager
 def mapping_errors() -> Iterator[None]:
     """What the driver raises becomes what the contract names."""
@@ -90,6 +95,8 @@ def mapping_errors() -> Iterator[None]:
         raise StoreUnavailable(f"Expected a Cassandra server that answers, got: {error}") from error
     except (AuthenticationFailed, Unauthorized) as error:
         raise ConfigError(f"Expected credentials that Cassandra accepts, got: {error}") from error
+    except InvalidRequest as error:
+        raise Refused(f"Expected Cassandra to know a statement, got: {error}") from error
     except (DriverException, ConnectionException, ErrorMessage, OSError) as error:
         raise StoreUnavailable(f"Expected an answer from Cassandra, got: {type(error).__name__}: {error}") from error
 

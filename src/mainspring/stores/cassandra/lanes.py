@@ -99,12 +99,14 @@ class Lanes(Generic[Key, Item, Answer]):
     async def _settle(self, key: Key, group: list[_Request[Item, Answer]]) -> None:
         try:
             answers = await self._commit(key, [item for request in group for item in request.items])
-        except BaseException as error:
+        except asyncio.CancelledError:
+            for request in group:
+                request.future.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001  (its callers raise it)
             for request in group:
                 if not request.future.done():
                     request.future.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
             return
         start = 0
         for request in group:

@@ -1,8 +1,9 @@
 """The reads of the timer table. Each sees every write that was acknowledged before it began: quorum meets quorum.
 
-`get` is the read after an unknown outcome, so it also settles what is still open in the partition: what it does not
-show will not appear later. The others need not: what they miss is not yet acknowledged, and every step that
-follows from them is a conditional write.
+`get` may be the read after an unknown outcome, also after one of another instance, so it settles what is still open
+in the partition: what it does not show will not appear later. Reads of the shards do so after unknown outcomes of this
+instance. The others need not: what they miss is not yet acknowledged, and every step that follows from them is a
+conditional write.
 """
 
 from __future__ import annotations
@@ -131,6 +132,7 @@ class Reader:
         return [shard_from(shard_id, states[shard_id]) for shard_id in shard_ids]
 
     async def states(self, shard_ids: Sequence[int]) -> dict[int, ShardState]:
+        await self._writer.settle(shard_ids)
         reads = [self._connection.read(self._statements.read_shards, chunk) for chunk in _chunks(shard_ids)]
         states = dict.fromkeys(shard_ids, ShardState())
         for rows in await all_of(reads):

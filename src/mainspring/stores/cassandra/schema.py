@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from mainspring.errors import ConfigError
 from mainspring.stores.cassandra.address import Address
-from mainspring.stores.cassandra.connection import Connection
+from mainspring.stores.cassandra.connection import Connection, Refused
 
 
 class Migration(Struct, frozen=True):
@@ -47,11 +47,12 @@ MIGRATIONS: Final = (Migration(1, "timers, shards, history, records", (_TIMERS, 
 
 
 def migrate(connection: Connection, address: Address) -> list[str]:
-    """Create what is missing and name the migrations that were applied. Blocks."""
-    _create_keyspace(connection, address)
+    """Apply what is pending and name it; if nothing is, change nothing. Blocks."""
     applied = pending(connection, address)
-    if applied:
-        connection.run(_VERSIONS.format(keyspace=address.keyspace))
+    if not applied:
+        return []
+    _create_keyspace(connection, address)
+    connection.run(_VERSIONS.format(keyspace=address.keyspace))
     for migration in applied:
         for statement in migration.statements:
             connection.run(statement.format(keyspace=address.keyspace))
@@ -84,27 +85,23 @@ def _title(migration: Migration) -> str:
 
 
 def _create_keyspace(connection: Connection, address: Address) -> None:
-    names = connection.run(
+    """Without a number of copies in the URL, the keyspace must be there."""
+    if address.replication is not None:
+        connection.run(
+            f"CREATE KEYSPACE IF NOT EXISTS {address.keyspace} WITH replication ="
+            f" {{'class': 'NetworkTopologyStrategy', 'replication_factor': {address.replication}}}"
+        )
+    elif not connection.run(
         f"SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = '{address.keyspace}'"  # noqa: S608
-    )
-    if names:
-        return
-    if address.replication is None:
+    ):
         raise ConfigError(
             f"Expected the keyspace {address.keyspace} or replication=… in the URL to create it with, got neither"
         )
-    connection.run(
-        f"CREATE KEYSPACE IF NOT EXISTS {address.keyspace} WITH replication ="
-        f" {{'class': 'NetworkTopologyStrategy', 'replication_factor': {address.replication}}}"
-    )
 
 
 def _applied(connection: Connection, address: Address) -> set[int]:
-    tables = connection.run(
-        "SELECT table_name FROM system_schema.tables"  # noqa: S608
-        f" WHERE keyspace_name = '{address.keyspace}' AND table_name = 'mainspring_migrations'"
-    )
-    if not tables:
+    try:
+        rows = connection.run(f"SELECT number FROM {address.keyspace}.mainspring_migrations")  # noqa: S608
+    except Refused:  # no such table, or no such keyspace
         return set()
-    rows = connection.run(f"SELECT number FROM {address.keyspace}.mainspring_migrations")  # noqa: S608
     return {int(str(number)) for (number,) in rows}

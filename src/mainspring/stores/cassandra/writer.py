@@ -8,7 +8,7 @@ recent: an item that is refused was refused by a state that a quorum held while 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mainspring.errors import StoreUnavailable
@@ -48,6 +48,8 @@ class Writer:
         self._statements = statements
         self._states: dict[int, ShardState] = {}
         """The shards' columns as last seen: a guess, which the conditions check."""
+        self._unsettled: set[int] = set()
+        """Shards with a write of unknown outcome."""
         self._lanes: Lanes[int, Change, Verdict] = Lanes(
             self._commit, group_items=BATCH_LIMIT, group_weight=GROUP_BYTES
         )
@@ -88,12 +90,26 @@ class Writer:
             places |= places_from(rows)
         return places
 
+    async def settle(self, shard_ids: Iterable[int]) -> None:
+        """See to it that what became of writes of unknown outcome can be read, and cannot change any more."""
+        for shard_id in self._unsettled.intersection(shard_ids):
+            await self._connection.read(self._statements.read_shards, [shard_id], serial=True)
+            self._unsettled.discard(shard_id)
+
     async def state_of(self, shard_id: int) -> ShardState:
         """The shard's columns as they stand now."""
+        await self.settle([shard_id])
         rows = await self._connection.read(self._statements.read_shards, [shard_id])
         return self._remember(shard_id, states_from(rows).get(shard_id, ShardState()))
 
     async def _commit(self, shard_id: int, changes: list[Change]) -> list[Verdict]:
+        try:
+            return await self._write(shard_id, changes)
+        except StoreUnavailable:
+            self._unsettled.add(shard_id)
+            raise
+
+    async def _write(self, shard_id: int, changes: list[Change]) -> list[Verdict]:
         uuids = uuids_named(changes)
         known = self._states.get(shard_id)
         if known is not None and only_creates(changes, uuids):

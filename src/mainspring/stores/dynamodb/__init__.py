@@ -18,7 +18,8 @@ What DynamoDB makes different from the other stores:
 - **Size.** A row lives twice, in the table and in its index, and both count: about 190 KB for a timer with all its
   fields. A shard holds at most 10 GB. A record holds at most 400 KB.
 - **Permissions.** Besides the item and query actions, a role needs `dynamodb:PartiQLInsert` and
-  `PartiQLUpdate`, and for the first start `CreateTable`, `DescribeTable` and `UpdateTimeToLive`.
+  `PartiQLUpdate`, and for the first start `CreateTable`, `DescribeTable`,
+  `DescribeTimeToLive` and `UpdateTimeToLive`.
 """
 
 from mainspring.clock import Clock

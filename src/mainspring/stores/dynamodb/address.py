@@ -1,7 +1,8 @@
 """What a DynamoDB store URL says: `dynamodb://region/prefix?endpoint=http://127.0.0.1:8000`.
 
-The prefix of the table names is `mainspring` unless it is given. An endpoint is for a local server or a private
-address of the service; without it the region's own is used.
+The prefix of the table names is `mainspring` unless it is given. Without an endpoint the region's own is used. An
+`https://` endpoint is a private address of the service; an `http://` one is a local server for tests, which is
+used without credentials when there are none. Credentials come from the usual AWS sources, never from the URL.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ class Address(Struct, frozen=True):
     region: str
     prefix: str
     endpoint: str | None
+
+    @property
+    def is_local(self) -> bool:
+        return self.endpoint is not None and self.endpoint.startswith("http://")
 
     @property
     def timers(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import cache
 from typing import Any, Final
 
 from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
@@ -19,6 +20,7 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
     NoCredentialsError,
     PartialCredentialsError,
 )
+from botocore.loaders import create_loader  # type: ignore[import-untyped]
 
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable, TooLarge
 from mainspring.stores.dynamodb.address import Address
@@ -73,7 +75,6 @@ class TransactionRefused(Exception):
 _KNOWN_REFUSALS: Final[dict[str, type[Exception]]] = {
     "ConditionalCheckFailedException": ConditionFailed,
     "TransactionConflictException": Contended,
-    "TransactionInProgressException": Contended,
 }
 
 
@@ -88,6 +89,7 @@ class Client:
 
     async def open(self) -> None:
         session = get_session()
+        session.register_component("data_loader", _service_models(session.get_config_variable("data_path")))
         config = AioConfig(
             retries={"total_max_attempts": 1, "mode": "standard"},
             connect_timeout=1,
@@ -97,9 +99,12 @@ class Client:
         )
         local = {}
         try:
-            if self.address.endpoint is not None and await session.get_credentials() is None:
-                # A local server asks for a signature and believes any.
-                local = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
+            if self.address.is_local:
+                # There is no role of the machine to ask for, and asking would leave the machine.
+                session.get_component("credential_provider").remove("iam-role")
+                if await session.get_credentials() is None:
+                    # A local server asks for a signature and believes any.
+                    local = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
             self._client = await self._stack.enter_async_context(
                 session.create_client(
                     "dynamodb",
@@ -151,6 +156,12 @@ class Client:
 
     def unavailable(self, reason: str) -> StoreUnavailable:
         return StoreUnavailable(f"Expected to use {self.address}, got: {reason}")
+
+
+@cache
+def _service_models(path: str | None) -> Any:
+    """What the library knows about the service: most of the cost of a client, and the same for all of them."""
+    return create_loader(path)
 
 
 def too_large(message: str) -> MainspringError | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -30,9 +30,18 @@ from mainspring.stores.dynamodb.client import (
     TransactionRefused,
     wait_out,
 )
-from mainspring.stores.dynamodb.items import SHARD_ROW, history_item, number, row_key, text, timer_item
+from mainspring.stores.dynamodb.items import (
+    REQUEST_WEIGHT,
+    SHARD_ROW,
+    history_item,
+    number,
+    row_key,
+    text,
+    timer_item,
+    weight,
+)
 
-Action = dict[str, object]
+Action = dict[str, dict[str, Any]]
 T = TypeVar("T", Begin, Finish)
 
 _ACTIONS: Final = 99
@@ -42,12 +51,16 @@ _FAILED: Final = "ConditionalCheckFailed"
 _CONTENDED: Final = "TransactionConflict"
 
 
-class _Part(Struct, frozen=True):
+class _Part(Struct, frozen=True, eq=False):
     """What one item of a batch does. Its first action, if it has any, is the conditional one."""
 
     index: int
     key: TimerKey
     actions: list[Action]
+
+    @property
+    def weight(self) -> int:
+        return sum(weight(action["Put"]["Item"]) for action in self.actions if "Put" in action)
 
 
 class Fenced:
@@ -135,17 +148,18 @@ def _stale(parts: list[_Part], codes: list[str]) -> list[_Part]:
 
 
 def _transactions(parts: list[_Part]) -> Iterator[list[_Part]]:
-    """In order, none with too many actions or with two parts that name the same timer."""
+    """In order, none with too many actions, too heavy, or with two parts that name the same timer."""
     transaction: list[_Part] = []
     keys: set[TimerKey] = set()
-    room = _ACTIONS
+    room, carries = _ACTIONS, REQUEST_WEIGHT
     for part in parts:
-        if part.key in keys or len(part.actions) > room:
+        if transaction and (part.key in keys or len(part.actions) > room or part.weight > carries):
             yield transaction
-            transaction, keys, room = [], set(), _ACTIONS
+            transaction, keys, room, carries = [], set(), _ACTIONS, REQUEST_WEIGHT
         transaction.append(part)
         keys.add(part.key)
         room -= len(part.actions)
+        carries -= part.weight
     yield transaction
 
 
@@ -155,7 +169,7 @@ def _transactions(parts: list[_Part]) -> Iterator[list[_Part]]:
 def _check(address: Address, shard_id: int, fence: int) -> Action:
     """A shard that was never claimed has version 0."""
     condition = "attribute_not_exists(#version)" if fence == 0 else "#version = :fence"
-    check: Action = {
+    check: dict[str, object] = {
         "TableName": address.timers,
         "Key": row_key(shard_id, SHARD_ROW),
         "ConditionExpression": condition,
@@ -192,7 +206,7 @@ def _finish_actions(address: Address, item: Finish) -> list[Action]:
 
 
 def _change(address: Address, change: Put | Remove) -> Action:
-    condition: Action = {
+    condition: dict[str, object] = {
         "TableName": address.timers,
         "ConditionExpression": "#version = :expect",
         "ExpressionAttributeNames": {"#version": "version"},

@@ -18,6 +18,9 @@ from mainspring.stores.dynamodb.client import Item, Value
 
 SHARD_ROW: Final = "#shard"
 
+REQUEST_WEIGHT: Final = 500_000
+"""The most that one request carries, unless a single row weighs more: a large body holds up the event loop."""
+
 _BELOW_ZERO: Final = 10**19
 
 _details = msgspec.json.Decoder(Detail)
@@ -91,6 +94,11 @@ def due_at_from(item: Item) -> int:
 
 def shard_from(shard_id: int, item: Item | None) -> Shard:
     return Shard(shard_id) if item is None else Shard(shard_id, int(item["version"]["N"]), item["owner"]["S"])
+
+
+def weight(item: Item) -> int:
+    """About how many characters a row takes in a request."""
+    return sum(len(value.get("S", "")) for value in item.values())
 
 
 # History

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from mainspring.errors import ConfigError, StoreUnavailable
-from mainspring.stores.dynamodb.client import Client, Contended, Invalid, TableMissing
+from mainspring.stores.dynamodb.client import Client, Invalid, TableMissing
 from mainspring.stores.dynamodb.items import number, text
 
 DUE_INDEX: Final = "by_due"
@@ -127,10 +127,16 @@ async def _until_active(client: Client, table: str) -> None:
 
 
 async def _expire_by(client: Client, table: str, attribute: str) -> None:
-    setting = {"Enabled": True, "AttributeName": attribute}
+    if await _expires(client, table):
+        return
     try:
+        setting = {"Enabled": True, "AttributeName": attribute}
         await client.call("update_time_to_live", TableName=table, TimeToLiveSpecification=setting)
-    except (Contended, Invalid):
-        answer = await client.call("describe_time_to_live", TableName=table)
-        if answer["TimeToLiveDescription"]["TimeToLiveStatus"] not in ("ENABLING", "ENABLED"):
+    except (Invalid, StoreUnavailable):
+        if not await _expires(client, table):  # otherwise another process was faster
             raise
+
+
+async def _expires(client: Client, table: str) -> bool:
+    answer = await client.call("describe_time_to_live", TableName=table)
+    return answer["TimeToLiveDescription"]["TimeToLiveStatus"] in ("ENABLING", "ENABLED")

@@ -30,7 +30,7 @@ from mainspring.stores.dynamodb.client import (
     too_large,
     wait_out,
 )
-from mainspring.stores.dynamodb.items import SHARD_ROW, number, row_key, text, timer_item
+from mainspring.stores.dynamodb.items import REQUEST_WEIGHT, SHARD_ROW, number, row_key, text, timer_item, weight
 
 _BATCH: Final = 25
 _PARALLEL: Final = 16
@@ -46,6 +46,7 @@ class Statement(Struct, frozen=True):
     row: tuple[int, str]
     partiql: str
     parameters: list[Value]
+    weight: int
 
 
 class Removal(Struct, frozen=True):
@@ -53,6 +54,7 @@ class Removal(Struct, frozen=True):
 
     row: tuple[int, str]
     expect: int
+    weight: int = REQUEST_WEIGHT
 
 
 SingleWrite = Statement | Removal
@@ -107,15 +109,15 @@ class Statements:
         self._start_batches()
 
     def _next_batch(self) -> list[_Waiting]:
-        """A removal, or as many statements as fit."""
+        """As many as fit, and at least one. A removal weighs as much as a request, so it is alone."""
         batch: dict[tuple[int, str], _Waiting] = {}
+        room = REQUEST_WEIGHT
         while self._waiting and len(batch) < _BATCH:
             write = self._waiting[0].write
-            if batch and (isinstance(write, Removal) or write.row in batch):
+            if batch and (write.weight > room or write.row in batch):
                 break
             batch[write.row] = self._waiting.popleft()
-            if isinstance(write, Removal):
-                break
+            room -= write.weight
         return list(batch.values())
 
     async def _run(self, batch: list[_Waiting]) -> None:
@@ -217,7 +219,7 @@ def _shard_row(shard: Shard, *, version: int, owner: str) -> Item:
 def _insert(table: str, item: Item) -> Statement:
     """Fails when there is a row with this key."""
     fields = ", ".join(f"'{name}': ?" for name in item)
-    return Statement(_row(item), f'INSERT INTO "{table}" VALUE {{{fields}}}', list(item.values()))
+    return Statement(_row(item), f'INSERT INTO "{table}" VALUE {{{fields}}}', list(item.values()), weight(item))
 
 
 def _update(table: str, item: Item, expected: Item) -> Statement:
@@ -226,7 +228,7 @@ def _update(table: str, item: Item, expected: Item) -> Statement:
     changed = {name: value for name, value in item.items() if name not in key}
     settings = " ".join(f'SET "{name}" = ?' for name in changed)
     partiql = f'UPDATE "{table}" {settings} WHERE {_conditions({**key, **expected})}'
-    return Statement(_row(item), partiql, [*changed.values(), *key.values(), *expected.values()])
+    return Statement(_row(item), partiql, [*changed.values(), *key.values(), *expected.values()], weight(item))
 
 
 def _conditions(expected: Item) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mainspring.clock import Clock, wall_ms
-from mainspring.errors import MainspringError
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
 from mainspring.stores.dynamodb import schema, statements
@@ -36,7 +35,7 @@ class DynamoDBStore:
         await self._client.open()
         try:
             await schema.migrate(self._client)
-        except MainspringError:
+        except BaseException:
             await self._client.close()
             raise
         self._client.trust_credentials()

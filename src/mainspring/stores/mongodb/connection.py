@@ -1,7 +1,8 @@
 """How the client is set up, what it reads and writes, and which of its errors mean what. The only place that knows.
 
-Nothing here or in the driver tries anything twice: after an error the outcome is unknown, and whoever called reads
-the state again. The driver finds the servers again by itself, in the background, as soon as they are back.
+Nothing is tried twice: after an error the outcome is unknown, and whoever called reads the state again. The one
+exception is the driver's: it repeats a commit whose answer was lost, and the server answers from its record of the
+transaction. The driver finds the servers again by itself, in the background, as soon as they are back.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class Collections(NamedTuple):
 
 def database_name(url: str) -> str:
     """The database that the URL names, which is required."""
-    name = urlsplit(url).path.strip("/")
+    try:
+        name = urlsplit(url).path.strip("/")
+    except ValueError:
+        name = ""
     if not name or "/" in name:
         # Nothing of the URL is repeated: with a password that is not percent-encoded, any part of it may be a piece.
         raise ConfigError("Expected mongodb://host:port/database?replicaSet=name, got a URL that names no database")
@@ -120,4 +124,5 @@ def _reason(error: OperationFailure) -> str:
         reasons = [str(part.get("errmsg")) for part in (*details["writeErrors"], *details["writeConcernErrors"])]
         return reasons[0] if reasons else "a failed batch"
     answer = error.details or {}
-    return f"{answer.get('codeName', error.code)}, {answer.get('errmsg', '')}"
+    message, _, _ = str(answer.get("errmsg", "")).partition(" command {")
+    return f"{answer.get('codeName', error.code)}, {message}"

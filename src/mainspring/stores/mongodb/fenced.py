@@ -34,8 +34,8 @@ from mainspring.store import Begin, Finish, Put, Remove, Verdict
 from mainspring.stores.mongodb.connection import SECONDS, Collections, Document, mapping_errors
 from mainspring.stores.mongodb.documents import attempt_document, row_id, timer_document
 
-CONFLICT_LIMIT: Final = 100
-CONFLICT_PAUSE: Final = 0.002
+CONFLICT_LIMIT: Final = 300
+CONFLICT_PAUSE: Final = 0.01
 
 _TRANSIENT: Final = "TransientTransactionError"
 _DUPLICATE_KEY: Final = 11000  # a row that was made after the transaction began

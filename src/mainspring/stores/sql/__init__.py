@@ -3,7 +3,8 @@
     store        the verbs, each a request to a lane or a read
     lanes        group commit: while groups are under way, the next one gathers
     writer       one group, one transaction: lock, look, decide, apply
-    queries      reads
+    queries      what is read, and how
+    reads        a bounded number of reads at a time, each run to its end
     statements   the SQL, written once
     dialect      where the databases differ: `Dialect` renders SQL, `Session` speaks to one connection
     postgresql   both for PostgreSQL, with asyncpg

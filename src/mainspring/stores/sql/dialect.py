@@ -18,8 +18,10 @@ Parameter = Value | list[Value]
 """PostgreSQL takes whole columns as arrays."""
 
 LOCK_SECONDS = 3
-"""How long a statement may wait for a lock, and a transaction for its next statement: well below the lease, so that
-an owner that froze inside of a transaction cannot hold up its successor."""
+"""How long a statement may wait for a lock."""
+IDLE_SECONDS = 2
+"""How long an open transaction waits for its next statement before the server ends it: well below the lease, so that
+an owner that froze inside of a transaction cannot hold up its successor; and shorter than who waits for its locks."""
 
 
 class Overtaken(Exception):

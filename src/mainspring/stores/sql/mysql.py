@@ -18,7 +18,7 @@ from asyncmy.constants.CLIENT import FOUND_ROWS
 
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.stores.sql.address import Address, parse_address
-from mainspring.stores.sql.dialect import LOCK_SECONDS, Overtaken, Parameter, Statement, Table
+from mainspring.stores.sql.dialect import IDLE_SECONDS, LOCK_SECONDS, Overtaken, Parameter, Statement, Table
 from mainspring.stores.sql.rows import Row, Value
 from mainspring.stores.sql.schema import Names
 from mainspring.stores.sql.store import SqlStore
@@ -36,7 +36,7 @@ _SSL_MODES: Final = ("disable", "require", "verify-full")
 _SETTINGS: Final = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_notes = 0, time_zone = '+00:00', "
     f"innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = 60, "
-    f"wait_timeout = {LOCK_SECONDS}, net_write_timeout = {LOCK_SECONDS}",
+    f"wait_timeout = {IDLE_SECONDS}, net_write_timeout = {LOCK_SECONDS}",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
 _OVERTAKEN: Final = (1062, 1213, 9007)
@@ -63,7 +63,7 @@ class MySQL:
 
     def for_each(self, query: str, numbers: Sequence[int]) -> Statement:
         one = f"({query.format('?')})"
-        return Statement(f"SELECT {', '.join([one] * len(numbers))}", numbers)
+        return Statement(f"SELECT {', '.join([one] * len(numbers))}", list(numbers))
 
     def delete(self, table: str) -> str:
         """The form for several tables, because only that one takes an index."""
@@ -98,7 +98,8 @@ class _Session:
 
     @property
     def is_usable(self) -> bool:
-        return bool(self._connection.connected)
+        # `connected` alone does not notice that the server has gone; without the other we would at the next call.
+        return bool(self._connection.connected) and not getattr(self._connection, "_stream_broken", False)
 
     async def fetch(self, sql: str, parameters: Sequence[Parameter]) -> Sequence[Sequence[Value]]:
         async with self._connection.cursor() as cursor:
@@ -138,7 +139,7 @@ class _Session:
 
 class MySQLDriver:
     dialect: MySQL = MySQL()
-    idle_seconds: float = LOCK_SECONDS / 2
+    idle_seconds: float = IDLE_SECONDS / 2
 
     def __init__(self, address: Address) -> None:
         self.place = address.place

@@ -4,8 +4,8 @@ Nothing depends on the state of a session, so the store works behind PgBouncer i
 set in each transaction, locks end with it. Only prepared statements must be switched off there, with the option
 `statement_cache_size=0`.
 
-In a transaction the planner is told to read by index. All statements do, and a plan that was cached while a table was
-small must not read all of it later on.
+With prepared statements the planner is told to read by index. All statements can, and a plan that was cached while a
+table was small must not read all of it later on.
 """
 # ruff: noqa: S608  (what is put together here are constants and checked names)
 
@@ -22,7 +22,7 @@ import asyncpg  # type: ignore[import-untyped]
 
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.stores.sql.address import Address, parse_address
-from mainspring.stores.sql.dialect import LOCK_SECONDS, Overtaken, Parameter, Statement, Table
+from mainspring.stores.sql.dialect import IDLE_SECONDS, LOCK_SECONDS, Overtaken, Parameter, Statement, Table
 from mainspring.stores.sql.rows import Row, Value
 from mainspring.stores.sql.schema import HISTORY, RECORDS, SHARDS, TIMERS, Names
 from mainspring.stores.sql.store import SqlStore
@@ -45,11 +45,9 @@ _SSL_MODES: Final = ("disable", "prefer", "require", "verify-ca", "verify-full")
 _BEGIN: Final = f"""
     BEGIN ISOLATION LEVEL READ COMMITTED;
     SET LOCAL statement_timeout = '{LOCK_SECONDS}s';
-    SET LOCAL idle_in_transaction_session_timeout = '{LOCK_SECONDS}s';
-    SET LOCAL enable_seqscan = off;
-    SET LOCAL enable_hashjoin = off;
-    SET LOCAL enable_mergejoin = off;
+    SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s';
 """
+_READ_BY_INDEX: Final = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
 _QUESTION_MARK: Final = re.compile(r"\?")
 
 # Classes of SQLSTATE (or whole ones) that mean "not now" or "not any more"; others are defects of a statement or value.
@@ -160,6 +158,7 @@ class PostgreSQLDriver:
 
     async def connect(self) -> _Session:
         address = self._address
+        settings = {"application_name": "mainspring"} | (_READ_BY_INDEX if self._statements else {})
         return _Session(
             await asyncpg.connect(
                 host=address.host,
@@ -170,7 +169,7 @@ class PostgreSQLDriver:
                 ssl=self._ssl,
                 statement_cache_size=self._statements,
                 max_cached_statement_lifetime=0,
-                server_settings={"application_name": "mainspring"},
+                server_settings=settings,
             )
         )
 

@@ -1,13 +1,11 @@
 """The verbs of both contracts on a database server. Writes go to lanes, reads to sessions of the pool.
 
-Connections are bounded by who may use one: each lane has its width, reads and lists have their gates.
+Connections are bounded by who may use one: each lane has its width, so do reads and lists.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from mainspring.errors import StoreUnavailable
@@ -16,7 +14,8 @@ from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, Time
 from mainspring.stores.sql import queries
 from mainspring.stores.sql.dialect import Driver, Session
 from mainspring.stores.sql.lanes import Lane
-from mainspring.stores.sql.pool import CALL_SECONDS, Pool
+from mainspring.stores.sql.pool import Pool
+from mainspring.stores.sql.reads import Reads
 from mainspring.stores.sql.schema import Migration, Names, Schema
 from mainspring.stores.sql.statements import Statements
 from mainspring.stores.sql.writer import Writer
@@ -42,25 +41,6 @@ MIGRATION_SECONDS: Final = 120.0
 _END_OF_TIME: Final = (2**62, 0)
 
 
-class _Gate:
-    """Lets so many in at once; the others wait, but not for ever."""
-
-    def __init__(self, width: int) -> None:
-        self._free = asyncio.Semaphore(width)
-
-    @asynccontextmanager
-    async def passed(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(CALL_SECONDS):
-                await self._free.acquire()
-        except TimeoutError as error:
-            raise StoreUnavailable(f"Expected a free connection within {CALL_SECONDS} s, got none") from error
-        try:
-            yield
-        finally:
-            self._free.release()
-
-
 class SqlStore:
     """A `Store` on the database that `driver` connects to. Any number of processes may share it."""
 
@@ -74,8 +54,8 @@ class SqlStore:
         self._attempts = Lane(writer.work, width=WRITE_WIDTH)
         self._records = Lane(writer.work, width=WRITE_WIDTH)
         self._claims = Lane(writer.work, width=1)
-        self._reads = _Gate(READ_WIDTH)
-        self._lists = _Gate(LIST_WIDTH)
+        self._reads = Reads(width=READ_WIDTH)
+        self._lists = Reads(width=LIST_WIDTH)
         self._is_open = False
 
     async def open(self) -> None:
@@ -83,9 +63,9 @@ class SqlStore:
         self._is_open = True
 
     async def close(self) -> None:
-        for lane in (self._writes, self._attempts, self._records, self._claims):
-            await lane.close()
         self._is_open = False
+        for part in (self._writes, self._attempts, self._records, self._claims, self._reads, self._lists):
+            await part.close()
         await self._pool.close()
 
     async def pending_migrations(self) -> list[str]:
@@ -122,8 +102,7 @@ class SqlStore:
     async def list_timers(
         self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
     ) -> list[Timer]:
-        async with self._open(self._lists).passed(), self._pool.session() as session:
-            return await queries.list_timers(session, self._statements, shards, where, after=after, limit=limit)
+        return await self._list(queries.list_timers, shards, where, after=after, limit=limit)
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
         return await self._read(queries.load_due, shard_id, until=until, after=after, limit=limit)
@@ -149,8 +128,7 @@ class SqlStore:
         return await self._read(queries.history, key, before or _END_OF_TIME, limit)
 
     async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
-        async with self._open(self._lists).passed(), self._pool.session() as session:
-            return await queries.prune_history(session, self._statements, shard_id, older_than, limit)
+        return await self._list(queries.prune_history, shard_id, older_than, limit)
 
     async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
         return await self._read(queries.shards, shard_ids) if shard_ids else []
@@ -192,12 +170,20 @@ class SqlStore:
     # Sessions
 
     async def _read(
-        self,
-        query: Callable[Concatenate[Session, Statements, P], Awaitable[T]],
-        *arguments: P.args,
-        **named: P.kwargs,
+        self, query: Callable[Concatenate[Session, Statements, P], Awaitable[T]], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        async with self._open(self._reads).passed(), self._pool.session() as session:
+        return await self._open(self._reads).run(lambda: self._ask(query, *arguments, **named))
+
+    async def _list(
+        self, query: Callable[Concatenate[Session, Statements, P], Awaitable[T]], *arguments: P.args, **named: P.kwargs
+    ) -> T:
+        """For what may look at every row of a shard, so that it does not hold up the engine."""
+        return await self._open(self._lists).run(lambda: self._ask(query, *arguments, **named))
+
+    async def _ask(
+        self, query: Callable[Concatenate[Session, Statements, P], Awaitable[T]], *arguments: P.args, **named: P.kwargs
+    ) -> T:
+        async with self._pool.session() as session:
             return await query(session, self._statements, *arguments, **named)
 
     def _open(self, part: T) -> T:

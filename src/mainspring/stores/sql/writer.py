@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from mainspring import crashpoint
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Shard, Timer
 from mainspring.store import Put, Verdict
@@ -75,7 +76,9 @@ class Writer:
         try:
             if len(inserts) == 1:
                 async with self._pool.session() as session:
+                    crashpoint.reach(crashpoint.BEFORE_COMMIT)
                     await session.execute(*inserts[0])
+                    crashpoint.reach(crashpoint.AFTER_COMMIT)
             else:
                 async with self._pool.transaction() as session:
                     await _execute(session, inserts)

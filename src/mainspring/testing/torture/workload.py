@@ -27,11 +27,23 @@ Verb = Literal["create", "update", "delete"]
 class Workload:
     """`run` goes on until `stop` is called; each timer's life is planned from the seed."""
 
-    def __init__(self, *, client: AsyncClient, target_url: str, journal: Journal, seed: int) -> None:
+    def __init__(
+        self,
+        *,
+        client: AsyncClient,
+        target_url: str,
+        journal: Journal,
+        seed: int,
+        clients: int = CLIENTS,
+        prefix: str = "",
+    ) -> None:
+        """`prefix` is what its timer ids start with, to tell them from those of another workload."""
         self._client = client
         self._target_url = target_url
         self._journal = journal
         self._seed = seed
+        self._clients = clients
+        self._prefix = prefix
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
@@ -39,7 +51,7 @@ class Workload:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for number in range(CLIENTS):
+            for number in range(self._clients):
                 tasks.create_task(self._one_client(number))
 
     async def _one_client(self, number: int) -> None:
@@ -47,7 +59,7 @@ class Workload:
         count = 0
         while not self._stopped.is_set():
             count += 1
-            await self._one_timer(f"{number:02}-{count:05}", randomness)
+            await self._one_timer(f"{self._prefix}{number:02}-{count:05}", randomness)
             await self._pause(randomness.uniform(0, 0.4))
 
     async def _pause(self, seconds: float) -> None:

@@ -1,0 +1,84 @@
+"""`TimerWriter`: timers from programs that run no engine. It needs nothing but the caller's connection."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Unpack
+
+from mainspring.config import load_config
+from mainspring.delivery.guard import Guard
+from mainspring.errors import ConfigError, InvalidInput
+from mainspring.instance import is_loopback
+from mainspring.stores.sql.schema import Names
+from mainspring.timers.courier import HANDLER_SCHEME
+from mainspring.timers.messages import CreateTimer, TimerView
+from mainspring.transactional.asking import TimerFields, create_request
+from mainspring.transactional.connections import Blocking, Bridged, recognised
+from mainspring.transactional.writing import Creation
+
+_NAME: Final = re.compile(r"([a-z_][a-z0-9_]{0,39})?")
+
+
+class TimerWriter:
+    """Writes timers of one namespace, on any connection to the database that Mainspring uses. May be shared.
+
+        reminders = TimerWriter("shop")
+        with connection:
+            connection.execute("INSERT INTO orders …")
+            reminders.create(connection, "order-7", in_seconds=3600, url="https://…")
+
+    `prefix` and `schema` are those of the store's URL. Settings are those of `Config`, read like the server's; what
+    counts here is which targets are allowed and how large a payload may be. The namespace must exist.
+    """
+
+    def __init__(self, namespace: str, *, prefix: str = "mainspring_", schema: str = "", **settings: Any) -> None:
+        config = load_config(settings)
+        self.namespace = namespace
+        guard = Guard(allow=config.allow_targets, allow_loopback=is_loopback(config.host))
+        self._creation = Creation(
+            tables=table_prefix(prefix=prefix, schema=schema),
+            check_url=lambda url: _check_target(url, guard),
+            max_payload=config.max_payload_bytes,
+        )
+
+    def create(self, connection: object, timer_id: str, **fields: Unpack[TimerFields]) -> TimerView:
+        """Write a timer in the transaction of `connection`, or replace the one with this id."""
+        return create_blocking(self._creation, connection, create_request(self.namespace, timer_id, **fields))
+
+    async def acreate(self, connection: object, timer_id: str, **fields: Unpack[TimerFields]) -> TimerView:
+        """`create` for connections that are awaited. One that is not holds up the event loop for its statements."""
+        return await create_waiting(self._creation, connection, create_request(self.namespace, timer_id, **fields))
+
+
+def create_blocking(creation: Creation, connection: object, request: CreateTimer) -> TimerView:
+    known = recognised(connection)
+    if not isinstance(known, Blocking):
+        raise InvalidInput(
+            f"Expected a connection that is not awaited, got {type(connection).__qualname__}: use acreate"
+        )
+    return known.drive(creation.create(request, dialect=known.dialect, driver=known.driver))
+
+
+async def create_waiting(creation: Creation, connection: object, request: CreateTimer) -> TimerView:
+    known = recognised(connection)
+    if isinstance(known, Bridged):
+        view: TimerView = await known.run_sync(lambda blocking: create_blocking(creation, blocking, request))
+        return view
+    steps = creation.create(request, dialect=known.dialect, driver=known.driver)
+    return known.drive(steps) if isinstance(known, Blocking) else await known.drive(steps)
+
+
+def table_prefix(*, prefix: str, schema: str) -> str:
+    """What stands before the name of each table on a server."""
+    for name, value in (("prefix", prefix), ("schema", schema)):
+        if not _NAME.fullmatch(value):
+            raise ConfigError(f"Expected {name} to be lower-case letters, digits and _, got {value!r}")
+    return Names(prefix, schema).full("")
+
+
+def _check_target(url: str, guard: Guard) -> None:
+    """Handlers live in the program that runs the engine: here their names are taken on trust."""
+    if url == HANDLER_SCHEME:
+        raise InvalidInput("Expected the name of a handler, got nothing")
+    if not url.startswith(HANDLER_SCHEME):
+        guard.check_url(url)

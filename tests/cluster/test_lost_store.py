@@ -1,0 +1,81 @@
+"""A store that is not there at the start, goes away, or refuses the password."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mainspring.errors import Unavailable
+from mainspring.testing.target import TargetServer
+from mainspring.testing.torture.process import ServerProcess, serving
+from tests.faults.waiting import until, until_gone
+from tests.servers.fixtures import server_params
+from tests.servers.server import Server
+
+NAMES = server_params("postgresql", "mysql")
+StartServer = Callable[[str], Server]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_start_waits_for_the_store_and_goes_on_when_it_is_there(
+    name: str, start_server: StartServer, tmp_path: Path
+) -> None:
+    database = start_server(name)
+    url = database.fresh()
+    database.stop()
+    server = ServerProcess(tmp_path, store=url)
+    try:
+
+        async def look() -> bool | None:
+            return True if "waiting for the store" in server.tail() else None
+
+        await until(look, seconds=15, what="a word about the store")
+        database.start()
+        assert await server.ready(seconds=30)
+    finally:
+        await server.kill()
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_start_without_a_store_ends_with_a_clear_word(
+    name: str, start_server: StartServer, tmp_path: Path
+) -> None:
+    database = start_server(name)
+    url = database.fresh()
+    database.stop()
+    server = ServerProcess(tmp_path, store=url, store_wait_seconds="1")
+    assert await server.ended(seconds=20) == 1
+    assert re.search(r"^mainspring: Expected .+, got", server.tail(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_store_that_is_lost_and_comes_back_needs_no_restart(
+    name: str, start_server: StartServer, tmp_path: Path, target: TargetServer
+) -> None:
+    database = start_server(name)
+    async with serving(tmp_path, store=database.fresh()) as server, server.client() as client:
+        for n in range(20):
+            await client.timers.create(f"t{n}", callback_url=target.url, delay_seconds=1)
+        database.stop()
+        with pytest.raises(Unavailable):
+            await client.timers.create("refused", callback_url=target.url, delay_seconds=0)
+        database.start()
+        await target.wait_for(20, seconds=20)
+        for n in range(20):
+            await until_gone(client, f"t{n}")
+        await client.timers.create("later", callback_url=target.url, delay_seconds=0)
+        await target.wait_for(21, seconds=10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_wrong_password_is_told_at_once_and_shown_nowhere(
+    name: str, start_server: StartServer, tmp_path: Path
+) -> None:
+    url = re.sub(r"://[^@/]*@", "://nobody:wrong-canary@", start_server(name).fresh())
+    server = ServerProcess(tmp_path, store=url)
+    code = await server.ended(seconds=20)
+    assert "wrong-canary" not in server.log.read_text()
+    assert code == 2, server.tail()

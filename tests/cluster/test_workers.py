@@ -1,0 +1,87 @@
+"""`serve --workers`: several instances behind one port, one supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+from pathlib import Path
+
+from mainspring.client import AsyncClient
+from mainspring.testing.target import TargetServer
+from mainspring.testing.torture.process import TOKEN, ServerProcess, serving
+from mainspring.timers.messages import InstanceView
+from tests.faults.waiting import until
+
+
+def pid_of(view: InstanceView) -> int:
+    return int(view.instance.split("-")[-2])
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+async def instances(client: AsyncClient, count: int, without: int = 0) -> list[InstanceView]:
+    async def look() -> list[InstanceView] | None:
+        views = list((await client.instances()).instances)
+        pids = {pid_of(view) for view in views}
+        settled = len(views) == count and without not in pids and sum(view.owned_shards for view in views) == 16
+        return views if settled else None
+
+    return await until(look, seconds=15, what=f"{count} instances that own everything")
+
+
+async def test_workers_share_the_port_and_the_work(tmp_path: Path, target: TargetServer) -> None:
+    async with serving(tmp_path, workers="3", look_seconds="30") as server, server.client() as client:
+        await instances(client, 3)
+        answered = set()
+        for _ in range(40):
+            async with server.client() as other:  # a new connection each time
+                answered.add((await other.instances()).instance)
+        assert len(answered) == 3
+        await asyncio.gather(
+            *(client.timers.create(f"t{n}", callback_url=target.url, delay_seconds=0) for n in range(60))
+        )
+        await target.wait_for(60, seconds=3)  # which is by wake-ups: the next look is far away
+        assert server.log.read_text().count("is ready at") == 1
+        assert await server.stop() == 0
+    assert set(target.deliveries.values()) == {1}
+
+
+async def test_a_killed_worker_is_replaced_and_nothing_is_missed(tmp_path: Path, target: TargetServer) -> None:
+    async with serving(tmp_path, workers="2") as server, AsyncClient(server.url, TOKEN, retries=5) as client:
+        views = await instances(client, 2)
+        for n in range(60):
+            await client.timers.create(f"t{n}", callback_url=target.url, delay_seconds=n / 20)
+        victim = pid_of(views[0])
+        os.kill(victim, signal.SIGKILL)
+        await instances(client, 2, without=victim)
+        await target.wait_for(60, seconds=10)
+
+
+async def test_workers_end_with_their_supervisor_however_it_ends(tmp_path: Path) -> None:
+    async with serving(tmp_path, workers="2") as server:
+        async with server.client() as client:
+            pids = [pid_of(view) for view in await instances(client, 2)]
+        await server.kill()
+
+        async def look() -> bool | None:
+            return True if not any(map(is_running, pids)) else None
+
+        await until(look, seconds=10, what="an end of the workers")
+
+
+async def test_a_port_that_is_taken_is_refused_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = ServerProcess(tmp_path, workers="2", port=str(taken.getsockname()[1]))
+        assert await server.ended(seconds=10) == 2
+        assert "Expected an address to listen on" in server.tail()
+
+
+async def test_a_configuration_that_no_worker_can_use_ends_the_whole_with_its_reason(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, workers="2", store="nonsense://")
+    assert await server.ended(seconds=20) == 2
+    assert re.search(r"Expected .*nonsense", server.tail())
