@@ -187,6 +187,6 @@ class Cassandra(Server):
 
 
 def _download(directory: Path) -> None:
-    debian_packages(["maven"], provides=Path("/usr/bin/mvn"))
+    debian_packages(["maven"], provides="mvn")
     (directory / "pom.xml").write_text(_POM)
     run(["mvn", "-q", "-B", "-ntp", _COPY, "-DincludeScope=runtime", "-DoutputDirectory=lib"], cwd=directory)

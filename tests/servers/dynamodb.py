@@ -30,7 +30,7 @@ class DynamoDB(Server):
 
 
 def _unpack(directory: Path) -> None:
-    debian_packages(["npm"], provides=Path("/usr/bin/npm"))
+    debian_packages(["npm"], provides="npm")
     run(["npm", "pack", "--silent", "--ignore-scripts", _PACKAGE], cwd=directory)
     [archive] = directory.glob("*.tgz")
     run(["tar", "-xzf", archive.name], cwd=directory)

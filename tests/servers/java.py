@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.servers.obtaining import debian_packages
 
 JAVA = "/usr/lib/jvm/java-17-openjdk-amd64/bin/java"
 
 
 def obtain_java() -> None:
-    debian_packages(["openjdk-17-jre-headless"], provides=Path(JAVA))
+    debian_packages(["openjdk-17-jre-headless"], provides=JAVA)

@@ -23,7 +23,7 @@ class MongoDB(Server):
 
     def obtain(self) -> None:
         # The one library it is linked with that a small Debian lacks.
-        debian_packages(["libcurl4"], provides=Path("/usr/lib/x86_64-linux-gnu/libcurl.so.4"))
+        debian_packages(["libcurl4"], provides="/usr/lib/x86_64-linux-gnu/libcurl.so.4")
         self._program = cached("mongodb-6.0.5", _unpack) / "mongod"
 
     def command(self) -> Sequence[str]:

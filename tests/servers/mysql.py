@@ -5,20 +5,19 @@ from __future__ import annotations
 import getpass
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 from tests.servers.obtaining import debian_packages
 from tests.servers.server import Server, new_place
 
 _SERVER = "/usr/sbin/mariadbd"
-_QUICK = ["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync", "--sync-binlog=0"]
+_QUICK = ["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--sync-binlog=0"]
 
 
 class MySQL(Server):
     name = "mysql"
 
     def obtain(self) -> None:
-        debian_packages(["mariadb-server"], provides=Path(_SERVER))
+        debian_packages(["mariadb-server"], provides=_SERVER)
 
     def prepare(self) -> None:
         install = ["mariadb-install-db", "--no-defaults", f"--datadir={self.directory}/data", "--skip-test-db"]

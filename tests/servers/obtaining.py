@@ -43,27 +43,27 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
     return directory
 
 
-def debian_packages(packages: Sequence[str], *, provides: Path) -> None:
-    """See to it that the file `provides` exists; as root on Debian by installing `packages`."""
-    if provides.exists():
+def debian_packages(packages: Sequence[str], *, provides: str) -> None:
+    """See to it that `provides`, a path or a program, is there; as root on Debian by installing `packages`."""
+    if _is_there(provides):
         return
     install = f"apt-get install -y {' '.join(packages)}"
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise Unobtainable(f"Expected {provides}, got no such file. Install it with: sudo {install}")
+        raise Unobtainable(f"Expected {provides}, got none. Install it with: sudo {install}")
     with _locked("apt"), _services_stay_off():
-        if provides.exists():
+        if _is_there(provides):
             return
         options = ["-qq", "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0"]
         run(["apt-get", *options, "update"])
         run(["apt-get", *options, "install", "-y", "--no-install-recommends", *packages])
-    if not provides.exists():
-        raise Unobtainable(f"Expected {provides} after {install}, got no such file")
+    if not _is_there(provides):
+        raise Unobtainable(f"Expected {provides} after {install}, got none")
 
 
 def run(command: Sequence[str], *, cwd: Path | None = None) -> None:
     """Run an installer to its end; its output is in the error if it fails."""
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    line = " ".join(map(str, command))
+    line = " ".join(command)
     try:
         subprocess.run(
             command, cwd=cwd, env=environment, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT
@@ -76,6 +76,10 @@ def run(command: Sequence[str], *, cwd: Path | None = None) -> None:
         raise Unobtainable(
             f"Expected success, got exit status {error.returncode} from: {line}\n{error.stderr}"
         ) from error
+
+
+def _is_there(provides: str) -> bool:
+    return Path(provides).exists() if provides.startswith("/") else shutil.which(provides) is not None
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 from tests.servers.obtaining import debian_packages
 from tests.servers.server import Server, new_place
@@ -26,7 +25,7 @@ class PostgreSQL(Server):
         return "postgres" if os.geteuid() == 0 else None
 
     def obtain(self) -> None:
-        debian_packages(["postgresql-15"], provides=Path(_BIN, "postgres"))
+        debian_packages(["postgresql-15"], provides=f"{_BIN}/postgres")
 
     def prepare(self) -> None:
         if self.user is not None:

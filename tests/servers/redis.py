@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 from tests.servers.obtaining import debian_packages
 from tests.servers.server import Server
@@ -16,7 +15,7 @@ class Redis(Server):
     name = "redis"
 
     def obtain(self) -> None:
-        debian_packages(["redis-server"], provides=Path(_SERVER))
+        debian_packages(["redis-server"], provides=_SERVER)
 
     def command(self) -> Sequence[str]:
         network = ["--bind", "127.0.0.1", "--port", str(self.port)]

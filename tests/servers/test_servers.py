@@ -9,6 +9,7 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -89,7 +90,9 @@ def test_a_paused_server_answers_nobody_until_it_is_resumed(start_server: Callab
 
 
 def test_two_places_of_one_server_do_not_see_each_other(postgresql: PostgreSQL) -> None:
-    assert postgresql.fresh() != postgresql.fresh()
+    one, other = (urlsplit(postgresql.fresh()).path[1:] for _ in range(2))
+    postgresql.execute("CREATE TABLE t (n integer)", database=one)
+    assert postgresql.execute("SELECT to_regclass('t')", database=other).strip() == ""
 
 
 @pytest.mark.server("redis")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 
@@ -16,7 +16,7 @@ from mainspring.model import Shard
 from mainspring.store import START, Begin, Finish, Position, Put, Remove, TimerFilter, Verdict
 from mainspring.stores.cassandra import CassandraStore
 from mainspring.stores.cassandra.address import address_from_url
-from mainspring.stores.cassandra.connection import Connection, Row
+from mainspring.stores.cassandra.connection import Connection, Row, Statement, Value
 from mainspring.testing.timer_samples import NOW, attempt, create, key_of, timer
 from tests.servers.cassandra import Cassandra
 from tests.servers.server import Server
@@ -70,6 +70,25 @@ async def rows_of(url: str, query: str) -> list[Row]:
     return await asyncio.to_thread(ask)
 
 
+class Held:
+    """A store whose next batch, already decided, waits before it is sent: an owner that froze at the worst moment."""
+
+    def __init__(self, store: CassandraStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_decided = asyncio.Event()
+        self.goes_on = asyncio.Event()
+        assert store._opened is not None
+        connection = store._opened.connection
+        send = connection.write_batch
+
+        async def held(statements: Sequence[tuple[Statement, Sequence[Value]]]) -> bool:
+            self.is_decided.set()
+            async with asyncio.timeout(20):
+                await self.goes_on.wait()
+            return await send(statements)
+
+        monkeypatch.setattr(connection, "write_batch", held)
+
+
 # Instances
 
 
@@ -84,31 +103,38 @@ async def test_an_owner_that_another_instance_deposed_is_fenced(stores: list[Cas
     assert await new.begin([Begin(a.key, 2, 2)]) == [APPLIED]
 
 
-async def test_what_was_written_under_an_old_fence_is_what_the_first_load_after_the_claim_sees(
-    stores: list[CassandraStore], shard_id: int
+async def test_an_owner_that_froze_between_its_look_and_its_write_writes_nothing_after_a_claim(
+    stores: list[CassandraStore], shard_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new, _ = stores
-    rows = await create(old, *(timer(f"t{n}", shard_id=shard_id) for n in range(60)))
+    [a] = await create(old, timer("a", shard_id=shard_id))
     await old.claim_shards([Shard(shard_id, 0, "old")])
-    begun: set[str] = set()
-
-    async def begin(lane: int) -> None:
-        for row in rows[lane::4]:
-            if await old.begin([Begin(row.key, 1, 1)]) == [APPLIED]:
-                begun.add(row.uuid)
-
-    async def in_flight() -> set[str]:
-        page = await new.load_due(shard_id, until=NOW, after=START, limit=99)
-        return {row.uuid for row in page.timers if row.fence == 1}
-
-    beginning = asyncio.gather(*(begin(lane) for lane in range(4)))
-    while len(begun) < 10:
-        await asyncio.sleep(0.001)
+    held = Held(old, monkeypatch)
+    begin = asyncio.ensure_future(old.begin([Begin(a.key, 1, 1)]))
+    await held.is_decided.wait()
     assert await new.claim_shards([Shard(shard_id, 1, "new")]) == [APPLIED]
-    seen = await in_flight()
-    await beginning
-    assert begun == seen == await in_flight()
-    assert 10 <= len(seen) < 60
+    assert (await new.load_due(shard_id, until=NOW, after=START, limit=9)).timers == [a]
+    held.goes_on.set()
+    assert await begin == [FENCED]
+    assert await new.get([a.key]) == [a]
+
+
+async def test_a_row_that_changed_between_look_and_write_is_decided_again(
+    stores: list[CassandraStore], shard_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, user, _ = stores
+    await owner.claim_shards([Shard(shard_id, 0, "o")])
+    same, gone, again = await create(owner, *(timer(name, shard_id=shard_id) for name in ("same", "gone", "again")))
+    held = Held(owner, monkeypatch)
+    begin = asyncio.ensure_future(owner.begin([Begin(row.key, 1, 1) for row in (same, gone, again)]))
+    await held.is_decided.wait()
+    # Made again at another instant, with the version that the owner expects.
+    made = timer("again", shard_id=shard_id, due_at=NOW + 1)
+    assert await user.write([Remove(gone.key, 1), Remove(again.key, 1), Put(made, 0)]) == [APPLIED] * 3
+    held.goes_on.set()
+    assert await begin == [APPLIED, STALE, APPLIED]
+    listed = await user.list_timers([shard_id], TimerFilter(), after=START, limit=9)
+    assert [(row.timer_id, row.due_at, row.attempts) for row in listed] == [("same", NOW, 1), ("again", NOW + 1, 1)]
 
 
 async def test_users_write_on_when_the_owner_of_a_shard_changes_behind_their_back(
@@ -157,25 +183,6 @@ async def test_of_instances_that_change_one_row_exactly_one_wins(stores: list[Ca
         assert row == (await stores[1].get([row.key]))[0]
 
 
-async def test_a_row_that_was_removed_and_made_again_elsewhere_is_begun_where_it_stands(
-    stores: list[CassandraStore], shard_id: int
-) -> None:
-    owner, user, _ = stores
-    await owner.claim_shards([Shard(shard_id, 0, "o")])
-    for n in range(10):
-        old = timer("a", shard_id=shard_id, due_at=NOW + n)
-        new = timer("a", shard_id=shard_id, due_at=NOW + n + 100)
-        await create(owner, old)
-        verdicts, [begun] = await asyncio.gather(
-            user.write([Remove(old.key, 1), Put(new, 0)]), owner.begin([Begin(old.key, 1, 1)])
-        )
-        # Whoever came first: there is one row, and it is whole.
-        [row] = await owner.list_timers([shard_id], TimerFilter(), after=START, limit=9)
-        assert (verdicts, begun) in (([APPLIED, APPLIED], APPLIED), ([STALE, STALE], APPLIED))
-        assert row.due_at == (new if verdicts[0] is APPLIED else old).due_at
-        assert await user.write([Remove(row.key, row.version)]) == [APPLIED]
-
-
 async def test_a_batch_of_more_bytes_than_one_mutation_takes_is_written(
     stores: list[CassandraStore], shard_id: int
 ) -> None:
@@ -212,24 +219,34 @@ async def test_a_timer_that_any_instance_writes_below_the_floor_is_found(
     assert await owner.next_due([shard_id]) == [NOW - 7_200_000]
 
 
-async def test_no_timer_is_lost_when_the_floor_is_raised_while_others_write_below_it(
-    stores: list[CassandraStore], shard_id: int
+async def test_a_timer_that_was_on_its_way_below_the_floor_while_it_was_raised_is_found(
+    stores: list[CassandraStore], shard_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner, *users = stores
+    owner, user, _ = stores
+    await create(user, timer("first", shard_id=shard_id, due_at=NOW))
+    held = Held(user, monkeypatch)
+    creating = asyncio.ensure_future(create(user, timer("below", shard_id=shard_id, due_at=NOW - 3_600_000)))
+    await held.is_decided.wait()
+    await owner.load_due(shard_id, until=NOW, after=START, limit=9)
+    held.goes_on.set()
+    await creating
+    page = await owner.load_due(shard_id, until=NOW, after=START, limit=9)
+    assert [row.timer_id for row in page.timers] == ["below", "first"]
 
-    async def write(lane: int, store: CassandraStore) -> None:
-        for n in range(20):
-            await create(store, timer(f"{lane}-{n}", shard_id=shard_id, due_at=NOW - 1_000_000 * (n % 5)))
 
-    writing = asyncio.gather(*(write(lane, store) for lane, store in enumerate(users)))
-    until = NOW
-    while not writing.done():
-        until += 100_000
-        page = await owner.load_due(shard_id, until=until, after=START, limit=99)
-        await owner.write([Remove(row.key, row.version) for row in page.timers[::2]])
-    await writing
-    page = await owner.load_due(shard_id, until=until, after=START, limit=99)
-    assert page.timers == await owner.list_timers([shard_id], TimerFilter(), after=START, limit=99)
+async def test_the_floor_stays_when_a_timer_is_written_below_it_before_it_is_raised(
+    stores: list[CassandraStore], shard_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, user, _ = stores
+    await create(user, timer("first", shard_id=shard_id, due_at=NOW))
+    held = Held(owner, monkeypatch)
+    loading = asyncio.ensure_future(owner.load_due(shard_id, until=NOW, after=START, limit=9))
+    await held.is_decided.wait()
+    await create(user, timer("below", shard_id=shard_id, due_at=NOW - 3_600_000))
+    held.goes_on.set()
+    await loading
+    page = await owner.load_due(shard_id, until=NOW, after=START, limit=9)
+    assert [row.timer_id for row in page.timers] == ["below", "first"]
 
 
 async def test_a_page_behind_a_position_minds_no_floor(stores: list[CassandraStore], shard_id: int) -> None:

@@ -19,10 +19,6 @@ MARKS: dict[str, Collection[pytest.MarkDecorator]] = {
     "postgresql": [pytest.mark.server("postgresql")],
     "mysql": [pytest.mark.server("mysql")],
 }
-    "sqlite": [],
-    "postgresql": [pytest.mark.server("postgresql")],
-    "mysql": [pytest.mark.server("mysql")],
-}
 every_way = pytest.mark.parametrize(
     ("database", "way"),
     [pytest.param(kind, way, marks=MARKS[kind], id=f"{kind}-{way}") for kind, ways in WAYS.items() for way in ways],
@@ -36,7 +32,9 @@ async def work(database: Database, way: str) -> AsyncIterator[Work]:
         yield work
 
 
-WRITER = TimerWriter("app")
+@pytest.fixture
+def writer() -> TimerWriter:
+    return TimerWriter("app")
 
 
 async def orders(work: Work, name: str) -> int:
@@ -45,10 +43,12 @@ async def orders(work: Work, name: str) -> int:
 
 
 @every_way
-async def test_a_timer_fires_after_the_commit_and_not_before(database: Database, way: str, work: Work) -> None:
+async def test_a_timer_fires_after_the_commit_and_not_before(
+    database: Database, way: str, work: Work, writer: TimerWriter
+) -> None:
     name = f"committed-{way}"
     await work.fetch(f"INSERT INTO orders VALUES ('{name}')")
-    created = await create(WRITER, work, name, in_seconds=0, handler="note", payload={"way": way})
+    created = await create(writer, work, name, in_seconds=0, handler="note", payload={"way": way})
     assert created.generation == 1
     database.engine.watch(LOOKS)
     assert database.engine.said(f"fired {name} ") == []
@@ -58,10 +58,12 @@ async def test_a_timer_fires_after_the_commit_and_not_before(database: Database,
 
 
 @every_way
-async def test_a_timer_never_fires_after_a_rollback(database: Database, way: str, work: Work) -> None:
+async def test_a_timer_never_fires_after_a_rollback(
+    database: Database, way: str, work: Work, writer: TimerWriter
+) -> None:
     name = f"rolled-back-{way}"
     await work.fetch(f"INSERT INTO orders VALUES ('{name}')")
-    await create(WRITER, work, name, in_seconds=0, handler="note")
+    await create(writer, work, name, in_seconds=0, handler="note")
     await work.rollback()
     database.engine.watch(LOOKS)
     assert database.engine.said(f"fired {name} ") == []
@@ -70,13 +72,16 @@ async def test_a_timer_never_fires_after_a_rollback(database: Database, way: str
 
 
 @every_way
-async def test_a_repeated_create_replaces_the_timer_and_counts_on(database: Database, way: str, work: Work) -> None:
+async def test_a_repeated_create_replaces_the_timer_and_counts_on(
+    database: Database, way: str, work: Work, writer: TimerWriter
+) -> None:
     name = f"repeated-{way}"
-    first = await create(WRITER, work, name, in_seconds=3600, handler="note", payload=1, labels={"a": "1"})
+    first = await create(writer, work, name, in_seconds=3600, handler="note", payload=1, labels={"a": "1"})
     await work.commit()
-    changed: TimerFields = {"url": "http://127.0.0.1:1/", "payload": "'?%s$1\\", "labels": {"b": "2"}, "in_seconds": 7200}
-    second = await create(WRITER, work, name, **changed)
-    third = await create(WRITER, work, name, **changed)
+    target = "http://127.0.0.1:1/"
+    changed: TimerFields = {"url": target, "payload": "'?%s$1\\", "labels": {"b": "2"}, "in_seconds": 7200}
+    second = await create(writer, work, name, **changed)
+    third = await create(writer, work, name, **changed)
     await work.commit()
     assert (first.generation, second.generation, third.generation) == (1, 2, 3)
     assert third.created_at == first.created_at

@@ -20,7 +20,7 @@ import psycopg
 import pymysql
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from mainspring.timers.messages import TimerView
 from mainspring.transactional import TimerFields, TimerWriter
@@ -145,6 +145,17 @@ def _plain_cursor(connection: sqlite3.Connection, sql: str) -> sqlite3.Cursor:
 
 
 @asynccontextmanager
+async def over_scoped_session(place: str) -> AsyncIterator[Work]:
+    engine = create_engine(sqlalchemy_url(place, "pysqlite"))
+    session = scoped_session(sessionmaker(engine))
+    try:
+        yield Blocking(session, lambda sql: session.execute(text(sql)))
+    finally:
+        session.remove()
+        engine.dispose()
+
+
+@asynccontextmanager
 async def over_apsw(place: str) -> AsyncIterator[Work]:
     connection = apsw.Connection(place)
     connection.set_busy_timeout(5000)
@@ -170,6 +181,14 @@ async def over_asyncpg(place: str) -> AsyncIterator[Work]:
         yield work
     finally:
         await connection.close()
+
+
+@asynccontextmanager
+async def over_asyncpg_pool(place: str) -> AsyncIterator[Work]:
+    async with asyncpg.create_pool(place, min_size=1, max_size=1) as pool, pool.acquire() as connection:
+        work = Asyncpg(connection)
+        await work.begin()
+        yield work
 
 
 @asynccontextmanager
@@ -281,10 +300,12 @@ WAYS: Mapping[str, Mapping[str, Callable[[str], AbstractAsyncContextManager[Work
         "aiosqlite": over_aiosqlite,
         "sqlalchemy-connection": over_sqlalchemy("pysqlite", session=False),
         "sqlalchemy-session": over_sqlalchemy("pysqlite", session=True),
+        "sqlalchemy-scoped-session": over_scoped_session,
         "sqlalchemy-async-session": over_async_sqlalchemy("aiosqlite", session=True),
     },
     "postgresql": {
         "asyncpg": over_asyncpg,
+        "asyncpg-pool": over_asyncpg_pool,
         "psycopg": over_psycopg,
         "psycopg-async": over_async_psycopg,
         "sqlalchemy-session": over_sqlalchemy("psycopg", session=True),

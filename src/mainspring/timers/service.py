@@ -7,6 +7,7 @@ An answer is given only after the store has committed.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -44,6 +45,7 @@ from mainspring.timers.messages import (
 from mainspring.timers.namespaces import NamespaceService
 
 BULK_PAGE = 500
+BREATH = 50
 HISTORY_SCAN_LIMIT = 100_000
 """Entries that one filtered history request looks through at most."""
 
@@ -84,6 +86,7 @@ class TimerService:
         results: list[BatchItem | None] = [None] * len(request.timers)
         fresh: list[tuple[int, Timer]] = []
         for index, raw in enumerate(request.timers):
+            await _breathe(index)
             try:
                 item = decode_item(raw, CreateTimer)
                 self._check(item)
@@ -92,6 +95,7 @@ class TimerService:
                 results[index] = BatchItem(problem=_problem_item(error))
         stored = await self._put_new([timer for _, timer in fresh])
         for (index, _), timer in zip(fresh, stored, strict=True):
+            await _breathe(index)
             results[index] = BatchItem(timer=view_of(timer))
         done = tuple(result for result in results if result is not None)
         return BatchView(created=len(fresh), failed=len(done) - len(fresh), results=done)
@@ -283,6 +287,12 @@ class TimerService:
             if len(rows) < BULK_PAGE:
                 return BulkView(matched=matched, changed=changed, dry_run=request.dry_run)
             after = Position(rows[-1].due_at, rows[-1].uuid)
+
+
+async def _breathe(index: int) -> None:
+    """Now and then in a long batch, let other requests and the store's writer have their turn."""
+    if index % BREATH == BREATH - 1:
+        await asyncio.sleep(0)
 
 
 def _filter(request: FilterFields) -> TimerFilter:

@@ -9,7 +9,7 @@ from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import DuePage, Position, TimerFilter
 from mainspring.stores.sql.dialect import Session
 from mainspring.stores.sql.rows import DAY_MS, attempts_from, numbers_from, records_from, shards_from, timers_from
-from mainspring.stores.sql.statements import Statements
+from mainspring.stores.sql.statements import Statements, in_parts
 
 LIST_SHARDS: Final = 32
 """Shards that are listed by one statement."""
@@ -23,8 +23,9 @@ async def time(session: Session, statements: Statements) -> int:
 
 
 async def get(session: Session, statements: Statements, keys: Sequence[TimerKey]) -> list[Timer | None]:
-    wanted = sorted({(key.shard_id, key.uuid) for key in keys})
-    found = {timer.key: timer for timer in timers_from(await session.fetch(*statements.get_timers(wanted)))}
+    found: dict[TimerKey, Timer] = {}
+    for wanted in in_parts(sorted({(key.shard_id, key.uuid) for key in keys})):
+        found.update((row.key, row) for row in timers_from(await session.fetch(*statements.get_timers(wanted))))
     return [found.get(key) for key in keys]
 
 
@@ -86,11 +87,14 @@ async def prune_history(
 ) -> int:  # fmt: skip
     """Entries never change, so they can be looked for first, without a lock, and removed by their keys."""
     old = await session.fetch(*statements.old_history(shard_id, older_than // DAY_MS, older_than, limit))
-    return await session.execute(*statements.delete_history([tuple(row) for row in old])) if old else 0
+    return sum([await session.execute(*statements.delete_history([*map(tuple, some)])) for some in in_parts(old)])
 
 
 async def shards(session: Session, statements: Statements, shard_ids: Sequence[int]) -> list[Shard]:
-    found = {shard.shard_id: shard for shard in shards_from(await session.fetch(*statements.shards(shard_ids)))}
+    found: dict[int, Shard] = {}
+    for wanted in in_parts(shard_ids):
+        rows = await session.fetch(*statements.shards(wanted))
+        found.update((shard.shard_id, shard) for shard in shards_from(rows))
     return [found.get(shard_id, Shard(shard_id)) for shard_id in shard_ids]
 
 

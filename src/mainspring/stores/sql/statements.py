@@ -8,7 +8,7 @@ range for that, and a whole shard for `(due_at, uuid) > (d, u)`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from mainspring.model import FOREVER, State, TimerKey
 from mainspring.store import Position, TimerFilter
@@ -28,6 +28,11 @@ from mainspring.stores.sql.schema import Names
 ROWS_LIMIT: Final = 1_000
 BYTES_LIMIT: Final = 4_000_000
 """Of one statement: MySQL servers accept 16 MB or more, and escaping may double the text."""
+
+KEYS_LIMIT: Final = 500
+"""Of one condition: MariaDB reads a list of 1,000 by other means than the index, and would lock other rows."""
+
+K = TypeVar("K")
 
 _TIMER_KEY: Final = ("shard_id", "uuid")
 _RECORD_KEY: Final = ("collection", "record_key")
@@ -227,6 +232,12 @@ def _conditions(where: TimerFilter) -> tuple[str, list[Value]]:
         conditions.append("AND POSITION(? IN labels) > 0")
         arguments.append(label_line(name, value))
     return " ".join(conditions), arguments
+
+
+def in_parts(keys: Sequence[K]) -> Iterator[Sequence[K]]:
+    """Keys for one statement after the other, in their order."""
+    for start in range(0, len(keys), KEYS_LIMIT):
+        yield keys[start : start + KEYS_LIMIT]
 
 
 def _chunks(rows: Sequence[Row]) -> Iterator[list[Row]]:

@@ -29,7 +29,7 @@ from mainspring.stores.sql.rows import (
     shards_from,
     timer_row,
 )
-from mainspring.stores.sql.statements import Statements
+from mainspring.stores.sql.statements import Statements, in_parts
 from mainspring.stores.sqlite.plan import (
     BeginAttempts,
     Claim,
@@ -107,8 +107,10 @@ class Writer:
         if not plan.shards:
             return {}
         claims = any(isinstance(request, Claim | Release) for request in group)
-        look = self._statements.shards(sorted(plan.shards), "FOR UPDATE" if claims else session.share_lock)
-        stored = {shard.shard_id: shard for shard in shards_from(await session.fetch(*look))}
+        stored: dict[int, Shard] = {}
+        for shard_ids in in_parts(sorted(plan.shards)):
+            look = self._statements.shards(shard_ids, "FOR UPDATE" if claims else session.share_lock)
+            stored.update((shard.shard_id, shard) for shard in shards_from(await session.fetch(*look)))
         plan.shards.update(stored)
         unclaimed = [Shard(shard_id) for shard_id in sorted(_under_fence_0(group) - stored.keys())]
         if unclaimed and not claims:  # a row that is not there locks nothing
@@ -116,12 +118,12 @@ class Writer:
         return stored
 
     async def _look_at_rows(self, session: Session, plan: Plan) -> None:
-        if plan.rows:
-            found = await session.fetch(*self._statements.lock_timers(sorted(plan.rows)))
+        for keys in in_parts(sorted(plan.rows)):
+            found = await session.fetch(*self._statements.lock_timers(keys))
             for shard_id, uuid, due_at, version in places_from(found):
                 plan.rows[shard_id, uuid] = PlannedRow(version, due_at)
-        if plan.records:
-            found = await session.fetch(*self._statements.lock_records(sorted(plan.records)))
+        for names in in_parts(sorted(plan.records)):
+            found = await session.fetch(*self._statements.lock_records(names))
             for collection, key, version, expires_at in record_versions_from(found):
                 plan.records[collection, key] = StoredRecord(version, expires_at)
 
@@ -135,7 +137,8 @@ class Writer:
                 version = stored[shard_id].version
                 changes.setdefault((shard.version - version, shard.owner), []).append((shard_id, version))
         for (growth, owner), keys in changes.items():
-            await _execute_on(len(keys), session, self._statements.own_shards(keys, growth=growth, owner=owner))
+            for some in in_parts(keys):
+                await _execute_on(len(some), session, self._statements.own_shards(some, growth=growth, owner=owner))
 
     async def _insert_shards(self, session: Session, shards: list[Shard]) -> None:
         rows: list[Row] = [(shard.shard_id, shard.version, shard.owner) for shard in shards]
@@ -152,19 +155,19 @@ class Writer:
                 written.append(timer_row(row.timer))
             if row.begins:
                 begun.setdefault(row.begins, []).append((shard_id, uuid, row.version - row.begins))
-        if gone:
-            await _execute_on(len(gone), session, self._statements.delete_timers(gone))
+        for some in in_parts(gone):
+            await _execute_on(len(some), session, self._statements.delete_timers(some))
         await _execute(session, self._statements.insert_timers(written))
         for begins, keys in begun.items():
-            await _execute_on(len(keys), session, self._statements.begin_timers(keys, begins=begins))
+            for some in in_parts(keys):
+                await _execute_on(len(some), session, self._statements.begin_timers(some, begins=begins))
         history = sorted({history_row(*entry) for entry in plan.history}, key=str)
         await _execute(session, self._statements.insert_history(history))
 
     async def _apply_records(self, session: Session, plan: Plan) -> None:
         written = {key: record.written for key, record in sorted(plan.records.items(), key=_key) if record.written}
-        stale = sorted({*written, *plan.removed_records()})
-        if stale:
-            await session.execute(*self._statements.delete_records(stale))
+        for some in in_parts(sorted({*written, *plan.removed_records()})):
+            await session.execute(*self._statements.delete_records(some))
         rows = [record_row(collection, record) for (collection, _), record in written.items()]
         await _execute(session, self._statements.insert_records(rows))
 
