@@ -14,7 +14,7 @@ from mainspring.stores.memory import MemoryStore
 from mainspring.stores.sqlite import SQLiteStore
 from mainspring.stores.sqlite.checkpoint import Checkpointer
 from mainspring.stores.sqlite.connection import Database
-from mainspring.stores.sqlite.plan import (
+from mainspring.stores.plan import (
     Batch,
     BeginAttempts,
     Claim,

@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from mainspring.errors import MainspringError
-from mainspring.stores.sql.rows import Row, Value
+from mainspring.stores.plan import Value
+from mainspring.stores.sql.rows import Row
 
 Parameter = Value | list[Value]
 """PostgreSQL takes whole columns as arrays."""

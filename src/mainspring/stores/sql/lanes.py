@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from mainspring.errors import StoreUnavailable
-from mainspring.stores.sqlite.plan import (
+from mainspring.stores.plan import (
     BeginAttempts,
     Claim,
     DeleteRecord,

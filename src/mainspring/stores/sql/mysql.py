@@ -17,9 +17,10 @@ from asyncmy import errors
 from asyncmy.constants.CLIENT import FOUND_ROWS
 
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
+from mainspring.stores.plan import Value
 from mainspring.stores.sql.address import Address, parse_address
 from mainspring.stores.sql.dialect import IDLE_SECONDS, LOCK_SECONDS, Overtaken, Parameter, Statement, Table
-from mainspring.stores.sql.rows import Row, Value
+from mainspring.stores.sql.rows import Row
 from mainspring.stores.sql.schema import Names
 from mainspring.stores.sql.store import SqlStore
 

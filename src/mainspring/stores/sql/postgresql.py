@@ -21,9 +21,10 @@ from typing import Final
 import asyncpg  # type: ignore[import-untyped]
 
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
+from mainspring.stores.plan import Value
 from mainspring.stores.sql.address import Address, parse_address
 from mainspring.stores.sql.dialect import IDLE_SECONDS, LOCK_SECONDS, Overtaken, Parameter, Statement, Table
-from mainspring.stores.sql.rows import Row, Value
+from mainspring.stores.sql.rows import Row
 from mainspring.stores.sql.schema import HISTORY, RECORDS, SHARDS, TIMERS, Names
 from mainspring.stores.sql.store import SqlStore
 

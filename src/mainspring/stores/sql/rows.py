@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
-from mainspring.model import Attempt, Detail, Record, Shard, State, Timer
+from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.stores.plan import Value
 
 DAY_MS: Final = 86_400_000
 
-Value = int | str | bytes | None
 Row = tuple[Value, ...]
 
 TIMER_COLUMNS: Final = (
@@ -103,11 +103,12 @@ def shards_from(rows: Iterable[Sequence[Value]]) -> list[Shard]:
     return [Shard(*row) for row in msgspec.convert([tuple(row) for row in rows], list[tuple[int, int, str]])]
 
 
-def history_row(*planned: Value) -> Row:
+def history_row(key: TimerKey, attempt: Attempt) -> Row:
     """Ends the key with a digest, so that an attempt reported twice is one row and two different reports are two."""
-    *key, document = planned
-    digest = blake2b(str(document).encode(), digest_size=8).hexdigest()
-    return *key, digest, document
+    document = _encode(attempt)
+    digest = blake2b(document, digest_size=8).hexdigest()
+    day = attempt.started_at // DAY_MS
+    return key.shard_id, day, key.uuid, attempt.started_at, attempt.attempt, digest, document.decode()
 
 
 def attempts_from(rows: Iterable[Sequence[Value]]) -> list[Attempt]:

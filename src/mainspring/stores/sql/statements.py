@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from mainspring.model import FOREVER, State, TimerKey
 from mainspring.store import Position, TimerFilter
+from mainspring.stores.plan import Value
 from mainspring.stores.sql.dialect import Dialect, Parameter, Statement
 from mainspring.stores.sql.rows import (
     HISTORY_COLUMNS,
@@ -19,7 +20,6 @@ from mainspring.stores.sql.rows import (
     SHARD_COLUMNS,
     TIMER_COLUMNS,
     Row,
-    Value,
     label_line,
     store_name,
 )

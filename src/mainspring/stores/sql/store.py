@@ -11,15 +11,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
-from mainspring.stores.sql import queries
-from mainspring.stores.sql.dialect import Driver, Session
-from mainspring.stores.sql.lanes import Lane
-from mainspring.stores.sql.pool import Pool
-from mainspring.stores.sql.reads import Reads
-from mainspring.stores.sql.schema import Migration, Names, Schema
-from mainspring.stores.sql.statements import Statements
-from mainspring.stores.sql.writer import Writer
-from mainspring.stores.sqlite.plan import (
+from mainspring.stores.plan import (
     BeginAttempts,
     Claim,
     DeleteRecord,
@@ -28,6 +20,14 @@ from mainspring.stores.sqlite.plan import (
     Release,
     Write,
 )
+from mainspring.stores.sql import queries
+from mainspring.stores.sql.dialect import Driver, Session
+from mainspring.stores.sql.lanes import Lane
+from mainspring.stores.sql.pool import Pool
+from mainspring.stores.sql.reads import Reads
+from mainspring.stores.sql.schema import Migration, Names, Schema
+from mainspring.stores.sql.statements import Statements
+from mainspring.stores.sql.writer import Writer
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -11,12 +11,23 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from msgspec.structs import replace
-
 from mainspring import crashpoint
 from mainspring.errors import StoreUnavailable
-from mainspring.model import Shard, Timer
-from mainspring.store import Put, Verdict
+from mainspring.model import Shard
+from mainspring.store import Verdict
+from mainspring.stores.plan import (
+    BeginAttempts,
+    Claim,
+    DeleteRecord,
+    FinishAttempts,
+    Plan,
+    PutRecord,
+    Release,
+    StoredRecord,
+    Write,
+    only_creates,
+)
+from mainspring.stores.plan import Row as PlannedRow
 from mainspring.stores.sql.dialect import Overtaken, Session, Statement
 from mainspring.stores.sql.lanes import WriteRequest
 from mainspring.stores.sql.pool import Pool
@@ -30,18 +41,6 @@ from mainspring.stores.sql.rows import (
     timer_row,
 )
 from mainspring.stores.sql.statements import Statements, in_parts
-from mainspring.stores.sqlite.plan import (
-    BeginAttempts,
-    Claim,
-    DeleteRecord,
-    FinishAttempts,
-    Plan,
-    PutRecord,
-    Release,
-    StoredRecord,
-    Write,
-)
-from mainspring.stores.sqlite.plan import Row as PlannedRow
 
 LOOKS_LIMIT: Final = 10
 PURGE_LIMIT: Final = 200
@@ -69,9 +68,11 @@ class Writer:
 
     async def _create(self, group: list[WriteRequest]) -> bool:
         """The common case without a look first: all rows are new. False, and nothing done, if one of them is not."""
-        timers = _created(group)
+        timers = only_creates(group)
         if timers is None:
             return False
+        # In the order of their keys, like everybody: nobody then waits for somebody who waits for them.
+        timers.sort(key=lambda timer: (timer.shard_id, timer.uuid))
         inserts = list(self._statements.insert_timers([timer_row(timer) for timer in timers]))
         try:
             if len(inserts) == 1:
@@ -210,19 +211,3 @@ def _under_fence_0(group: list[WriteRequest]) -> set[int]:
         for item in request.items
         if item.fence == 0
     }
-
-
-def _created(group: list[WriteRequest]) -> list[Timer] | None:
-    """The rows to insert, in the order of their keys, when the group only creates different rows; otherwise None."""
-    created: dict[tuple[int, str], Timer] = {}
-    for request in group:
-        if not isinstance(request, Write):
-            return None
-        for change in request.items:
-            if not isinstance(change, Put) or change.expect != 0:
-                return None
-            timer = change.timer
-            if (timer.shard_id, timer.uuid) in created:
-                return None
-            created[timer.shard_id, timer.uuid] = timer if timer.version == 1 else replace(timer, version=1)
-    return [timer for _, timer in sorted(created.items(), key=_key)]

@@ -15,12 +15,12 @@ import apsw
 
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import DuePage, Position, TimerFilter
+from mainspring.stores.plan import Request, Value
 from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.rows import (
     DAY_MS,
     TIMER_COLUMNS,
     TIMERS_AS_JSON,
-    Value,
     attempts_from,
     instants_from,
     json_text,
@@ -28,7 +28,6 @@ from mainspring.stores.sqlite.rows import (
     shards_from,
     timers_from,
 )
-from mainspring.stores.sqlite.worker import Request
 
 T_co = TypeVar("T_co", covariant=True)
 

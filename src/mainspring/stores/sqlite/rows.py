@@ -7,10 +7,9 @@ from typing import Final
 import msgspec
 
 from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.stores.plan import Value
 
 DAY_MS: Final = 86_400_000
-
-Value = int | str | bytes | None
 
 TIMER_COLUMNS: Final = (
     "shard_id, due_at, uuid, namespace, timer_id, state, attempts, generation, version, fence, detail, payload"

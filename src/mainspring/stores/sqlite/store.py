@@ -17,10 +17,7 @@ from mainspring.clock import wall_ms
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
-from mainspring.stores.sqlite import queries, schema
-from mainspring.stores.sqlite.checkpoint import LIMIT_PAGES, Checkpointer
-from mainspring.stores.sqlite.connection import Database
-from mainspring.stores.sqlite.plan import (
+from mainspring.stores.plan import (
     BeginAttempts,
     Claim,
     DeleteRecord,
@@ -32,6 +29,9 @@ from mainspring.stores.sqlite.plan import (
     Write,
     WriteRequest,
 )
+from mainspring.stores.sqlite import queries, schema
+from mainspring.stores.sqlite.checkpoint import LIMIT_PAGES, Checkpointer
+from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.worker import Worker
 from mainspring.stores.sqlite.writer import Writer
 

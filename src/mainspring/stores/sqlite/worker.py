@@ -16,21 +16,10 @@ from threading import Thread
 from typing import Final, Generic, TypeVar
 
 from mainspring.errors import StoreUnavailable
+from mainspring.stores.plan import Request
 
 PENDING_LIMIT: Final = 100_000
 GROUP_LIMIT: Final = 4_000
-
-
-class Request:
-    """Something to do in the thread. The thread leaves an error here, or an `answer` in the subclass."""
-
-    __slots__ = ("error", "future", "weight")
-
-    def __init__(self, weight: int = 1) -> None:
-        """`weight` is the number of items that the request counts for."""
-        self.weight = weight
-        self.error: Exception | None = None
-        self.future: asyncio.Future[None] | None = None
 
 
 R = TypeVar("R", bound=Request)

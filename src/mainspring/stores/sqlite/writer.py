@@ -15,9 +15,7 @@ import apsw
 
 from mainspring import crashpoint
 from mainspring.store import Verdict
-from mainspring.stores.sqlite.checkpoint import Checkpointer
-from mainspring.stores.sqlite.connection import Database, insert_rows
-from mainspring.stores.sqlite.plan import (
+from mainspring.stores.plan import (
     Change,
     DeleteRecord,
     NoticeWriters,
@@ -30,7 +28,17 @@ from mainspring.stores.sqlite.plan import (
     WriteRequest,
     only_creates,
 )
-from mainspring.stores.sqlite.rows import TIMER_COLUMNS, json_text, places_from, record_versions_from, shards_from
+from mainspring.stores.sqlite.checkpoint import Checkpointer
+from mainspring.stores.sqlite.connection import Database, insert_rows
+from mainspring.stores.sqlite.rows import (
+    TIMER_COLUMNS,
+    attempt_row,
+    json_text,
+    places_from,
+    record_versions_from,
+    shards_from,
+    timer_row,
+)
 
 CACHE_KIB: Final = 49_152
 PURGE_LIMIT: Final = 200
@@ -118,12 +126,12 @@ class Writer:
 
 def _create(connection: apsw.Connection, group: list[Change]) -> bool:
     """The common case without a look first: all rows are new. False, and nothing done, if one of them is not."""
-    rows = only_creates(group)
-    if rows is None:
+    created = only_creates(group)
+    if created is None:
         return False
     connection.execute("BEGIN IMMEDIATE")
     try:
-        insert_rows(connection, _INSERT_TIMERS, rows)
+        insert_rows(connection, _INSERT_TIMERS, [timer_row(timer) for timer in created])
     except apsw.ConstraintError:  # which has rolled back
         return False
     _commit(connection)
@@ -173,10 +181,10 @@ def _look(connection: apsw.Connection, plan: Plan) -> None:
 def _apply_timers(connection: apsw.Connection, plan: Plan) -> None:
     if gone := plan.moved_or_removed():
         connection.execute(_DELETE_TIMERS, (json_text(gone),))
-    insert_rows(connection, _INSERT_TIMERS, plan.written())
+    insert_rows(connection, _INSERT_TIMERS, [timer_row(timer) for timer in plan.written()])
     if begun := plan.begun():
         connection.execute(_BEGIN_TIMERS, (json_text(begun),))
-    insert_rows(connection, "INSERT OR IGNORE INTO history", plan.history)
+    insert_rows(connection, "INSERT OR IGNORE INTO history", [attempt_row(*entry) for entry in plan.history])
     owned = [(shard.shard_id, shard.version, shard.owner) for shard in plan.claimed.values()]
     insert_rows(connection, "INSERT OR REPLACE INTO shards", list(owned))
 

@@ -7,20 +7,32 @@ written, once per row. So a group behaves as if its requests had run one after t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring.model import Record, Shard, State, Timer
+from mainspring.model import Attempt, Record, Shard, State, Timer, TimerKey
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
-from mainspring.stores.sqlite.rows import Value, attempt_row, timer_row
-from mainspring.stores.sqlite.worker import Request
 
+Value = int | str | bytes | None
 Item = TypeVar("Item")
 RowKey = tuple[int, str]
 RecordKey = tuple[str, str]
+
+
+class Request:
+    """Something that a caller waits for. Whoever works on it leaves an error here, or an `answer` in the subclass."""
+
+    __slots__ = ("error", "future", "weight")
+
+    def __init__(self, weight: int = 1) -> None:
+        """`weight` is the number of items that the request counts for."""
+        self.weight = weight
+        self.error: Exception | None = None
+        self.future: asyncio.Future[None] | None = None
 
 
 class Batch(Request, Generic[Item]):
@@ -132,7 +144,7 @@ class Plan:
         self.shards: dict[int, Shard] = {}
         self.records: dict[RecordKey, StoredRecord] = {}
         self.claimed: dict[int, Shard] = {}
-        self.history: list[tuple[Value, ...]] = []
+        self.history: list[tuple[TimerKey, Attempt]] = []
         for request in requests:
             self._name(request)
 
@@ -218,7 +230,7 @@ class Plan:
             return Verdict.FENCED
         verdict = Verdict.APPLIED if item.change is None else self._change(item.change)
         if verdict is Verdict.APPLIED and item.attempt is not None:
-            self.history.append(attempt_row(item.key, item.attempt))
+            self.history.append((item.key, item.attempt))
         return verdict
 
     def _claim(self, claim: Shard) -> Verdict:
@@ -260,8 +272,8 @@ class Plan:
             if row.stored_due_at is not None and (row.timer is not None or row.version == 0)
         ]
 
-    def written(self) -> list[tuple[Value, ...]]:
-        return [timer_row(row.timer) for row in self.rows.values() if row.timer is not None]
+    def written(self) -> list[Timer]:
+        return [row.timer for row in self.rows.values() if row.timer is not None]
 
     def begun(self) -> list[tuple[int, int | None, str, int, int, int]]:
         """Primary key, attempts to add, new version and fence."""
@@ -282,7 +294,7 @@ class Plan:
         return [key for key, record in self.records.items() if record.removed]
 
 
-def only_creates(requests: Sequence[Change]) -> list[tuple[Value, ...]] | None:
+def only_creates(requests: Sequence[WriteRequest]) -> list[Timer] | None:
     """The rows to insert when the group does nothing but create different rows; otherwise None."""
     created: dict[RowKey, Timer] = {}
     expected = 0
@@ -297,7 +309,7 @@ def only_creates(requests: Sequence[Change]) -> list[tuple[Value, ...]] | None:
         expected += len(request.items)
     if len(created) != expected:
         return None
-    return [timer_row(timer) for timer in created.values()]
+    return list(created.values())
 
 
 def _row_key(change: Put | Remove) -> RowKey:
