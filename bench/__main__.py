@@ -20,7 +20,7 @@ import click
 import uvloop
 from rich.console import Console
 
-from bench import creates, firing, quiet, scale
+from bench import cluster, creates, databases, firing, quiet, scale
 from bench.figures import Figure, Setting, as_json, markdown, table
 
 BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
@@ -32,6 +32,11 @@ BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
     "start": quiet.start_up,
     "idle": quiet.idle,
 }
+WITH_SERVERS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
+    "databases": databases.databases,
+    "cluster": cluster.cluster,
+}
+"""Run when they are asked for: they install and start database servers."""
 
 
 async def measure(names: tuple[str, ...], setting: Setting, figures: list[Figure], console: Console) -> None:
@@ -47,12 +52,14 @@ async def measure(names: tuple[str, ...], setting: Setting, figures: list[Figure
                 status.update(f"{name}: {text}")
                 setting.say(f"{name}: {text}")
 
-            figures += await BENCHMARKS[name](replace(setting, directory=Path(place), say=say))
+            figures += await (BENCHMARKS | WITH_SERVERS)[name](replace(setting, directory=Path(place), say=say))
         console.print(f"{name}: done in {time.monotonic() - started_at:.0f} s", highlight=False)
 
 
 @click.command()
-@click.option("--only", multiple=True, type=click.Choice(list(BENCHMARKS)), help="Only this one. Repeatable.")
+@click.option(
+    "--only", multiple=True, type=click.Choice([*BENCHMARKS, *WITH_SERVERS]), help="Only this one. Repeatable."
+)
 @click.option("--quick", is_flag=True, help="Tiny sizes: to see that everything works, not to measure.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown.")

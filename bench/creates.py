@@ -53,14 +53,14 @@ async def single_creates(setting: Setting) -> list[Figure]:
     ]
 
 
-async def create_load(target: Running, name: str, seconds: float) -> LoadResult:
-    """Create different timers as fast as 64 connections can."""
+async def create_load(target: Running, name: str, seconds: float, *, connections: int = CONNECTIONS) -> LoadResult:
+    """Create different timers as fast as so many connections can."""
     execute_at = now_ms() + FAR_MS
     result = await run_load(
         "127.0.0.1",
         target.port,
         lambda index: create_request(f"{name}-{index}", execute_at + index, NOWHERE),
-        CONNECTIONS,
+        connections,
         seconds,
     )
     if result.errors:

@@ -45,10 +45,12 @@ async def burst(setting: Setting) -> list[Figure]:
     ]
 
 
-async def fire(product: Running, target: RunningSink, name: str, count: int) -> float:
+async def fire(
+    product: Running, target: RunningSink, name: str, count: int, *, creates_per_second: float = CREATES_PER_SECOND
+) -> float:
     """Create timers that are due at one moment. Seconds from that moment to the arrival of the last callback."""
     await target.reset()
-    due_at = now_ms() + 1_000 + count * 1_000 // CREATES_PER_SECOND
+    due_at = now_ms() + 1_000 + int(count * 1_000 / creates_per_second)
     await create_all(product, batch_requests(name, [due_at] * count, target.url))
     if now_ms() >= due_at:
         raise RuntimeError("Expected all timers to be created before they are due, got a machine that is too slow")
@@ -62,13 +64,7 @@ async def lateness(setting: Setting) -> list[Figure]:
     count = LATENESS_RATE * seconds
     setting.say(f"{LATENESS_RATE} timers a second for {seconds} s")
     async with server(setting.directory) as product, sink(timed=True) as target:
-        first = now_ms() + 2_000 + count * 1_000 // CREATES_PER_SECOND
-        instants = [first + index * 1_000 // LATENESS_RATE for index in range(count)]
-        await create_all(product, batch_requests("late", instants, target.url))
-        await target.wait_for(count, seconds=seconds + 60)
-        late = sorted((await target.report()).lateness_ms)
-    if late[0] < -CLOCK_STEP_MS:
-        raise RuntimeError(f"Expected no callback before its instant, got one {-late[0]:.1f} ms early")
+        late = await fire_steadily(product, target, "late", count, rate=LATENESS_RATE)
     what = f"late at {LATENESS_RATE}/s"
     return [
         Figure(benchmark="lateness", what=f"half at most, {what}", unit="ms", measured=late[count // 2]),
@@ -80,3 +76,24 @@ async def lateness(setting: Setting) -> list[Figure]:
             aim=Aim("measured", "most", 20),
         ),
     ]
+
+
+async def fire_steadily(
+    product: Running,
+    target: RunningSink,
+    name: str,
+    count: int,
+    *,
+    rate: int,
+    creates_per_second: float = CREATES_PER_SECOND,
+) -> list[float]:
+    """How late the callbacks of timers are that are due one after the other, in milliseconds, the least first."""
+    await target.reset()
+    first = now_ms() + 2_000 + int(count * 1_000 / creates_per_second)
+    instants = [first + index * 1_000 // rate for index in range(count)]
+    await create_all(product, batch_requests(name, instants, target.url))
+    await target.wait_for(count, seconds=(instants[-1] - now_ms()) / 1_000 + 60)
+    late = sorted((await target.report()).lateness_ms)
+    if late[0] < -CLOCK_STEP_MS:
+        raise RuntimeError(f"Expected no callback before its instant, got one {-late[0]:.1f} ms early")
+    return late

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import sys
 import time
@@ -48,11 +49,13 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def server(directory: Path) -> AsyncIterator[Running]:
-    """`mainspring serve` with its data in `directory` and otherwise its defaults."""
+async def server(directory: Path, *, store: str = "") -> AsyncIterator[Running]:
+    """`mainspring serve` with its data in `directory`, or in the store of that URL, and otherwise its defaults."""
     port = _free_port()
     program = str(Path(sys.executable).with_name("mainspring"))
-    arguments = ("serve", "--port", str(port), "--data-dir", str(directory), "--token", TOKEN)
+    arguments = ["serve", "--port", str(port), "--data-dir", str(directory), "--token", TOKEN]
+    if store:
+        arguments += ("--store", store)
     async with _running((program, *arguments), port, "/health", directory / "server.log") as running:
         yield running
 
@@ -101,6 +104,25 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         process.kill()
         await process.wait()
         raise
+
+
+def processor_seconds(root: int) -> float:
+    """What a process and those that descend from it have used, as long as they run."""
+    used: dict[int, float] = {}
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                # Behind the name in brackets, which may hold anything: state, parent, and later user and system time.
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            parents[int(entry.name)] = int(fields[1])
+            used[int(entry.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    family = {root}
+    while grown := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= grown
+    return sum(used.get(pid, 0.0) for pid in family)
 
 
 def _free_port() -> int:

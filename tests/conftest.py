@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+# The conformance suites assert in the package: their failures shall say as much as those of the tests.
+pytest.register_assert_rewrite("mainspring.testing")
 pytest_plugins = ["tests.servers.fixtures"]
 
 

@@ -15,8 +15,6 @@ from tests.servers.catalogue import SERVERS
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
 
-pytest.register_assert_rewrite("mainspring.testing")
-
 TIMER_STORES = ["memory", "sqlite", *server_params("postgresql", "mysql", "mongodb", "cassandra", "dynamodb")]
 RECORD_STORES = [*TIMER_STORES, *server_params("redis")]
 

@@ -11,9 +11,6 @@ from mainspring.clock import SystemClock
 from mainspring.model import Record, Shard
 from mainspring.store import START, Begin, Finish, Put, Remove, TimerFilter, Verdict
 from mainspring.stores.memory import MemoryStore
-from mainspring.stores.sqlite import SQLiteStore
-from mainspring.stores.sqlite.checkpoint import Checkpointer
-from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.plan import (
     Batch,
     BeginAttempts,
@@ -25,6 +22,9 @@ from mainspring.stores.plan import (
     Write,
     WriteRequest,
 )
+from mainspring.stores.sqlite import SQLiteStore
+from mainspring.stores.sqlite.checkpoint import Checkpointer
+from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.writer import Writer
 from mainspring.testing.timer_samples import NOW, attempt, create, key_of, timer
 

@@ -48,7 +48,7 @@ def change(**fields: Any) -> UpdateTimer:
 
 async def until(read: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
-        while not await read():
+        while not await read():  # noqa: ASYNC110 - a store tells nobody that it has changed
             await asyncio.sleep(0.01)
 
 

@@ -61,6 +61,17 @@ class WriteConformance:
         assert await store.write([Put(timer("a", payload="x"), 2), Put(timer("b"), 1)]) == [STALE, STALE]
         assert await store.get([first.key, key_of("b")]) == [first, None]
 
+    async def test_values_come_back_as_what_they_are_and_not_as_types_of_a_driver(self, store: Store) -> None:
+        await create(store, timer("a", due_at=NOW))
+        page = await store.load_due(0, until=NOW, after=START, limit=1)
+        listed = await store.list_timers([0], EVERYTHING, after=START, limit=1)
+        for row in (*page.timers, *listed, *await store.get([key_of("a")])):
+            assert row is not None
+            numbers = (row.shard_id, row.due_at, row.attempts, row.generation, row.version, row.fence)
+            assert {type(number) for number in numbers} == {int}
+            assert {type(text) for text in (row.uuid, row.namespace, row.timer_id)} == {str}
+        assert [type(due) for due in await store.next_due([0])] == [int]
+
     async def test_a_row_that_moves_in_time_is_still_one_row(self, store: Store) -> None:
         await create(store, timer("a", due_at=NOW))
         for version, due_at in enumerate((NOW + 5, NOW - 5, FOREVER, NOW), start=1):

@@ -44,17 +44,18 @@ def timer_document(timer: Timer, *, version: int) -> Document:
 
 
 def timer_from(document: Document) -> Timer:
+    """Large numbers come as a type of the driver's, which other libraries do not take for one: `int` undoes that."""
     return Timer(
-        shard_id=document["shard_id"],
-        due_at=document["due_at"],
+        shard_id=int(document["shard_id"]),
+        due_at=int(document["due_at"]),
         uuid=document["uuid"],
         namespace=document["namespace"],
         timer_id=document["timer_id"],
         state=State(document["state"]),
-        attempts=document["attempts"],
-        generation=document["generation"],
-        version=document["version"],
-        fence=document["fence"],
+        attempts=int(document["attempts"]),
+        generation=int(document["generation"]),
+        version=int(document["version"]),
+        fence=int(document["fence"]),
         detail=_detail.decode(document["detail"]),
         payload=document["payload"],
     )
@@ -78,7 +79,7 @@ def attempt_from(document: Document) -> Attempt:
 
 
 def shard_from(document: Document) -> Shard:
-    return Shard(document["_id"], document["version"], document["owner"])
+    return Shard(int(document["_id"]), int(document["version"]), document["owner"])
 
 
 def record_id(collection: str, key: str) -> Document:
@@ -94,7 +95,7 @@ def record_fields(record: Record) -> Document:
 def record_from(document: Document) -> Record:
     expires_at = document["expires_at"]
     expires_ms = None if expires_at is None else int(expires_at)
-    return Record(document["_id"]["key"], document["value"], document["version"], expires_ms)
+    return Record(document["_id"]["key"], document["value"], int(document["version"]), expires_ms)
 
 
 def is_live(now: int) -> Document:

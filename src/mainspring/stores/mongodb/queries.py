@@ -65,7 +65,7 @@ async def next_due(timers: Collection, shard_ids: Sequence[int]) -> list[int | N
         {"$group": {"_id": "$shard_id", "due_at": {"$first": "$due_at"}}},
     ]
     cursor = await timers.aggregate(pipeline, batchSize=len(shard_ids) + 1)
-    found: dict[int, int] = {document["_id"]: document["due_at"] for document in await cursor.to_list()}
+    found: dict[int, int] = {int(document["_id"]): int(document["due_at"]) for document in await cursor.to_list()}
     return [found.get(shard_id) for shard_id in shard_ids]
 
 

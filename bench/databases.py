@@ -1,0 +1,196 @@
+"""Every database behind the same server process, each measured in turn with SQLite, which stands in for the limit.
+
+The database servers are those of the tests, obtained and started by `tests.servers`, but with commits that wait for the
+disk. Only one of them runs at a time. What a figure means, and what it does not, is told in docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import click
+
+from bench.creates import CONNECTIONS, create_load
+from bench.figures import Figure, Setting
+from bench.firing import fire, fire_steadily
+from bench.processes import Running, server
+from bench.relay import Relay, relay
+from bench.sink import RunningSink, sink
+from bench.timers import batch_requests, create_all, now_ms
+from tests.servers.catalogue import SERVERS
+from tests.servers.obtaining import Unobtainable
+from tests.servers.server import Server
+
+DATABASES = ("postgresql", "mysql", "mongodb", "cassandra", "dynamodb")
+STEADY_RATE = 50
+SLOWEST_CREATES = 100.0
+SHARE_MS = 20
+"""So soon are timers due that are fired one by one."""
+SETTLE_SECONDS = 0.15
+"""From the arrival of a call to the end of everything that is written about it, generously."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A server process on one database, and what it did in each round."""
+
+    name: str
+    product: Running
+    creates: list[float] = field(default_factory=list)
+    answered_ms: list[float] = field(default_factory=list)
+    fires: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
+
+    @property
+    def creates_per_second(self) -> float:
+        """A low guess, to choose instants that lie behind the creates."""
+        return max(SLOWEST_CREATES, self.creates[-1]) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    counting: RunningSink
+    timed: RunningSink
+
+
+async def databases(setting: Setting, names: Sequence[str] = DATABASES) -> list[Figure]:
+    """SQLite by itself, then every database in turn with it. One that cannot be obtained is named and left out."""
+    async with (
+        server(setting.directory / "sqlite") as product,
+        sink() as counting,
+        sink(timed=True) as timed,
+    ):
+        sinks = Sinks(counting, timed)
+        alone = Subject("sqlite", product)
+        await _compare(setting, [alone], sinks)
+        await _be_punctual(setting, alone, sinks)
+        figures = _figures(alone, None, setting)
+        for name in names:
+            try:
+                with SERVERS[name](durable=True) as database:
+                    setting.say(f"starting {name}")
+                    await asyncio.to_thread(database.obtain)
+                    await asyncio.to_thread(database.start)
+                    figures += await _measure(setting, database, alone, sinks)
+            except Unobtainable as error:
+                click.echo(f"{name} was not measured: {error}", err=True)
+    return figures
+
+
+async def _measure(setting: Setting, database: Server, alone: Subject, sinks: Sinks) -> list[Figure]:
+    name = database.name
+    async with server(setting.directory / name, store=database.fresh()) as product:
+        subject, beside = Subject(name, product), Subject("sqlite", alone.product, late=alone.late)
+        await _compare(setting, [beside, subject], sinks)
+        await _be_punctual(setting, subject, sinks)
+    return [*_figures(subject, beside, setting), *await _cost(setting, database, sinks.counting)]
+
+
+async def _compare(setting: Setting, subjects: list[Subject], sinks: Sinks) -> None:
+    """Creates, then a burst of as many timers as the slowest creates in two seconds; in turn, round after round."""
+    rounds, seconds = setting.size(3, 1), 2.0 if not setting.quick else 0.5
+    for turn in range(rounds):
+        setting.say(f"{subjects[-1].name}, round {turn + 1} of {rounds}")
+        label = f"{subjects[-1].name}-{turn}"
+        for subject in subjects:
+            load = await create_load(subject.product, f"create-{label}", seconds)
+            subject.creates.append(load.rate)
+            subject.answered_ms.append(load.p99_ms)
+        count = _burst(setting, subjects[-1])
+        for subject in subjects:
+            guess = subject.creates_per_second
+            taken = await fire(
+                subject.product, sinks.counting, f"burst-{label}", count, creates_per_second=guess
+            )  # fmt: skip
+            subject.fires.append(count / taken)
+
+
+def _burst(setting: Setting, subject: Subject) -> int:
+    return min(setting.size(5_000, 200), int(max(SLOWEST_CREATES, subject.creates[-1]) * 2))
+
+
+async def _be_punctual(setting: Setting, subject: Subject, sinks: Sinks) -> None:
+    seconds = setting.size(6, 1)
+    setting.say(f"{subject.name}: {STEADY_RATE} timers a second for {seconds} s")
+    count = STEADY_RATE * seconds
+    subject.late.extend(
+        await fire_steadily(
+            *(subject.product, sinks.timed, f"late-{subject.name}", count),
+            rate=STEADY_RATE,
+            creates_per_second=subject.creates_per_second,
+        )
+    )
+
+
+def _figures(subject: Subject, beside: Subject | None, setting: Setting) -> list[Figure]:
+    late = f"late at {STEADY_RATE}/s"
+
+    def one(what: str, unit: str, measured: float, limit: float | None) -> Figure:
+        return Figure(benchmark=subject.name, what=what, unit=unit, measured=measured, limit=limit)
+
+    return [
+        one(f"creates, {CONNECTIONS} connections", "/s", median(subject.creates), beside and median(beside.creates)),
+        one("99 % answered within", "ms", median(subject.answered_ms), beside and median(beside.answered_ms)),
+        one(
+            f"callbacks of {_burst(setting, subject):,} due at once",
+            "/s",
+            median(subject.fires),
+            beside and median(beside.fires),
+        ),
+        one(f"half at most, {late}", "ms", _part(subject.late, 0.5), beside and _part(beside.late, 0.5)),
+        one(f"99 % at most, {late}", "ms", _part(subject.late, 0.99), beside and _part(beside.late, 0.99)),
+    ]
+
+
+def _part(ordered: list[float], part: float) -> float:
+    return ordered[int(len(ordered) * part)]
+
+
+# What a timer costs the database
+
+
+async def _cost(setting: Setting, database: Server, target: RunningSink) -> list[Figure]:
+    """Round trips, counted by a relay in between: of an idle instance, of a timer by itself, of one of many."""
+    setting.say(f"{database.name}: counting round trips")
+    url = database.fresh()
+    async with relay(database.port, frames=database.name == "cassandra") as between:
+        # A driver that asks a replica set for its members would go around the relay.
+        through = url.replace(f":{database.port}", f":{between.port}").replace(
+            "replicaSet=rs0", "directConnection=true"
+        )
+        async with server(setting.directory / f"{database.name}-counted", store=through) as product:
+            await asyncio.sleep(setting.size(3, 1))  # what belongs to the start is over
+            idle = await _idle(setting, between)
+            single = await _counted(between, idle, product, target, times=setting.size(20, 3), size=1)
+            size = setting.size(500, 50)
+            shared = await _counted(between, idle, product, target, times=1, size=size)
+    return [
+        Figure(benchmark=database.name, what="round trips of a timer's life, by itself", unit="", measured=single),
+        Figure(benchmark=database.name, what=f"round trips of one of {size} at once", unit="", measured=shared),
+        Figure(benchmark=database.name, what="round trips of an idle instance", unit="/s", measured=idle),
+    ]
+
+
+async def _idle(setting: Setting, between: Relay) -> float:
+    before, started_at = between.round_trips, time.monotonic()
+    await asyncio.sleep(setting.size(6, 2))
+    return (between.round_trips - before) / (time.monotonic() - started_at)
+
+
+async def _counted(
+    between: Relay, idle: float, product: Running, target: RunningSink, *, times: int, size: int
+) -> float:
+    """Round trips for each timer beyond those of an idle instance: create, load, begin, finish."""
+    before, started_at = between.round_trips, time.monotonic()
+    for turn in range(times):
+        await target.reset()
+        due_at = now_ms() + SHARE_MS
+        await create_all(product, batch_requests(f"count-{size}-{turn}", [due_at] * size, target.url))
+        await target.wait_for(size, seconds=60)
+        await asyncio.sleep(SETTLE_SECONDS)
+    trips = between.round_trips - before - idle * (time.monotonic() - started_at)
+    return max(0.0, trips / (times * size))

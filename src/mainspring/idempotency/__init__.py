@@ -1,0 +1,84 @@
+"""The work of one key runs once; everybody else gets its recorded outcome, or a clear refusal.
+
+    keys        which payloads are the same: a canonical form, and its digest
+    entries     what a store keeps about a key, byte by byte
+    results     which results can be kept
+    claims      the store as the protocol sees it: claim, look, replace, remove
+    core        the protocol: claim, run, record, replay; written once, and waits for nobody by itself
+    blocking    threads: `IdempotentProcessor`
+    waiting     asyncio: `AsyncIdempotentProcessor`
+    decorator   `@idempotent`, for both
+    transaction the same in the caller's own transaction
+    replays     counts, and what their ratio tells
+    stores/     where claims live
+
+This is a library for programs that never run a Mainspring server: importing it loads nothing of one, and a database
+driver only when its store is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mainspring.idempotency.blocking import IdempotentProcessor
+    from mainspring.idempotency.decorator import idempotent
+    from mainspring.idempotency.errors import InProgress, KeyReuse, LostClaim, NotRecorded, UnknownOutcome
+    from mainspring.idempotency.keys import DEFAULT_EXCLUDED, canonical, payload_key
+    from mainspring.idempotency.outcome import IdempotencyRecord, NotDone, Resolved, Unresolved
+    from mainspring.idempotency.stores import IdempotencyStore
+    from mainspring.idempotency.stores.memory import InMemoryStore
+    from mainspring.idempotency.stores.records import PostgresStore, RecordsStore, UrlStore
+    from mainspring.idempotency.stores.redis import RedisStore
+    from mainspring.idempotency.stores.sqlite import SQLiteStore
+    from mainspring.idempotency.waiting import AsyncIdempotentProcessor
+
+__all__ = [
+    "DEFAULT_EXCLUDED",
+    "AsyncIdempotentProcessor",
+    "IdempotencyRecord",
+    "IdempotencyStore",
+    "IdempotentProcessor",
+    "InMemoryStore",
+    "InProgress",
+    "KeyReuse",
+    "LostClaim",
+    "NotDone",
+    "NotRecorded",
+    "PostgresStore",
+    "RecordsStore",
+    "RedisStore",
+    "Resolved",
+    "SQLiteStore",
+    "UnknownOutcome",
+    "Unresolved",
+    "UrlStore",
+    "canonical",
+    "idempotent",
+    "payload_key",
+]
+
+_WHERE: Final = {
+    "blocking": ("IdempotentProcessor",),
+    "decorator": ("idempotent",),
+    "errors": ("InProgress", "KeyReuse", "LostClaim", "NotRecorded", "UnknownOutcome"),
+    "keys": ("DEFAULT_EXCLUDED", "canonical", "payload_key"),
+    "outcome": ("IdempotencyRecord", "NotDone", "Resolved", "Unresolved"),
+    "stores": ("IdempotencyStore",),
+    "stores.memory": ("InMemoryStore",),
+    "stores.records": ("PostgresStore", "RecordsStore", "UrlStore"),
+    "stores.redis": ("RedisStore",),
+    "stores.sqlite": ("SQLiteStore",),
+    "waiting": ("AsyncIdempotentProcessor",),
+}
+_MODULE_OF: Final = {name: f"{__name__}.{module}" for module, names in _WHERE.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    # Loaded when used: asyncio alone takes longer to import than all the rest.
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = found
+    return found

@@ -1,0 +1,78 @@
+"""What may go wrong with a key, below the errors of the whole package.
+
+    InvalidInput
+    └── KeyReuse          the key was used before, with another payload
+    Conflict
+    ├── InProgress        somebody is at work on it right now
+    └── LostClaim         the work was done, but its claim had passed to somebody else meanwhile
+    MainspringError
+    ├── UnknownOutcome    the work was begun and nobody knows how it ended
+    └── NotRecorded       the work was done, but its outcome could not be recorded
+"""
+
+from __future__ import annotations
+
+from mainspring.errors import Conflict, InvalidInput, MainspringError
+
+
+class KeyReuse(InvalidInput):
+    """The idempotency key was used before, with another payload."""
+
+    code = "key_reuse"
+
+    def __init__(self, detail: str = "", *, key: str = "") -> None:
+        super().__init__(detail)
+        self.key = key
+
+
+class InProgress(Conflict):
+    """The same work is in progress."""
+
+    code = "in_progress"
+    retryable = True
+
+    def __init__(self, detail: str = "", *, key: str = "", retry_after: int = 1) -> None:
+        """`retry_after` is a guess, in seconds: as long again as the work has taken so far, within bounds."""
+        super().__init__(detail)
+        self.key = key
+        self.retry_after = retry_after
+
+
+class LostClaim(Conflict):
+    """The work was done, but its claim had passed to somebody else, whose outcome stands."""
+
+    code = "lost_claim"
+
+    def __init__(self, detail: str = "", *, key: str = "", result: object = None) -> None:
+        super().__init__(detail)
+        self.key = key
+        self.result = result
+
+
+class UnknownOutcome(MainspringError):
+    """The work was begun, and nobody knows whether it was done.
+
+    Raised to callers of a key whose holder stopped answering. Work may raise it, too, when it cannot tell what it has
+    done (a call that timed out): then the key is recorded as unknown instead of being released.
+    """
+
+    code = "unknown_outcome"
+    outcome_unknown = True
+
+    def __init__(self, detail: str = "", *, key: str = "", started_at: int | None = None) -> None:
+        """`started_at` is in milliseconds since the epoch."""
+        super().__init__(detail or "The work was begun, and nobody knows whether it was done.")
+        self.key = key
+        self.started_at = started_at
+
+
+class NotRecorded(MainspringError):
+    """The work was done, but its outcome could not be recorded."""
+
+    code = "not_recorded"
+
+    def __init__(self, detail: str = "", *, key: str = "", result: object = None) -> None:
+        """`result` is what the work returned: the one caller who has it may use it."""
+        super().__init__(detail)
+        self.key = key
+        self.result = result
