@@ -1,4 +1,4 @@
-"""Two instances on one PostgreSQL against one instance on the same PostgreSQL, and what the processors were busy with."""
+"""Two instances on one PostgreSQL against one instance there, and what the processors were busy with."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from statistics import median
 
 import msgspec
-
-from bench.creates import CONNECTIONS, create_load
-from bench.figures import Figure, Setting
-from bench.firing import fire
-from bench.processes import Running, processor_seconds, server
-from bench.sink import sink
 from tests.servers.postgresql import PostgreSQL
 
+from bench.creates import create_load
+from bench.figures import Figure, Setting
+from bench.firing import fire
+from bench.processes import Running, busy_seconds, processor_seconds, server
+from bench.sink import sink
+
+CONNECTIONS = 256
+"""In all, so many that it is not the clients' waiting which limits two instances."""
 SHARING_SECONDS = 30.0
 
 
@@ -28,15 +30,15 @@ class _Instances(msgspec.Struct):
 
 
 class Usage:
-    """How busy named groups of processes were, and this one, which makes the load; in cores."""
+    """How busy named groups of processes were, this one, which makes the load, and the whole machine; in cores."""
 
     def __init__(self, groups: dict[str, Sequence[int]]) -> None:
         self._groups = groups
-        self._rounds: dict[str, list[float]] = {name: [] for name in (*groups, "the client")}
+        self._rounds: dict[str, list[float]] = {name: [] for name in (*groups, "the client", "the machine")}
 
     def read(self) -> dict[str, float]:
         used = {name: sum(map(processor_seconds, pids)) for name, pids in self._groups.items()}
-        return used | {"the client": time.process_time()}
+        return used | {"the client": time.process_time(), "the machine": busy_seconds()}
 
     def note(self, before: dict[str, float], seconds: float) -> None:
         for name, used in self.read().items():
@@ -84,7 +86,7 @@ async def _measure(setting: Setting, database: PostgreSQL) -> list[Figure]:
     return [
         Figure(
             benchmark="cluster",
-            what="creates, two instances (limit: one)",
+            what=f"creates, {CONNECTIONS} connections, two instances (limit: one)",
             unit="/s",
             measured=median(creates[1]),
             limit=median(creates[0]),

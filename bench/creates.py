@@ -14,9 +14,10 @@ from bench.load import LoadResult, run_load
 from bench.processes import Running, echo, server
 from bench.timers import BATCH, FAR_MS, NOWHERE, batch_requests, create_all, create_request, now_ms, pending_timer
 from mainspring.model import Namespace
+from mainspring.stores.plan import Value
 from mainspring.stores.sqlite import SQLiteStore
 from mainspring.stores.sqlite.connection import Database
-from mainspring.stores.sqlite.rows import TIMER_COLUMNS, Value, timer_row
+from mainspring.stores.sqlite.rows import TIMER_COLUMNS, timer_row
 from mainspring.stores.sqlite.writer import CACHE_KIB
 
 CONNECTIONS = 64

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 import click
+from tests.servers.catalogue import SERVERS
+from tests.servers.obtaining import Unobtainable
+from tests.servers.server import Server
 
 from bench.creates import CONNECTIONS, create_load
 from bench.figures import Figure, Setting
@@ -21,25 +24,24 @@ from bench.processes import Running, server
 from bench.relay import Relay, relay
 from bench.sink import RunningSink, sink
 from bench.timers import batch_requests, create_all, now_ms
-from tests.servers.catalogue import SERVERS
-from tests.servers.obtaining import Unobtainable
-from tests.servers.server import Server
 
 DATABASES = ("postgresql", "mysql", "mongodb", "cassandra", "dynamodb")
 STEADY_RATE = 50
 SLOWEST_CREATES = 100.0
-SHARE_MS = 20
-"""So soon are timers due that are fired one by one."""
+SOON_MS = 20
+"""So soon are timers due whose round trips are counted."""
 SETTLE_SECONDS = 0.15
 """From the arrival of a call to the end of everything that is written about it, generously."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Subject:
     """A server process on one database, and what it did in each round."""
 
     name: str
     product: Running
+    burst: int = 0
+    """So many timers are due at once."""
     creates: list[float] = field(default_factory=list)
     answered_ms: list[float] = field(default_factory=list)
     fires: list[float] = field(default_factory=list)
@@ -68,7 +70,7 @@ async def databases(setting: Setting, names: Sequence[str] = DATABASES) -> list[
         alone = Subject("sqlite", product)
         await _compare(setting, [alone], sinks)
         await _be_punctual(setting, alone, sinks)
-        figures = _figures(alone, None, setting)
+        figures = _figures(alone, None)
         for name in names:
             try:
                 with SERVERS[name](durable=True) as database:
@@ -87,7 +89,7 @@ async def _measure(setting: Setting, database: Server, alone: Subject, sinks: Si
         subject, beside = Subject(name, product), Subject("sqlite", alone.product, late=alone.late)
         await _compare(setting, [beside, subject], sinks)
         await _be_punctual(setting, subject, sinks)
-    return [*_figures(subject, beside, setting), *await _cost(setting, database, sinks.counting)]
+    return [*_figures(subject, beside), *await _cost(setting, database, sinks.counting)]
 
 
 async def _compare(setting: Setting, subjects: list[Subject], sinks: Sinks) -> None:
@@ -100,17 +102,19 @@ async def _compare(setting: Setting, subjects: list[Subject], sinks: Sinks) -> N
             load = await create_load(subject.product, f"create-{label}", seconds)
             subject.creates.append(load.rate)
             subject.answered_ms.append(load.p99_ms)
-        count = _burst(setting, subjects[-1])
+        subjects[-1].burst = subjects[-1].burst or _burst(setting, subjects[-1])
         for subject in subjects:
-            guess = subject.creates_per_second
-            taken = await fire(
-                subject.product, sinks.counting, f"burst-{label}", count, creates_per_second=guess
-            )  # fmt: skip
-            subject.fires.append(count / taken)
+            subject.fires.append(await _fire(subject, sinks, f"burst-{label}", subjects[-1].burst))
 
 
 def _burst(setting: Setting, subject: Subject) -> int:
-    return min(setting.size(5_000, 200), int(max(SLOWEST_CREATES, subject.creates[-1]) * 2))
+    """In hundreds, so that it can be told in a table."""
+    return min(setting.size(5_000, 200), int(max(SLOWEST_CREATES, subject.creates[-1]) * 2) // 100 * 100)
+
+
+async def _fire(subject: Subject, sinks: Sinks, name: str, count: int) -> float:
+    guess = subject.creates_per_second
+    return count / await fire(subject.product, sinks.counting, name, count, creates_per_second=guess)
 
 
 async def _be_punctual(setting: Setting, subject: Subject, sinks: Sinks) -> None:
@@ -126,28 +130,25 @@ async def _be_punctual(setting: Setting, subject: Subject, sinks: Sinks) -> None
     )
 
 
-def _figures(subject: Subject, beside: Subject | None, setting: Setting) -> list[Figure]:
+def _figures(subject: Subject, beside: Subject | None) -> list[Figure]:
     late = f"late at {STEADY_RATE}/s"
-
-    def one(what: str, unit: str, measured: float, limit: float | None) -> Figure:
-        return Figure(benchmark=subject.name, what=what, unit=unit, measured=measured, limit=limit)
-
-    return [
-        one(f"creates, {CONNECTIONS} connections", "/s", median(subject.creates), beside and median(beside.creates)),
-        one("99 % answered within", "ms", median(subject.answered_ms), beside and median(beside.answered_ms)),
-        one(
-            f"callbacks of {_burst(setting, subject):,} due at once",
-            "/s",
-            median(subject.fires),
-            beside and median(beside.fires),
-        ),
-        one(f"half at most, {late}", "ms", _part(subject.late, 0.5), beside and _part(beside.late, 0.5)),
-        one(f"99 % at most, {late}", "ms", _part(subject.late, 0.99), beside and _part(beside.late, 0.99)),
+    kinds: list[tuple[str, str, Callable[[Subject], float]]] = [
+        (f"creates, {CONNECTIONS} connections", "/s", lambda one: median(one.creates)),
+        ("99 % answered within", "ms", lambda one: median(one.answered_ms)),
+        (f"callbacks of {subject.burst:,} due at once", "/s", lambda one: median(one.fires)),
+        (f"half at most, {late}", "ms", lambda one: one.late[len(one.late) // 2]),
+        (f"99 % at most, {late}", "ms", lambda one: one.late[len(one.late) * 99 // 100]),
     ]
-
-
-def _part(ordered: list[float], part: float) -> float:
-    return ordered[int(len(ordered) * part)]
+    return [
+        Figure(
+            benchmark=subject.name,
+            what=what,
+            unit=unit,
+            measured=value_of(subject),
+            limit=None if beside is None else value_of(beside),
+        )
+        for what, unit, value_of in kinds
+    ]
 
 
 # What a timer costs the database
@@ -156,6 +157,7 @@ def _part(ordered: list[float], part: float) -> float:
 async def _cost(setting: Setting, database: Server, target: RunningSink) -> list[Figure]:
     """Round trips, counted by a relay in between: of an idle instance, of a timer by itself, of one of many."""
     setting.say(f"{database.name}: counting round trips")
+    turns, size = setting.size(21, 3), setting.size(500, 50)
     url = database.fresh()
     async with relay(database.port, frames=database.name == "cassandra") as between:
         # A driver that asks a replica set for its members would go around the relay.
@@ -165,32 +167,33 @@ async def _cost(setting: Setting, database: Server, target: RunningSink) -> list
         async with server(setting.directory / f"{database.name}-counted", store=through) as product:
             await asyncio.sleep(setting.size(3, 1))  # what belongs to the start is over
             idle = await _idle(setting, between)
-            single = await _counted(between, idle, product, target, times=setting.size(20, 3), size=1)
-            size = setting.size(500, 50)
-            shared = await _counted(between, idle, product, target, times=1, size=size)
+            by_itself = [await _life(between, product, target, f"one-{turn}", 1) for turn in range(turns)]
+            started_at = time.monotonic()
+            together = await _life(between, product, target, "many", size)
+            together -= idle * (time.monotonic() - started_at)
     return [
-        Figure(benchmark=database.name, what="round trips of a timer's life, by itself", unit="", measured=single),
-        Figure(benchmark=database.name, what=f"round trips of one of {size} at once", unit="", measured=shared),
-        Figure(benchmark=database.name, what="round trips of an idle instance", unit="/s", measured=idle),
+        # The median: now and then the lease is renewed meanwhile.
+        _count(database, "round trips of a timer, create to finish, alone", median(by_itself)),
+        _count(database, f"round trips of a timer that is one of {size}", max(0.0, together) / size),
+        _count(database, "round trips of an idle instance", idle, unit="/s"),
     ]
+
+
+def _count(database: Server, what: str, measured: float, *, unit: str = "") -> Figure:
+    return Figure(benchmark=database.name, what=what, unit=unit, measured=measured)
 
 
 async def _idle(setting: Setting, between: Relay) -> float:
     before, started_at = between.round_trips, time.monotonic()
-    await asyncio.sleep(setting.size(6, 2))
+    await asyncio.sleep(setting.size(8, 2))
     return (between.round_trips - before) / (time.monotonic() - started_at)
 
 
-async def _counted(
-    between: Relay, idle: float, product: Running, target: RunningSink, *, times: int, size: int
-) -> float:
-    """Round trips for each timer beyond those of an idle instance: create, load, begin, finish."""
-    before, started_at = between.round_trips, time.monotonic()
-    for turn in range(times):
-        await target.reset()
-        due_at = now_ms() + SHARE_MS
-        await create_all(product, batch_requests(f"count-{size}-{turn}", [due_at] * size, target.url))
-        await target.wait_for(size, seconds=60)
-        await asyncio.sleep(SETTLE_SECONDS)
-    trips = between.round_trips - before - idle * (time.monotonic() - started_at)
-    return max(0.0, trips / (times * size))
+async def _life(between: Relay, product: Running, target: RunningSink, name: str, size: int) -> float:
+    """The round trips from the create of timers, all in one request, until they are called and done with."""
+    before = between.round_trips
+    await target.reset()
+    await create_all(product, batch_requests(name, [now_ms() + SOON_MS] * size, target.url))
+    await target.wait_for(size, seconds=60)
+    await asyncio.sleep(SETTLE_SECONDS)
+    return between.round_trips - before

@@ -40,7 +40,11 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 1
     data_dir: Annotated[str, Meta(description="Where the embedded store and the generated token live.")] = ".mainspring"
     store: Annotated[
-        str, Meta(description="Store URL; sqlite:///path or memory://. Empty: mainspring.db in the data directory.")
+        str,
+        Meta(
+            description="Store URL, such as sqlite:///path or postgresql://user@host/database; see guides/databases.md."
+            " Empty: mainspring.db in the data directory."
+        ),
     ] = ""
     token: Annotated[
         str, Meta(description="Bearer token of the API. Empty: generated once into the data directory.")

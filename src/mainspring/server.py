@@ -29,10 +29,13 @@ from mainspring.api.protocol import Limits
 from mainspring.api.serving import listening
 from mainspring.config import Config
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
+from mainspring.idempotency.stores.records import RecordsStore
 from mainspring.instance import Instance, is_loopback
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
+STOP_SECONDS = 5.0
+"""What a stop may take beyond the draining."""
 STORE_RETRY_SECONDS = 1.0
 
 
@@ -120,7 +123,16 @@ async def _serve(config: Config, role: Role) -> None:
             role.ready(config, listener.port, token, source)
             await stop.wait()
             telemetry.info("stopping", calls_in_flight=instance.engine.dispatcher.in_flight if instance.engine else 0)
+            # First the listener drains, then the engine: both are bounded, and so is all that comes after them.
+            loop.call_later(2 * config.drain_seconds + STOP_SECONDS, _abandon)
     telemetry.info("stopped")
+
+
+def _abandon() -> None:
+    """The way out when something does not end: like a crash, it loses nothing that was acknowledged."""
+    waiting = [f"{task.get_name()}: {task.get_coro()}" for task in asyncio.all_tasks()]
+    telemetry.error("the stop took too long and is cut short", tasks=waiting)
+    os._exit(EXIT_FAILED)
 
 
 async def _started(config: Config, stack: AsyncExitStack, stop: asyncio.Event) -> Instance | None:
@@ -159,6 +171,7 @@ def _api(config: Config, instance: Instance, token: str, *, shared: bool) -> Api
         max_body_bytes=config.max_body_bytes,
         wake=partial(instance.receive_wake, shared=shared),
         cluster_digest=token_digest(instance.cluster_secret),
+        idempotency=RecordsStore(instance.store),
     )
 
 

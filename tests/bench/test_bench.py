@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import httptools
 import msgspec
 import pytest
 from bench.__main__ import BENCHMARKS
+from bench.cluster import cluster
+from bench.databases import databases
 from bench.figures import COLUMNS, Aim, Figure, Setting, as_json, cells, markdown
 from bench.load import ask, post, run_load
-from bench.processes import echo
+from bench.processes import busy_seconds, echo, processor_seconds
+from bench.relay import Frames, Turns, relay
 from bench.sink import RunningSink, sink
 from bench.timers import create_body
 
@@ -22,6 +26,64 @@ async def test_a_benchmark_measures_something(name: str, tmp_path: Path) -> None
     assert figures
     assert said
     assert all(figure.measured >= 0 for figure in figures)
+
+
+async def test_without_servers_sqlite_is_measured_by_itself(tmp_path: Path) -> None:
+    figures = await databases(Setting(tmp_path, True, lambda _: None), names=())
+    assert {figure.benchmark for figure in figures} == {"sqlite"}
+    assert all(figure.measured > 0 and figure.limit is None for figure in figures)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("postgresql")
+async def test_a_database_is_measured_beside_sqlite_and_its_round_trips_are_counted(tmp_path: Path) -> None:
+    figures = await databases(Setting(tmp_path, True, lambda _: None), names=["postgresql"])
+    measured = [figure for figure in figures if figure.benchmark == "postgresql"]
+    assert sum(figure.limit is not None for figure in measured) == 5
+    [alone] = [figure.measured for figure in measured if figure.what.endswith("alone")]
+    assert alone > 3  # a create, a load, a begin and a finish
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("postgresql")
+async def test_two_instances_are_measured_against_one(tmp_path: Path) -> None:
+    figures = await cluster(Setting(tmp_path, True, lambda _: None))
+    assert sum(figure.ratio is not None for figure in figures) == 2
+    assert all(figure.measured > 0 for figure in figures)
+
+
+async def test_a_relay_passes_everything_on_and_counts_round_trips(tmp_path: Path) -> None:
+    async with echo(tmp_path) as target, relay(target.port) as between:
+        result = await run_load("127.0.0.1", between.port, lambda _: post("/", b"{}"), 3, 20.0, requests=20)
+        assert (result.requests, result.errors) == (20, 0)
+        assert between.round_trips == 20
+
+
+def test_data_in_pieces_is_one_round_trip_until_there_is_an_answer() -> None:
+    turns = Turns()
+    turns.asked(b"SELECT")
+    turns.asked(b" 1")
+    turns.answered()
+    turns.answered()
+    turns.asked(b"SELECT 2")
+    assert turns.count == 2
+
+
+@pytest.mark.parametrize("size", [1, 5, 9, 11, 1000])
+def test_requests_are_counted_however_their_frames_are_cut(size: int) -> None:
+    def frame(opcode: int, body: bytes) -> bytes:
+        return bytes([4, 0, 0, 7, opcode]) + len(body).to_bytes(4, "big") + body
+
+    options, query, execute, batch = 0x05, 0x07, 0x0A, 0x0D
+    stream = frame(options, b"") + frame(query, b"q" * 30) + frame(execute, b"") + frame(batch, b"b" * 300)
+    frames = Frames()
+    for start in range(0, len(stream), size):
+        frames.asked(stream[start : start + size])
+    assert frames.count == 3
+
+
+def test_the_processor_time_of_a_process_and_of_the_machine_is_known() -> None:
+    assert 0 < processor_seconds(os.getpid()) < busy_seconds()
 
 
 async def test_the_load_generator_counts_answers_and_stops_at_its_limit(tmp_path: Path) -> None:

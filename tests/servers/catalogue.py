@@ -7,9 +7,10 @@ from tests.servers.dynamodb import DynamoDB
 from tests.servers.mongodb import MongoDB
 from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
+from tests.servers.rabbitmq import RabbitMQ
 from tests.servers.redis import Redis
 from tests.servers.server import Server
 
 SERVERS: dict[str, type[Server]] = {
-    kind.name: kind for kind in (PostgreSQL, MySQL, MongoDB, Cassandra, DynamoDB, Redis)
+    kind.name: kind for kind in (PostgreSQL, MySQL, MongoDB, Cassandra, DynamoDB, Redis, RabbitMQ)
 }

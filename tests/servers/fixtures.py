@@ -1,6 +1,6 @@
 """Servers as fixtures, and what a run says when one is missing.
 
-- `postgresql`, `mysql`, `mongodb`, `cassandra`, `dynamodb`, `redis`: the server of that name, shared by the whole run.
+- `postgresql`, `mysql`, `mongodb`, `cassandra`, `dynamodb`, `redis`, `amqp`: the server of that name, shared by the whole run.
   Take a place of your own with `fresh()`, and leave the server running.
 - `start_server("postgresql")` starts one for this test alone, to be killed, paused and started again. A test that
   uses it says so: `@pytest.mark.server("postgresql")`.
@@ -26,6 +26,7 @@ from tests.servers.fleet import Fleet
 from tests.servers.mongodb import MongoDB
 from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
+from tests.servers.rabbitmq import RabbitMQ
 from tests.servers.redis import Redis
 from tests.servers.server import Server
 
@@ -79,6 +80,11 @@ def dynamodb(fleet: Fleet) -> DynamoDB:
 @pytest.fixture(scope="session")
 def redis(fleet: Fleet) -> Redis:
     return fleet.get(Redis)
+
+
+@pytest.fixture(scope="session")
+def amqp(fleet: Fleet) -> RabbitMQ:
+    return fleet.get(RabbitMQ)
 
 
 def pytest_configure(config: pytest.Config) -> None:

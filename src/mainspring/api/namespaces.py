@@ -32,6 +32,7 @@ def namespace_routes(namespaces: Namespaces) -> tuple[Route, ...]:
             namespaces.create,
             example=CreateNamespace(name="billing", shard_count=256),
             answer=NamespaceView,
+            takes_key=True,
         ),
         operation(
             "/v1/namespaces/get",

@@ -34,6 +34,17 @@ _RULES: Final[Mapping[str, Mapping[str, object]]] = {
     "CreateTimer": {"oneOf": _ONE_TIME},
     "UpdateTimer": {"not": {"required": ["executeAt", "delaySeconds"]}},
 }
+_KEY_PARAMETER: Final[Mapping[str, object]] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "A repeat of the same bytes under the same key and token within 24 h gets the first answer and "
+    "changes nothing. In progress: 409; other bytes: 422. Answers other than 200 are not kept.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+}
+_REPLAYED: Final[Mapping[str, object]] = {
+    "Idempotent-Replayed": {"schema": {"const": "true"}, "description": "The answer was recorded before."}
+}
 
 
 def openapi_document(routes: tuple[Route, ...], *, version: str) -> Document:
@@ -63,12 +74,14 @@ def _operation(route: Route) -> Document:
         if route.example is not None:
             content["example"] = msgspec.json.decode(msgspec.json.encode(route.example))
         operation["requestBody"] = {"required": True, "content": {JSON: content}}
+    if route.takes_key:
+        operation["parameters"] = [_KEY_PARAMETER]
     schema = _ref(route.answer) if route.answer is not None else {"type": "string"}
     media_type = route.content_type.partition(";")[0]
     responses: Document = {
         "200": {
             "description": "Done." if route.answer is None else _docstring(route.answer),
-            "headers": {"X-Request-ID": {"schema": {"type": "string"}}},
+            "headers": {"X-Request-ID": {"schema": {"type": "string"}}, **(_REPLAYED if route.takes_key else {})},
             "content": {media_type: {"schema": schema}},
         }
     }

@@ -42,6 +42,8 @@ class Route:
     """Whether it answers without a token."""
     is_internal: bool = False
     """Whether it answers other instances and nobody else."""
+    takes_key: bool = False
+    """Whether the header `Idempotency-Key` makes a repeat get the first answer."""
     problems: tuple[str, ...] = ()
     """The codes of the problems that it may answer with."""
 
@@ -73,6 +75,7 @@ def operation(
     *,
     example: Request,
     answer: type[View],
+    takes_key: bool = False,
 ) -> Route:
     """A POST route that reads one message and answers with one view."""
     request = type(example)
@@ -89,6 +92,7 @@ def operation(
         request=request,
         answer=answer,
         example=example,
+        takes_key=takes_key,
         problems=_OPERATION_PROBLEMS,
     )
 

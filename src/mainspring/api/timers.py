@@ -63,9 +63,21 @@ _BULK: Final = BulkTimers(labels={"tenant": "acme"}, dry_run=True)
 def timer_routes(timers: Timers) -> tuple[Route, ...]:
     one = "/v1/timers/"
     return (
-        operation(one + "create", "Create or replace a timer", timers.create, example=_CREATE, answer=TimerView),
         operation(
-            one + "create-batch", "Create many timers at once", timers.create_batch, example=_BATCH, answer=BatchView
+            one + "create",
+            "Create or replace a timer",
+            timers.create,
+            example=_CREATE,
+            answer=TimerView,
+            takes_key=True,
+        ),
+        operation(
+            one + "create-batch",
+            "Create many timers at once",
+            timers.create_batch,
+            example=_BATCH,
+            answer=BatchView,
+            takes_key=True,
         ),
         operation(one + "get", "Read a timer", timers.get, example=_TIMER, answer=TimerView),
         operation(

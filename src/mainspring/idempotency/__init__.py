@@ -4,6 +4,8 @@
     entries     what a store keeps about a key, byte by byte
     results     which results can be kept
     claims      the store as the protocol sees it: claim, look, replace, remove
+    terms       what the protocol is told: settings, and how this program waits
+    holding     what the holder of a claim does with it: renew, record, let go
     core        the protocol: claim, run, record, replay; written once, and waits for nobody by itself
     blocking    threads: `IdempotentProcessor`
     waiting     asyncio: `AsyncIdempotentProcessor`

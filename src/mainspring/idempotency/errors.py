@@ -1,13 +1,13 @@
 """What may go wrong with a key, below the errors of the whole package.
 
-    InvalidInput
-    └── KeyReuse          the key was used before, with another payload
-    Conflict
-    ├── InProgress        somebody is at work on it right now
-    └── LostClaim         the work was done, but its claim had passed to somebody else meanwhile
-    MainspringError
-    ├── UnknownOutcome    the work was begun and nobody knows how it ended
-    └── NotRecorded       the work was done, but its outcome could not be recorded
+InvalidInput
+└── KeyReuse          the key was used before, with another payload
+Conflict
+├── InProgress        somebody is at work on it right now
+└── LostClaim         the work was done, but its claim had passed to somebody else meanwhile
+MainspringError
+├── UnknownOutcome    the work was begun and nobody knows how it ended
+└── NotRecorded       the work was done, but its outcome could not be recorded
 """
 
 from __future__ import annotations

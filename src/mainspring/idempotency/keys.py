@@ -34,8 +34,8 @@ KEY_LIMIT: Final = 255
 SCOPE_LIMIT: Final = 255
 DERIVED: Final = "sha256-"
 
-Exclusion = dict[str, "Exclusion"]
-"""A tree of field names. A leaf is left out; a branch says what is left out below it."""
+Exclusion = dict[str, "Exclusion | None"]
+"""A tree of field names: None leaves the field out, a tree says what is left out below it."""
 
 _NOTHING: Final[Exclusion] = {}
 _text = Encoder().encode
@@ -58,12 +58,14 @@ def exclusion(paths: Iterable[str]) -> Exclusion:
         *branches, leaf = path.split(".")
         if not leaf or not all(branches):
             raise ConfigError(f"Expected a path such as meta.trace_id, got {path!r}")
-        node: Exclusion | None = tree
+        node = tree
         for branch in branches:
-            node = None if node is None else node.setdefault(branch, {})
-            node = node or (None if node is None else node)
-        if node is not None:
-            node[leaf] = {}
+            below = node.setdefault(branch, {})
+            if below is None:  # left out as a whole already
+                break
+            node = below
+        else:
+            node[leaf] = None
     return tree
 
 
@@ -82,7 +84,9 @@ def identity(scope: str, payload: object, key: str | None, exclude: Exclusion) -
     if key is None:
         return Identity(DERIVED + fingerprint, f"{scope}:{fingerprint}", fingerprint)
     if key.startswith(DERIVED):
-        raise InvalidInput(f"Expected a key that does not start with {DERIVED}, which derived keys do, got {key[:20]!r}")
+        raise InvalidInput(
+            f"Expected a key that does not start with {DERIVED}, which derived keys do, got {key[:20]!r}"
+        )
     return Identity(key, address(scope, key), fingerprint)
 
 
@@ -111,9 +115,126 @@ def checked_scope(scope: str | None, work: object) -> str:
 
 
 def _canonical(payload: object, exclude: Exclusion) -> bytes:
-    parts: list[bytes] = []
     try:
-        _write(parts.append, payload, exclude, DEPTH_LIMIT)
+        return _form(payload, exclude, DEPTH_LIMIT)
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"Expected text of valid Unicode in the payload, got {error.object!r}") from error
-    return b"".join(parts)
+        raise InvalidInput("Expected text of valid Unicode in the payload, got a lone surrogate") from error
+    except (OverflowError, ValueError) as error:  # an instant outside of the calendar, a number of too many digits
+        raise InvalidInput(f"Expected a payload within bounds, got: {error}") from error
+
+
+def _form(value: object, exclude: Exclusion, depth: int) -> bytes:  # noqa: PLR0911  (one line per kind)
+    """The kinds that JSON has come first, told apart by identity: most payloads have no others."""
+    kind = type(value)
+    if kind is str:
+        return _text(value)
+    if kind is int:
+        return _integer(value)  # type: ignore[arg-type]
+    if kind is float:
+        return _float(value)  # type: ignore[arg-type]
+    if value is None:
+        return b"null"
+    if kind is bool:
+        return b"true" if value else b"false"
+    if depth == 0:
+        raise InvalidInput(f"Expected a payload of at most {DEPTH_LIMIT} levels without cycles, got a deeper one")
+    if kind is dict:
+        return _object(value, exclude, depth - 1)  # type: ignore[arg-type]
+    if isinstance(value, (list, tuple)):
+        return b"[" + b",".join([_form(item, exclude, depth - 1) for item in value]) + b"]"
+    return _other(value, exclude, depth)
+
+
+def _object(value: Mapping[str, object], exclude: Exclusion, depth: int) -> bytes:
+    try:
+        names = sorted(value)
+        "".join(names)  # the cheapest way to ask whether all are text
+    except TypeError as error:
+        raise InvalidInput("Expected text as the names of a payload's fields, got something else") from error
+    if not exclude:
+        return b"{" + b",".join([_text(name) + b":" + _form(value[name], exclude, depth) for name in names]) + b"}"
+    fields = []
+    for name in names:
+        below = exclude.get(name, _NOTHING)
+        if below is not None:
+            fields.append(_text(name) + b":" + _form(value[name], below, depth))
+    return b"{" + b",".join(fields) + b"}"
+
+
+def _other(value: object, exclude: Exclusion, depth: int) -> bytes:  # noqa: PLR0911, PLR0912  (one line per kind)
+    match value:
+        case Enum():
+            return _form(value.value, exclude, depth - 1)
+        case str():
+            return _text(str.__str__(value))
+        case int():
+            return _integer(int(value))
+        case float():
+            return _float(float(value))
+        case Decimal():
+            return _decimal(value)
+        case datetime() if value.utcoffset() is not None:
+            moment = value.astimezone(UTC).replace(tzinfo=None)
+            return f't"{moment.isoformat(timespec="microseconds")}Z"'.encode()
+        case datetime():
+            return f't"{value.replace(tzinfo=None).isoformat(timespec="microseconds")}"'.encode()
+        case date():
+            return f'd"{value.isoformat()}"'.encode()
+        case UUID():
+            return f'u"{value}"'.encode()
+        case bytes() | bytearray() | memoryview():
+            return f'b"{value.hex()}"'.encode()
+        case set() | frozenset():
+            return b"s[" + b",".join(sorted({_form(item, exclude, depth - 1) for item in value})) + b"]"
+        case Mapping():
+            return _object(value, exclude, depth - 1)
+        case _:
+            return _object(_fields(value), exclude, depth - 1)
+
+
+def _fields(value: object) -> Mapping[str, object]:
+    """A dataclass by the names of its fields, a struct by the names that it has as JSON, with its tag."""
+    if isinstance(value, Struct):
+        config = value.__struct_config__
+        tag = {} if config.tag_field is None else {config.tag_field: config.tag}
+        named = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        given = {name: getattr(value, attribute) for name, attribute in named}
+        return tag | {name: item for name, item in given.items() if item is not UNSET}
+    if hasattr(type(value), "__dataclass_fields__"):
+        from dataclasses import fields  # noqa: PLC0415  (already loaded, or there would be no such value)
+
+        return {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
+    raise InvalidInput(
+        "Expected a payload of None, bool, int, float, Decimal, str, bytes, date, datetime, UUID, enums, lists, "
+        f"tuples, sets, dictionaries, dataclasses and structs, got {type(value).__qualname__}"
+    )
+
+
+def _integer(value: int) -> bytes:
+    digits = b"%d" % value
+    if value % 10 or not value:
+        return digits
+    short = digits.rstrip(b"0")
+    return b"%se%d" % (short, len(digits) - len(short))
+
+
+def _float(value: float) -> bytes:
+    """The shortest decimal that reads back as this float."""
+    text = repr(value)
+    whole, point, rest = text.partition(".")
+    if not point or "e" in rest or rest == "0" or whole in ("0", "-0"):
+        return _decimal(Decimal(text))
+    return f"{whole}{rest}e-{len(rest)}".encode()
+
+
+def _decimal(value: Decimal) -> bytes:
+    """The digits without zeros at the end, and the power of ten that they are multiplied by, unless it is 1."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise InvalidInput(f"Expected numbers in the payload, got {value}")
+    text = "".join(map(str, digits)).lstrip("0")
+    short = text.rstrip("0")
+    if not short:
+        return b"0"
+    exponent += len(text) - len(short)
+    return f"{'-' if sign else ''}{short}{f'e{exponent}' if exponent else ''}".encode()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import pymongo
@@ -36,6 +38,7 @@ from mainspring.stores.mongodb.fenced import FencedWriter
 from mainspring.stores.mongodb.lane import Lane
 
 MIGRATION_SECONDS: Final = 60.0
+CLOSE_SECONDS: Final = 3.0
 
 
 class _Opened:
@@ -53,9 +56,10 @@ class _Opened:
     async def close(self) -> None:
         for lane in (self.timers, self.records, self.fenced):
             await lane.close()
-        with mapping_errors():
-            await self.session.end_session()
-            await self.client.close()
+        with mapping_errors(), suppress(TimeoutError):  # nothing depends on a farewell that is not answered
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.session.end_session()
+                await self.client.close()
 
 
 def _lane(name: str, collection: Collection) -> Lane[Conditional, bool]:

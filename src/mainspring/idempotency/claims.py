@@ -1,0 +1,62 @@
+"""The store as the protocol sees it: five verbs on the collection `idempotency`.
+
+The verbs are coroutines. Those of a blocking form never suspend: they do their work, perhaps waiting inside, and
+return. That is what lets the protocol be written once (see `core`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from mainspring.clock import SystemClock
+from mainspring.model import Record
+
+ALIGN_SECONDS: Final = 60.0
+"""How long a database's clock is extrapolated: drift stays far below any lease."""
+
+
+class ClaimStore(Protocol):
+    """Raises `StoreUnavailable`, like the stores beneath. After it, the outcome of a write is not known."""
+
+    looks_first: bool
+    """Whether a look costs so little that it goes before every claim."""
+
+    async def time(self) -> int:
+        """Milliseconds, by the clock that all who share the store go by."""
+        ...
+
+    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
+        """Write a record without expiry, version 1, if there is none. None if written, else the one that is there."""
+        ...
+
+    async def look(self, address: str, *, now: int) -> Record | None:
+        """The record, or None."""
+        ...
+
+    async def replace(self, address: str, value: bytes, *, expect: int, now: int, expires_at: int | None) -> bool:
+        """Write version `expect` + 1 if the record has version `expect`."""
+        ...
+
+    async def remove(self, address: str, *, expect: int, now: int) -> bool:
+        """Remove the record if it has version `expect`."""
+        ...
+
+
+class StoreClock:
+    """The database's time, extrapolated by the monotonic clock, and asked for again once in a while."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._aligned_at: float | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        return self._aligned_at is None or self._clock.monotonic() - self._aligned_at > ALIGN_SECONDS
+
+    def align(self, store_ms: int) -> int:
+        self._clock.align(store_ms)
+        self._aligned_at = self._clock.monotonic()
+        return store_ms
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()

@@ -1,0 +1,331 @@
+"""The protocol: claim before work, record after it, replay ever after. Written once, for threads and for asyncio.
+
+    absent ──claim──▶ running ──result──▶ done (replayed until it expires)
+       ▲                │ │ └─does not know─▶ unknown
+       └──exception─────┘ └─lease passed────▶ unknown ──resolve, safe_to_repeat, settle, forget──▶ on
+
+What may be relied on:
+
+- Work runs only under a claim, and a claim is a compare-and-set of the store: of all callers anywhere, one has it.
+- The outcome is written by compare-and-set on the version of the claim: who has lost it overwrites nothing.
+- Work that may have been done is never run again by itself. Only its owner can say that this is harmless
+  (`safe_to_repeat`), find out what happened (`resolve`), or decide by hand (`settle`, `forget`).
+
+The code is coroutines, but it never asks which kind of waiting it is: what waits is its `Model`. With that of threads
+no coroutine ever suspends, so one `send` runs it to its end (`blocking.run`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Generic, TypeVar
+
+from msgspec.structs import replace
+
+from mainspring.errors import ConfigError, InvalidInput, StoreUnavailable
+from mainspring.idempotency import keys
+from mainspring.idempotency.claims import ClaimStore
+from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded
+from mainspring.idempotency.errors import InProgress, KeyReuse, NotRecorded, UnknownOutcome
+from mainspring.idempotency.holding import Claim, Desk, freed
+from mainspring.idempotency.outcome import IdempotencyRecord, NotDone, Resolved, Unresolved
+from mainspring.idempotency.replays import Replays
+from mainspring.idempotency.results import Form, ResultCodec
+from mainspring.idempotency.terms import Busy, Flight, Model, Settings
+from mainspring.model import Record
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+Resolution = Resolved[R] | NotDone | None
+
+TTL_SECONDS: Final = 86_400.0
+LEASE_SECONDS: Final = 30.0
+WAIT_SECONDS: Final = 10.0
+RETRY_AFTER_LIMIT: Final = 30
+
+_FIRST_PAUSE: Final = 0.005
+_LONGEST_PAUSE: Final = 0.5
+
+
+class Processor(Generic[P, R]):
+    """What both processors are, apart from waiting."""
+
+    def __init__(
+        self,
+        store: ClaimStore,
+        model: Model,
+        work: Callable[..., R | Awaitable[R]],
+        *,
+        scope: str | None,
+        exclude_fields: Iterable[str],
+        ttl_seconds: float,
+        lease_seconds: float,
+        wait_seconds: float,
+        keep: Callable[[R], bool] | None,
+        resolve: Callable[[P, Unresolved], Any] | None,
+        safe_to_repeat: bool,
+        result_type: Any,
+    ) -> None:
+        if resolve is not None and safe_to_repeat:
+            raise ConfigError("Expected one of resolve and safe_to_repeat, got both")
+        self.settings = Settings(
+            scope=keys.checked_scope(scope, work),
+            exclude=keys.exclusion(exclude_fields),
+            ttl_seconds=ttl_seconds,
+            lease_seconds=lease_seconds,
+            wait_seconds=wait_seconds,
+            safe_to_repeat=safe_to_repeat,
+        )
+        self.replays = Replays(self.settings.scope)
+        self._codec = ResultCodec(result_type)
+        self._store = store
+        self._model = model
+        self._desk = Desk(store, model, self.settings)
+        self._work = work
+        self._keep = keep
+        self._resolve = resolve
+
+    # --- What callers ask -----------------------------------------------------------------------------------
+
+    async def process(self, payload: P, key: str | None) -> IdempotencyRecord[R]:
+        identity = keys.identity(self.settings.scope, payload, key, self.settings.exclude)
+        deadline = self._model.monotonic() + self.settings.wait_seconds
+        try:
+            async with self._model.turn(identity.address, self.settings.wait_seconds) as flight:
+                if flight.outcome is not None:
+                    self._check_fingerprint(flight.outcome.header, identity)
+                    return self.replayed(flight.outcome, identity.key)
+                held = await self._acquire(identity, payload, deadline)
+                if isinstance(held, Entry):
+                    flight.outcome = held
+                    return self.replayed(held, identity.key)
+                return await self._run(held, payload, flight)
+        except Busy:
+            raise InProgress(_in_progress(identity.key), key=identity.key) from None
+
+    async def settle(self, key: str, result: R) -> None:
+        """Record by hand that the work of this key was done, with this result."""
+        form, body = self._codec.write(result)
+        address = keys.address(self.settings.scope, key)
+        while True:
+            now = await self._store.time()
+            record = await self._store.look(address, now=now)
+            state = None if record is None else decoded(record.value).header.state
+            if record is None or state in (State.DONE, State.FREE):
+                raise InvalidInput(
+                    f"Expected a key whose outcome is unknown, got {key!r}, which is {state or 'unused'}"
+                )
+            header = decoded(record.value).header
+            if _is_live(header, now):
+                raise self._in_progress(header, key, now)
+            done = replace(header, state=State.DONE, finished_at=now, lease_until=0, reason="", form=form)
+            if await self._desk.write(address, Entry(done, body), expect=record.version, now=now):
+                return
+
+    async def forget(self, key: str) -> bool:
+        """Let the work of this key run again, whatever is recorded of it. Refused while somebody is at work on it."""
+        address = keys.address(self.settings.scope, key)
+        while True:
+            now = await self._store.time()
+            record = await self._store.look(address, now=now)
+            if record is None:
+                return False
+            header = decoded(record.value).header
+            if _is_live(header, now):
+                raise self._in_progress(header, key, now)
+            if await self._desk.write(address, Entry(freed(header)), expect=record.version, now=now):
+                return header.state is not State.FREE
+
+    # --- What a transaction needs, too ----------------------------------------------------------------------
+
+    async def time(self) -> int:
+        """The store's time. Connects if this is the first use, and makes what the store needs."""
+        return await self._store.time()
+
+    async def call(self, *arguments: object) -> R:
+        result: R = await self._model.call(self._work, *arguments)
+        return result
+
+    def replayed(self, entry: Entry, key: str) -> IdempotencyRecord[R]:
+        result = self._codec.read(entry.header.form, entry.body)
+        self.replays.count(was_replay=True)
+        return IdempotencyRecord(result, True, key)
+
+    def written(self, result: R, key: str) -> tuple[Form, bytes]:
+        try:
+            return self._codec.write(result)
+        except InvalidInput as error:
+            raise NotRecorded(f"{error.detail} (the work was done)", key=key, result=result) from error
+
+    def judged(self, entry: Entry, identity: keys.Identity, now: int) -> Entry:
+        """The outcome that a record holds, for those who neither wait nor resolve."""
+        header = entry.header
+        self._check_fingerprint(header, identity)
+        if header.state is State.DONE:
+            return entry
+        if _is_live(header, now):
+            raise self._in_progress(header, identity.key, now)
+        raise self._unknown(header, identity.key)
+
+    # --- Claiming -------------------------------------------------------------------------------------------
+
+    async def _acquire(self, identity: keys.Identity, payload: P, deadline: float) -> Claim | Entry:
+        """The claim, or the outcome that is there instead. Waits for those who are at work elsewhere."""
+        pause = _FIRST_PAUSE
+        while True:
+            now = await self._store.time()
+            record = await self._store.look(identity.address, now=now) if self._store.looks_first else None
+            if record is None:
+                fresh = self._fresh(identity, now)
+                record = await self._claim(identity.address, fresh, now)
+                if record is None:
+                    return Claim(self._desk, identity, fresh, 1)
+            while record is not None:
+                held = await self._judge(record, identity, payload, now)
+                if held is not None:
+                    return held
+                left = deadline - self._model.monotonic()
+                if left <= 0:
+                    raise self._in_progress(decoded(record.value).header, identity.key, now)
+                await self._model.sleep(min(pause * random.uniform(0.5, 1.0), left))
+                pause = min(pause * 2, _LONGEST_PAUSE)
+                now = await self._store.time()
+                record = await self._store.look(identity.address, now=now)
+
+    def _fresh(self, identity: keys.Identity, now: int, attempt: int = 1) -> Header:
+        return Header(
+            state=State.RUNNING,
+            fingerprint=identity.fingerprint,
+            token=os.urandom(8).hex(),
+            attempt=attempt,
+            started_at=now,
+            lease_until=now + self.settings.lease_ms,
+        )
+
+    async def _claim(self, address: str, fresh: Header, now: int) -> Record | None:
+        """After a refusal the claim may be there all the same, and nobody at work under it: it is looked for."""
+        try:
+            return await self._store.claim(address, encoded(Entry(fresh)), now=now)
+        except StoreUnavailable:
+            record = await self._store.look(address, now=now)
+            if record is None or decoded(record.value).header.token != fresh.token:
+                raise
+            return None
+
+    async def _judge(self, record: Record, identity: keys.Identity, payload: P, now: int) -> Claim | Entry | None:
+        """What a record means to a caller: its outcome, a claim to take over, an error; None means wait."""
+        entry = decoded(record.value)
+        header = entry.header
+        if header.state is not State.FREE:
+            self._check_fingerprint(header, identity)
+            if _is_live(header, now):
+                return None
+            if header.state is State.DONE or (self._resolve is None and not self.settings.safe_to_repeat):
+                return self.judged(entry, identity, now)
+        taken = self._fresh(identity, now, header.attempt + 1)
+        value = encoded(Entry(taken))
+        if not await self._store.replace(identity.address, value, expect=record.version, now=now, expires_at=None):
+            return None  # somebody else was faster; look again
+        claim = Claim(self._desk, identity, taken, record.version + 1)
+        if header.state is State.FREE or self._resolve is None:
+            return claim
+        return await self._resolved(claim, header, payload)
+
+    async def _resolved(self, claim: Claim, before: Header, payload: P) -> Claim | Entry:
+        """Ask the caller's `resolve`, under the claim, so that only one asks."""
+        reason, key = _reason(before), claim.identity.key
+        unresolved = Unresolved(key=key, started_at=before.started_at, attempt=before.attempt, reason=reason)
+        try:
+            async with claim.beating():
+                assert self._resolve is not None
+                resolution: Resolution[R] = await self._model.call(self._resolve, payload, unresolved)
+        except BaseException:
+            await claim.leave_unknown(reason, since=before)
+            raise
+        if isinstance(resolution, NotDone):
+            return claim
+        if isinstance(resolution, Resolved):
+            return await self._record(claim, resolution.result)
+        await claim.leave_unknown(reason, since=before)
+        if resolution is None:
+            raise self._unknown(before, key)
+        raise InvalidInput(f"Expected resolve to return Resolved, NotDone or None, got {resolution!r}")
+
+    # --- Working --------------------------------------------------------------------------------------------
+
+    async def _run(self, claim: Claim, payload: P, flight: Flight) -> IdempotencyRecord[R]:
+        key = claim.identity.key
+        try:
+            async with claim.beating():
+                result = await self.call(payload)
+        except UnknownOutcome as error:
+            error.key = error.key or key
+            await claim.leave_unknown(error.detail)
+            raise
+        except Exception:
+            await claim.release()
+            raise
+        except BaseException as error:  # cancelled or ended, at a point that nobody knows
+            if self.settings.safe_to_repeat:
+                await claim.release()
+            else:
+                await claim.leave_unknown(f"the work was interrupted by {type(error).__name__}")
+            raise
+        if await self._is_kept(claim, result):
+            flight.outcome = await self._record(claim, result)
+        else:
+            await claim.release()
+        self.replays.count(was_replay=False)
+        return IdempotencyRecord(result, False, key)
+
+    async def _is_kept(self, claim: Claim, result: R) -> bool:
+        """A policy that fails decides nothing: the work was done, so it may not look as if it could run again."""
+        try:
+            return self._keep is None or self._keep(result)
+        except BaseException:
+            await claim.leave_unknown("the work was done, but the policy which results are kept has failed")
+            raise
+
+    async def _record(self, claim: Claim, result: R) -> Entry:
+        try:
+            form, body = self.written(result, claim.identity.key)
+        except NotRecorded:
+            await claim.leave_unknown("the work was done, but its result could not be kept")
+            raise
+        return await claim.record(result, form, body)
+
+    # --- Refusing -------------------------------------------------------------------------------------------
+
+    def _check_fingerprint(self, header: Header, identity: keys.Identity) -> None:
+        if header.fingerprint != identity.fingerprint:
+            raise KeyReuse(
+                f"Expected the payload that the key {identity.key!r} was first used with, got another one",
+                key=identity.key,
+            )
+
+    def _in_progress(self, header: Header, key: str, now: int) -> InProgress:
+        retry_after = max(1, min(RETRY_AFTER_LIMIT, (now - header.started_at) // 1000))
+        return InProgress(_in_progress(key), key=key, retry_after=retry_after)
+
+    def _unknown(self, header: Header, key: str) -> UnknownOutcome:
+        return UnknownOutcome(
+            f"Expected an outcome of the key {key!r} in {self.settings.scope}, got none: {_reason(header)}. "
+            "It may have been done wholly, in part, or not at all, and is not run again by itself",
+            key=key,
+            started_at=header.started_at,
+        )
+
+
+def _is_live(header: Header, now: int) -> bool:
+    return header.state is State.RUNNING and now < header.lease_until
+
+
+def _reason(header: Header) -> str:
+    return header.reason or "the work was begun, and the process that ran it stopped answering"
+
+
+def _in_progress(key: str) -> str:
+    return f"Expected the work of the key {key!r} to be over, got it still in progress"

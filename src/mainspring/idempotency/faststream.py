@@ -1,0 +1,119 @@
+"""Idempotent queue consumers: a middleware for FastStream.
+
+    broker = RabbitBroker(url, middlewares=[IdempotentConsumption(SQLiteStore("messages.db"))])
+
+A broker delivers at least once, and the ack does not change that: it may be lost, or the process may die before it is
+sent. What makes the second delivery harmless is the record of the first, which is written before the ack.
+
+- A message is known by its header `Idempotency-Key` if it has one, else by its body, without the fields in which
+  deliveries differ. So a sender who publishes twice, under new message ids, is noticed, too.
+- Each subscriber has keys of its own.
+- What the subscriber returned is returned again, so replies and publications are repeated: they may have been lost.
+- In progress elsewhere: nack, to be delivered again later. Outcome unknown, or key used for another body: reject, so
+  that it goes to the dead letters, if there are any, and somebody looks at it. Errors go to the ack policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from faststream import BaseMiddleware, ContextRepo, StreamMessage
+from faststream.exceptions import NackMessage, RejectMessage
+from msgspec import Struct
+
+from mainspring import telemetry
+from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS, WAIT_SECONDS
+from mainspring.idempotency.errors import InProgress, KeyReuse, UnknownOutcome
+from mainspring.idempotency.keys import DEFAULT_EXCLUDED
+from mainspring.idempotency.outcome import Unresolved
+from mainspring.idempotency.stores import IdempotencyStore
+from mainspring.idempotency.waiting import AsyncIdempotentProcessor
+
+HEADER: Final = "idempotency-key"
+Next = Callable[[StreamMessage[Any]], Awaitable[Any]]
+
+
+class Consumed(Struct, frozen=True):
+    """A message as work. `message` and `call_next` are not part of what is compared."""
+
+    body: Any
+    message: StreamMessage[Any]
+    call_next: Next
+
+
+def header_key(message: StreamMessage[Any]) -> str | None:
+    """What the sender calls the message, if it says so."""
+    return next((str(value) for name, value in message.headers.items() if name.lower() == HEADER), None)
+
+
+class IdempotentConsumption:
+    """Put it into `middlewares` of a broker or a router. `resolve` gets the body of the message."""
+
+    def __init__(
+        self,
+        store: IdempotencyStore,
+        *,
+        key: Callable[[StreamMessage[Any]], str | None] = header_key,
+        exclude_fields: Iterable[str] = DEFAULT_EXCLUDED,
+        keep: Callable[[Any], bool] | None = None,
+        resolve: Callable[[Any, Unresolved], Any] | None = None,
+        safe_to_repeat: bool = False,
+        ttl_seconds: float = TTL_SECONDS,
+        lease_seconds: float = LEASE_SECONDS,
+        wait_seconds: float = WAIT_SECONDS,
+        result_type: Any = Any,
+    ) -> None:
+        self._key = key
+        self._processors: dict[str, AsyncIdempotentProcessor[Consumed, Any]] = {}
+        self._make = partial(
+            AsyncIdempotentProcessor[Consumed, Any],
+            store,
+            _run,
+            exclude_fields=("message", "call_next", *(f"body.{path}" for path in exclude_fields)),
+            keep=keep,
+            resolve=None if resolve is None else lambda work, unresolved: resolve(work.body, unresolved),
+            safe_to_repeat=safe_to_repeat,
+            ttl_seconds=ttl_seconds,
+            lease_seconds=lease_seconds,
+            wait_seconds=wait_seconds,
+            result_type=result_type,
+        )
+
+    def __call__(self, message: Any, /, *, context: ContextRepo) -> BaseMiddleware[Any, Any]:
+        return _Consumption(self, message, context=context)
+
+    def processor(self, subscriber: str) -> AsyncIdempotentProcessor[Consumed, Any]:
+        """The processor of a subscriber, by the name of its function: for `settle` and `forget`."""
+        if subscriber not in self._processors:
+            self._processors[subscriber] = self._make(scope=f"consume:{subscriber}")
+        return self._processors[subscriber]
+
+    async def consume(self, subscriber: str, call_next: Next, message: StreamMessage[Any]) -> Any:
+        work = Consumed(await message.decode(), message, call_next)
+        try:
+            record = await self.processor(subscriber).process(work, key=self._key(message))
+        except InProgress as error:
+            telemetry.info("message is in progress elsewhere", subscriber=subscriber, key=error.key)
+            raise NackMessage from error
+        except (KeyReuse, UnknownOutcome) as error:
+            telemetry.warning("message rejected", subscriber=subscriber, key=error.key, reason=error.detail)
+            raise RejectMessage from error
+        return record.result
+
+
+class _Consumption(BaseMiddleware[Any, Any]):
+    """FastStream makes one for each message."""
+
+    def __init__(self, owner: IdempotentConsumption, message: Any, /, *, context: ContextRepo) -> None:
+        super().__init__(message, context=context)
+        self._owner = owner
+
+    async def consume_scope(self, call_next: Next, msg: StreamMessage[Any]) -> Any:
+        subscriber = self.context.get_local("handler_")
+        return await self._owner.consume(subscriber.specification.call_name, call_next, msg)
+
+
+async def _run(work: Consumed) -> Any:
+    return await work.call_next(work.message)

@@ -1,0 +1,160 @@
+"""What the holder of a claim does with it: renew it while the work runs, record the outcome, or let go.
+
+Every write is a compare-and-set on the version that the claim has, as far as its holder knows. A write whose outcome is
+not known, and a claim whose lease has passed, are looked at first: the token tells whose claim it is.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from mainspring import telemetry
+from mainspring.errors import StoreUnavailable
+from mainspring.idempotency.claims import ClaimStore
+from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded
+from mainspring.idempotency.errors import LostClaim, NotRecorded
+from mainspring.idempotency.keys import Identity
+from mainspring.idempotency.results import Form
+from mainspring.idempotency.terms import Model, Settings
+from mainspring.model import Record
+
+T = TypeVar("T")
+
+RECORDING_TRIES: Final = 4
+_PAUSE_SECONDS: Final = 0.005
+
+
+class Desk:
+    """Where claims are made and kept: what is the same for all claims of a processor."""
+
+    def __init__(self, store: ClaimStore, model: Model, settings: Settings) -> None:
+        self.store = store
+        self.model = model
+        self.settings = settings
+
+    async def write(self, address: str, entry: Entry, *, expect: int, now: int) -> bool:
+        """Write an entry that expires."""
+        expires_at = now + self.settings.ttl_ms
+        return await self.store.replace(address, encoded(entry), expect=expect, now=now, expires_at=expires_at)
+
+
+class Claim:
+    """A claim that is held, at `version`. Used by the caller whose work runs and, between, by its heartbeat."""
+
+    __slots__ = ("_desk", "header", "identity", "is_lost", "version")
+
+    def __init__(self, desk: Desk, identity: Identity, header: Header, version: int) -> None:
+        self._desk = desk
+        self.identity = identity
+        self.header = header
+        self.version = version
+        self.is_lost = False
+
+    def beating(self) -> AbstractAsyncContextManager[object]:
+        """Renewed as long as the block lasts: three times in a lease."""
+        return self._desk.model.beating(self.renew, self._desk.settings.lease_seconds / 3)
+
+    async def renew(self) -> bool:
+        """Whether the claim is still held, as far as one can know."""
+        store = self._desk.store
+        try:
+            now = await store.time()
+            header = replace(self.header, lease_until=now + self._desk.settings.lease_ms)
+            value = encoded(Entry(header))
+            if await store.replace(self.identity.address, value, expect=self.version, now=now, expires_at=None):
+                self.version += 1
+                self.header = header
+                return True
+            self.is_lost = not await self._is_running(now)
+        except StoreUnavailable:
+            return True  # not known to be lost; the next write will tell
+        return not self.is_lost
+
+    async def record(self, result: object, form: Form, body: bytes) -> Entry:
+        """Write the outcome. What may have failed is tried again, within bounds."""
+        for attempt in range(RECORDING_TRIES):
+            if attempt:
+                await self._desk.model.sleep(_PAUSE_SECONDS * 4**attempt)
+            try:
+                now = await self._desk.store.time()
+                done = Entry(
+                    replace(self.header, state=State.DONE, lease_until=0, finished_at=now, reason="", form=form), body
+                )
+                if await self._finish(done, now, is_repeated=attempt > 0):
+                    return done
+            except StoreUnavailable as error:
+                reason = error.detail
+                continue
+            raise LostClaim(key=self.identity.key, result=result)
+        raise NotRecorded(
+            f"Expected to record the outcome of work that was done, got: {reason}", key=self.identity.key, result=result
+        )
+
+    async def release(self) -> None:
+        """The work was not done, or its result is not to be kept: the next caller runs it."""
+        if self.header.attempt == 1:  # nobody before this holder can still believe that the claim is his
+            await self._let_go(None)
+        else:
+            await self._let_go(freed(self.header))
+
+    async def leave_unknown(self, reason: str, *, since: Header | None = None) -> None:
+        """Nobody knows whether the work was done: say so now, not only when the lease has passed."""
+        header = replace(since or self.header, attempt=self.header.attempt)
+        await self._let_go(replace(header, state=State.UNKNOWN, token="", lease_until=0, reason=reason))
+
+    async def _finish(self, done: Entry, now: int, *, is_repeated: bool) -> bool:
+        if (is_repeated or now >= self.header.lease_until) and not await self._is_running(now):
+            found = await self._mine(now)
+            return found is not None and decoded(found.value).header.state is State.DONE  # by an earlier try
+        if await self._desk.write(self.identity.address, done, expect=self.version, now=now):
+            return True
+        if not await self._is_running(now):  # a renewal may have been written without our knowing
+            return False
+        return await self._desk.write(self.identity.address, done, expect=self.version, now=now)
+
+    async def _is_running(self, now: int) -> bool:
+        """Look whether the record is still this claim, and at which version."""
+        record = await self._mine(now)
+        if record is None:
+            return False
+        header = decoded(record.value).header
+        if header.state is not State.RUNNING:
+            return False
+        self.version, self.header = record.version, header
+        return True
+
+    async def _mine(self, now: int) -> Record | None:
+        record = await self._desk.store.look(self.identity.address, now=now)
+        if record is None or decoded(record.value).header.token != self.header.token:
+            return None
+        return record
+
+    async def _let_go(self, header: Header | None) -> None:
+        """If it cannot be written, the lease will say what can be said."""
+        if self.is_lost:
+            return
+        store, address = self._desk.store, self.identity.address
+        try:
+            now = await store.time()
+            if now >= self.header.lease_until and not await self._is_running(now):
+                return  # it has passed to somebody else
+            if header is None:
+                await store.remove(address, expect=self.version, now=now)
+            elif header.state is State.FREE:
+                await self._desk.write(address, Entry(header), expect=self.version, now=now)
+            else:
+                await store.replace(address, encoded(Entry(header)), expect=self.version, now=now, expires_at=None)
+        except StoreUnavailable as error:
+            telemetry.warning(
+                "a claim could not be let go; after its lease its outcome is unknown",
+                key=self.identity.key,
+                scope=self._desk.settings.scope,
+                detail=error.detail,
+            )
+
+
+def freed(header: Header) -> Header:
+    return Header(state=State.FREE, fingerprint=header.fingerprint, attempt=header.attempt)

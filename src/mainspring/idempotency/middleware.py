@@ -1,0 +1,350 @@
+"""`Idempotency-Key` for any ASGI application: the work of a key runs once, and its answer is given again.
+
+    app = IdempotencyMiddleware(app, store=SQLiteStore("keys.db"))
+
+    no key where one is required, or a bad one    400
+    the same request is in progress               409, with Retry-After
+    the key was used with other bytes             422
+    begun, and nobody knows how it ended          409, code unknown_outcome
+    done, and the answer was too large to keep    409
+    request larger than can be compared           413
+    the store cannot be reached                   503: nothing runs without a claim
+    done before                                   the same answer, and Idempotent-Replayed: true
+
+- A key belongs to its principal, method and route: the same key elsewhere is another key.
+- Two requests are the same if their query and body are, byte for byte.
+- The answer is recorded before its first byte is sent. A client that goes away changes nothing: the work goes on, and
+  whoever asks again gets its answer.
+- 401, 403 and 429 are never kept, nor 5xx unless told: the key is free again. Cancelled work, and work that failed
+  after it had begun to answer, is unknown: its key is not free until somebody settles it.
+- An answer that outgrows `max_response_bytes`, or a stream of events, goes straight to the client. It is recorded that
+  the work was done, and repeats are told so; it never runs again.
+
+A request without the header passes untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from hashlib import sha256
+from typing import Any, Final
+
+from msgspec import Struct
+
+from mainspring.errors import Conflict, InvalidInput, MainspringError, TooLarge
+from mainspring.idempotency.answers import REPLAYED, Answer, Headers, kept_headers, pack, refusal, unpack
+from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS
+from mainspring.idempotency.errors import InProgress, KeyReuse, NotRecorded, UnknownOutcome
+from mainspring.idempotency.stores import IdempotencyStore
+from mainspring.idempotency.waiting import AsyncIdempotentProcessor
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HEADER: Final = b"idempotency-key"
+_KEY: Final = re.compile(rb"[\x21-\x7e]{1,255}")
+_NEVER_KEPT: Final = frozenset({401, 403, 429})
+_EVENTS: Final = b"text/event-stream"
+
+
+def authorization(scope: Scope) -> str:
+    """Who asks, if nothing better is known: whoever has these credentials. Only their hash is used."""
+    given = b"\0".join(value for name, value in scope["headers"] if name == b"authorization")
+    return sha256(given).hexdigest() if given else ""
+
+
+def path(scope: Scope) -> str:
+    return str(scope.get("root_path", "")) + str(scope["path"])
+
+
+def below_500(status: int) -> bool:
+    """Server errors are not kept: the server may do better next time."""
+    return status < 500
+
+
+def request_key(*, principal: str, method: str, route: str, key: str) -> str:
+    """The name of a request's record, which `settle` and `forget` take."""
+    parts = "\0".join((principal, method, route, key))
+    return "http-" + sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class IdempotencyMiddleware:
+    """Put it inside of what authenticates, and outside of what works."""
+
+    def __init__(
+        self,
+        app: AsgiApp,
+        *,
+        store: IdempotencyStore,
+        methods: Iterable[str] = ("POST", "PATCH"),
+        required: Callable[[str, str], bool] = lambda method, route: False,
+        principal: Callable[[Scope], str] = authorization,
+        route: Callable[[Scope], str] = path,
+        keep: Callable[[int], bool] = below_500,
+        keep_cookies: bool = False,
+        max_request_bytes: int = 1_000_000,
+        max_response_bytes: int = 1_000_000,
+        ttl_seconds: float = TTL_SECONDS,
+        lease_seconds: float = LEASE_SECONDS,
+        safe_to_repeat: bool = False,
+        scope: str = "http",
+        refuse: Callable[[MainspringError, Scope], Answer] | None = None,
+    ) -> None:
+        """`required` is asked with the method and the route, `keep` with the status of an answer.
+
+        `safe_to_repeat` says that the work may run again when nobody knows whether it was done. `refuse` makes the
+        answer to an error.
+        """
+        self._app = app
+        self._methods = frozenset(methods)
+        self._required = required
+        self._principal = principal
+        self._route = route
+        self._keep_status = keep
+        self._keep_cookies = keep_cookies
+        self._max_request_bytes = max_request_bytes
+        self._max_response_bytes = max_response_bytes
+        self._refuse = refuse or _refuse
+        self.processor: AsyncIdempotentProcessor[_Request, bytes] = AsyncIdempotentProcessor(
+            store,
+            _run,
+            scope=scope,
+            exclude_fields=("exchange",),
+            ttl_seconds=ttl_seconds,
+            lease_seconds=lease_seconds,
+            wait_seconds=0,
+            keep=self._keep,
+            safe_to_repeat=safe_to_repeat,
+        )
+        """For `settle` and `forget`, by `request_key`."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] not in self._methods:
+            await self._app(scope, receive, send)
+            return
+        keys = [value for name, value in scope["headers"] if name == HEADER]
+        if not keys and not self._required(scope["method"], self._route(scope)):
+            await self._app(scope, receive, send)
+            return
+        try:
+            key = _checked(keys)
+            body = await _read_body(receive, self._max_request_bytes)
+        except MainspringError as error:
+            await _send_answer(send, self._refuse(error, scope))
+            return
+        if body is None:
+            return  # nobody is there to be answered, and nothing was claimed
+        exchange = _Exchange(
+            self._app,
+            scope,
+            receive,
+            send,
+            body=body,
+            max_bytes=self._max_response_bytes,
+            keep_cookies=self._keep_cookies,
+        )
+        try:
+            answer = await self._recorded(key, body, scope, exchange)
+        except MainspringError as error:
+            if exchange.failure is not None:
+                raise
+            answer = self._refuse(_told(error), scope)
+        if answer is None:
+            await exchange.deliver()
+        else:
+            await _send_answer(send, answer)
+
+    async def _recorded(self, key: str, body: bytes, scope: Scope, exchange: _Exchange) -> Answer | None:
+        """What was recorded before; None if the exchange has just run, and holds its own answer."""
+        request = _Request(scope.get("query_string", b""), body, exchange)
+        name = request_key(principal=self._principal(scope), method=scope["method"], route=self._route(scope), key=key)
+        try:
+            record = await self.processor.process(request, key=name)
+        except Exception as error:
+            if exchange.failure is not None:
+                raise exchange.failure from None
+            if isinstance(error, NotRecorded):  # done, and this caller may know; others are told that it is unknown
+                return None
+            raise
+        return _again(unpack(record.result)) if record.was_replay else None
+
+    def _keep(self, result: bytes) -> bool:
+        status = unpack(result).status
+        return status not in _NEVER_KEPT and self._keep_status(status)
+
+
+class _Request(Struct, frozen=True):
+    """What is compared, and beside it what runs. `exchange` is excluded from the fingerprint."""
+
+    query: bytes
+    body: bytes
+    exchange: _Exchange
+
+
+async def _run(request: _Request) -> bytes:
+    return await request.exchange.run()
+
+
+class _Exchange:
+    """One run of the application: the body that was read goes in, the answer is held back until it is recorded."""
+
+    def __init__(
+        self,
+        app: AsgiApp,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        body: bytes,
+        max_bytes: int,
+        keep_cookies: bool,
+    ) -> None:
+        self._app = app
+        self._scope = {**scope, "extensions": _plain(scope.get("extensions"))}
+        self._body: bytes | None = body
+        self._receive_more = receive
+        self._send_on = send
+        self._max_bytes = max_bytes
+        self._keep_cookies = keep_cookies
+        self._start: Message | None = None
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._is_direct = False
+        self._is_complete = False
+        self._moved = asyncio.Event()  # the answer is complete, or goes straight to the client
+        self.answer: Answer | None = None
+        self.failure: Exception | None = None
+        """What the application raised: for whoever stands outside, as if we were not there."""
+
+    async def run(self) -> bytes:
+        try:
+            await self._app(self._scope, self._receive, self._send)
+            if not self._is_complete:
+                raise RuntimeError("Expected a complete answer from the application, got none")
+        except Exception as error:
+            self.failure = error
+            if self._start is None:
+                raise
+            raise UnknownOutcome("The work failed after it had begun to answer: it may have been done.") from error
+        assert self._start is not None
+        headers = kept_headers(self._start["headers"], with_cookies=self._keep_cookies)
+        body = b"" if self._is_direct else b"".join(self._parts)
+        self.answer = Answer(self._start["status"], headers, body, is_whole=not self._is_direct)
+        return pack(self.answer)
+
+    async def deliver(self) -> None:
+        """Send to the first caller what was held back, all of it."""
+        if not self._is_direct and self._start is not None:
+            await self._send_on(self._start)
+            await self._send_on({"type": "http.response.body", "body": b"".join(self._parts)})
+
+    async def _receive(self) -> Message:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        # The client may go away, the work goes on. Only an answer that goes straight to the client needs one.
+        await self._moved.wait()
+        return {"type": "http.disconnect"} if self._is_complete else await self._receive_more()
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = {**message, "headers": [tuple(header) for header in message.get("headers", ())]}
+            if _is_events(self._start["headers"]):
+                await self._go_direct()
+            return
+        if message["type"] != "http.response.body" or self._start is None:
+            raise RuntimeError(f"Expected the start or the body of an answer, got {message['type']}")
+        part = message.get("body", b"")
+        self._size += len(part)
+        if not self._is_direct and self._size > self._max_bytes:
+            await self._go_direct()
+        if self._is_direct:
+            await self._send_on(message)
+        else:
+            self._parts.append(bytes(part))
+        if not message.get("more_body", False):
+            self._is_complete = True
+            self._moved.set()
+
+    async def _go_direct(self) -> None:
+        assert self._start is not None
+        self._is_direct = True
+        await self._send_on(self._start)
+        for part in self._parts:
+            await self._send_on({"type": "http.response.body", "body": part, "more_body": True})
+        self._parts.clear()
+        self._moved.set()
+
+
+def _checked(keys: list[bytes]) -> str:
+    if not keys:
+        raise InvalidInput("Expected the header Idempotency-Key, got none")
+    if len(keys) > 1:
+        raise InvalidInput(f"Expected one header Idempotency-Key, got {len(keys)}")
+    if _KEY.fullmatch(keys[0]) is None:
+        raise InvalidInput("Expected an Idempotency-Key of 1 to 255 visible ASCII characters, got another")
+    return keys[0].decode("ascii")
+
+
+async def _read_body(receive: Receive, limit: int) -> bytes | None:
+    """The whole body; None if the client went away before it was."""
+    parts = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit:
+            raise TooLarge(f"Expected a body of at most {limit} bytes beside an Idempotency-Key, got more")
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _plain(extensions: Mapping[str, object] | None) -> dict[str, object]:
+    """Without the ways to answer that cannot be held back, such as a file sent by the server itself."""
+    return {name: value for name, value in (extensions or {}).items() if not name.startswith("http.response.")}
+
+
+def _is_events(headers: Headers) -> bool:
+    return any(name.lower() == b"content-type" and value.lower().startswith(_EVENTS) for name, value in headers)
+
+
+def _again(answer: Answer) -> Answer:
+    if not answer.is_whole:
+        raise Conflict("The work was done before, and its answer was too large to be kept.")
+    return Answer(answer.status, [*answer.headers, REPLAYED], answer.body)
+
+
+def _told(error: MainspringError) -> MainspringError:
+    """The same, in words for whoever sent the header. The name of the record is for who settles it by hand."""
+    match error:
+        case KeyReuse():
+            return KeyReuse("Expected the request that this Idempotency-Key was first used with, got another one")
+        case InProgress():
+            told = "Expected the first request with this Idempotency-Key to be over, got it still in progress"
+            return InProgress(told, retry_after=error.retry_after)
+        case UnknownOutcome():
+            return UnknownOutcome(
+                "A request with this Idempotency-Key was begun, and nobody knows how it ended. It may have been done, "
+                f"and is not run again by itself. Its record is {error.key}"
+            )
+        case _:
+            return error
+
+
+def _refuse(error: MainspringError, scope: Scope) -> Answer:
+    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+    request_id = given.decode("ascii") if len(given) <= 128 and given.isascii() else ""
+    return refusal(error, request_id=request_id)
+
+
+async def _send_answer(send: Send, answer: Answer) -> None:
+    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+    await send({"type": "http.response.body", "body": answer.body})

@@ -1,0 +1,79 @@
+"""How many calls were replays, and what their ratio tells.
+
+Many replays mean that somebody sends things twice: a warning above 5 % of an hour. None at all over a long time, where
+things are redelivered now and then, may mean that keys never repeat because the payload carries a field that
+changes with each delivery: a hint, once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from threading import Lock
+from typing import Final
+
+from mainspring import telemetry
+
+WINDOW_SECONDS: Final = 3_600.0
+WINDOW_CALLS: Final = 100
+"""Fewer calls than this say nothing."""
+WARNING_RATIO: Final = 0.05
+SILENCE_SECONDS: Final = 7 * 86_400.0
+SILENCE_CALLS: Final = 1_000
+
+processed = telemetry.Counter(
+    "mainspring_idempotency_processed_total", "Calls of idempotent work that ended with a result, by replay.", "replay"
+)
+
+
+class Replays:
+    """The counts of one processor. Shared by threads."""
+
+    def __init__(self, scope: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.executed = 0
+        self.replayed = 0
+        self._scope = scope
+        self._monotonic = monotonic
+        self._lock = Lock()
+        self._began_at = self._window_began_at = monotonic()
+        self._window_start = (0, 0)
+        self._has_hinted = False
+
+    def count(self, *, was_replay: bool) -> None:
+        with self._lock:
+            if was_replay:
+                self.replayed += 1
+            else:
+                self.executed += 1
+            processed.add("yes" if was_replay else "no")
+            if self._monotonic() - self._window_began_at < WINDOW_SECONDS:
+                return
+            advice = self._end_window()
+        if advice is not None:
+            advice()
+
+    def _end_window(self) -> Callable[[], None] | None:
+        """What to say at the end of a window, after the lock is released."""
+        executed, replayed = self.executed - self._window_start[0], self.replayed - self._window_start[1]
+        self._window_start = (self.executed, self.replayed)
+        self._window_began_at = now = self._monotonic()
+        calls = executed + replayed
+        if calls >= WINDOW_CALLS and replayed > WARNING_RATIO * calls:
+            return partial(
+                telemetry.warning,
+                "more than 5 % of calls were replays: somebody sends things twice",
+                scope=self._scope,
+                calls=calls,
+                replays=replayed,
+            )
+        silent = self.replayed == 0 and self.executed >= SILENCE_CALLS and now - self._began_at >= SILENCE_SECONDS
+        if silent and not self._has_hinted:
+            self._has_hinted = True
+            return partial(
+                telemetry.info,
+                "no call was ever a replay: does the payload carry a field that changes with each delivery?",
+                scope=self._scope,
+                calls=self.executed,
+            )
+        return None

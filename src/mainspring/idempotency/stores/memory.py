@@ -1,0 +1,91 @@
+"""Claims in this process, for tests and for programs that are one process. They are gone when it ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import Lock
+
+from mainspring.clock import SystemClock
+from mainspring.idempotency.claims import ClaimStore
+from mainspring.model import Record
+
+
+class InMemoryStore:
+    """Serves threads and event loops alike: nothing in it waits."""
+
+    database = "memory"
+    tables = ""
+    looks_first = True
+
+    def __init__(self) -> None:
+        self._records: dict[str, Record] = {}
+        self._expiring: deque[tuple[int, str]] = deque()
+        self._lock = Lock()
+        self._clock = SystemClock()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def blocking(self) -> ClaimStore:
+        return self
+
+    def waiting(self) -> ClaimStore:
+        return self
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    async def aclose(self) -> None:
+        """Nothing to let go of."""
+
+    async def time(self) -> int:
+        return self._clock.now_ms()
+
+    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
+        with self._lock:
+            present = self._present(address, now)
+            if present is None:
+                self._records[address] = Record(address, value, 1)
+            return present
+
+    async def look(self, address: str, *, now: int) -> Record | None:
+        with self._lock:
+            return self._present(address, now)
+
+    async def replace(self, address: str, value: bytes, *, expect: int, now: int, expires_at: int | None) -> bool:
+        with self._lock:
+            present = self._present(address, now)
+            if present is None or present.version != expect:
+                return False
+            self._records[address] = Record(address, value, expect + 1, expires_at)
+            if expires_at is not None:
+                self._expiring.append((expires_at, address))
+            self._sweep(now)
+            return True
+
+    async def remove(self, address: str, *, expect: int, now: int) -> bool:
+        with self._lock:
+            present = self._present(address, now)
+            if present is None or present.version != expect:
+                return False
+            del self._records[address]
+            return True
+
+    def _present(self, address: str, now: int) -> Record | None:
+        record = self._records.get(address)
+        if record is None or record.expires_at is None or record.expires_at > now:
+            return record
+        del self._records[address]
+        return None
+
+    def _sweep(self, now: int) -> None:
+        """Each write looks at the two that were written longest ago: what has expired goes, and cannot pile up."""
+        for _ in range(min(2, len(self._expiring))):
+            expires_at, address = self._expiring[0]
+            if expires_at > now:
+                self._expiring.rotate(-1)  # processors may differ in how long they keep
+                continue
+            self._expiring.popleft()
+            record = self._records.get(address)
+            if record is not None and record.expires_at == expires_at:
+                del self._records[address]

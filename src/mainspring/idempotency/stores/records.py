@@ -1,0 +1,212 @@
+"""Claims in any database that Mainspring has a record store for. Threads reach it through an event loop of its own.
+
+A record store belongs to one event loop, so each loop that uses a store gets one, opened when it is first needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from threading import Lock, Thread
+from typing import Any, Protocol, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+from weakref import WeakKeyDictionary
+
+from mainspring.clock import SystemClock
+from mainspring.errors import ConfigError, StoreUnavailable, Unsupported
+from mainspring.idempotency.claims import ClaimStore, StoreClock
+from mainspring.idempotency.entries import COLLECTION
+from mainspring.model import Record
+from mainspring.store import RecordStore, Store
+from mainspring.stores import store_from_url
+
+T = TypeVar("T")
+
+
+class TimedRecords(RecordStore, Protocol):
+    """A record store that tells its database's time. All of Mainspring's do."""
+
+    async def time(self) -> int: ...
+
+
+class RecordClaims:
+    """The five verbs, on records."""
+
+    def __init__(self, records: Callable[[], Awaitable[TimedRecords]], *, looks_first: bool) -> None:
+        self._records = records
+        self.looks_first = looks_first
+        self._clock = StoreClock()
+
+    async def time(self) -> int:
+        if self._clock.is_stale:
+            return self._clock.align(await (await self._records()).time())
+        return self._clock.now_ms()
+
+    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
+        records = await self._records()
+        while await records.put_record(COLLECTION, address, value, expect=0, now=now) is None:
+            present = await records.get_record(COLLECTION, address, now=now)
+            if present is not None:
+                return present
+        return None
+
+    async def look(self, address: str, *, now: int) -> Record | None:
+        return await (await self._records()).get_record(COLLECTION, address, now=now)
+
+    async def replace(self, address: str, value: bytes, *, expect: int, now: int, expires_at: int | None) -> bool:
+        records = await self._records()
+        written = await records.put_record(COLLECTION, address, value, expect=expect, now=now, expires_at=expires_at)
+        return written is not None
+
+    async def remove(self, address: str, *, expect: int, now: int) -> bool:
+        return await (await self._records()).delete_record(COLLECTION, address, expect=expect, now=now)
+
+
+class LoopThread:
+    """An event loop in a thread, for blocking callers. It starts with its first call."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
+        self._lock = Lock()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._started()).result()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._loop is None or self._thread is None:
+                return
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop = self._thread = None
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = Thread(target=self._loop.run_forever, name="mainspring-idempotency-store", daemon=True)
+                self._thread.start()
+            return self._loop
+
+
+class BlockingClaims:
+    """The five verbs for threads: each is run on the loop's thread and waited for."""
+
+    def __init__(self, thread: LoopThread, claims: ClaimStore) -> None:
+        self.looks_first = claims.looks_first
+        self._thread = thread
+        self._claims = claims
+
+    async def time(self) -> int:
+        return self._thread.run(_started(self._claims.time()))
+
+    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
+        return self._thread.run(_started(self._claims.claim(address, value, now=now)))
+
+    async def look(self, address: str, *, now: int) -> Record | None:
+        return self._thread.run(_started(self._claims.look(address, now=now)))
+
+    async def replace(self, address: str, value: bytes, *, expect: int, now: int, expires_at: int | None) -> bool:
+        verb = self._claims.replace(address, value, expect=expect, now=now, expires_at=expires_at)
+        return self._thread.run(_started(verb))
+
+    async def remove(self, address: str, *, expect: int, now: int) -> bool:
+        return self._thread.run(_started(self._claims.remove(address, expect=expect, now=now)))
+
+
+async def _started(verb: Awaitable[T]) -> T:
+    return await verb
+
+
+class UrlStore:
+    """Claims in the database that a store URL names: PostgreSQL, MySQL, MongoDB, Cassandra, DynamoDB, Redis, SQLite."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme == "memory":
+            raise ConfigError("Expected the URL of a database, got memory://: use InMemoryStore()")
+        self.database = parts.scheme
+        options = dict(parse_qsl(parts.query))
+        schema = options.get("schema", "")
+        prefix = options.get("prefix", "mainspring_") if parts.scheme in ("postgresql", "mysql") else ""
+        self.tables = f"{schema}.{prefix}" if schema else prefix
+        self._url = url
+        self._looks_first = parts.scheme == "sqlite"
+        self._opened: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Store]] = WeakKeyDictionary()
+        self._thread = LoopThread()
+
+    def waiting(self) -> ClaimStore:
+        return RecordClaims(self._records, looks_first=self._looks_first)
+
+    def blocking(self) -> ClaimStore:
+        return BlockingClaims(self._thread, self.waiting())
+
+    def close(self) -> None:
+        self._thread.run(self._close_here())
+        self._thread.close()
+
+    async def aclose(self) -> None:
+        await self._close_here()
+        await asyncio.to_thread(self.close)
+
+    async def _records(self) -> Store:
+        """The store of this loop. Those who come while it opens wait for it; one that did not open is tried again."""
+        loop = asyncio.get_running_loop()
+        opening = self._opened.get(loop)
+        if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
+            opening = self._opened[loop] = loop.create_task(self._open())
+        if opening.done():
+            return opening.result()
+        return await asyncio.shield(opening)
+
+    async def _open(self) -> Store:
+        store = store_from_url(self._url, clock=SystemClock())
+        await store.open()
+        return store
+
+    async def _close_here(self) -> None:
+        opening = self._opened.pop(asyncio.get_running_loop(), None)
+        if opening is not None:
+            try:
+                store = await opening
+            except (StoreUnavailable, ConfigError):  # it never opened, and said so to those who asked
+                return
+            await store.close()
+
+
+class PostgresStore(UrlStore):
+    """Claims in PostgreSQL: `postgresql://user:password@host:port/database?schema=…&prefix=…`."""
+
+    def __init__(self, dsn: str) -> None:
+        if not dsn.startswith("postgresql://"):
+            raise ConfigError("Expected postgresql://user:password@host:port/database, got another form")
+        super().__init__(dsn)
+
+
+class RecordsStore:
+    """Claims in a record store that is open already, for asyncio, on its own event loop. Its owner closes it."""
+
+    database = "records"
+    tables = ""
+
+    def __init__(self, records: TimedRecords) -> None:
+        self._records = records
+
+    def waiting(self) -> ClaimStore:
+        async def records() -> TimedRecords:
+            return self._records
+
+        return RecordClaims(records, looks_first=False)
+
+    def blocking(self) -> ClaimStore:
+        raise Unsupported(
+            "Expected a store that opens itself, got an open record store, which belongs to its event loop"
+        )
+
+    def close(self) -> None:
+        """Nothing of its own."""
+
+    async def aclose(self) -> None:
+        """Nothing of its own."""

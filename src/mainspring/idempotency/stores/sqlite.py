@@ -1,0 +1,132 @@
+"""Claims in a SQLite file. Threads write through a connection of their own, without an event loop in between.
+
+Writes are durable when they return (`synchronous = FULL`). Several processes may share the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Final, TypeVar
+
+import apsw
+
+from mainspring.clock import wall_ms
+from mainspring.idempotency.claims import ClaimStore
+from mainspring.idempotency.entries import COLLECTION
+from mainspring.idempotency.stores.records import UrlStore
+from mainspring.model import Record
+from mainspring.stores.sqlite import schema
+from mainspring.stores.sqlite.connection import Database
+
+T = TypeVar("T")
+
+_CACHE_KIB: Final = 4_096
+_SWEEP: Final = 4
+_LIVE: Final = "collection = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)"
+_LOOK: Final = f"SELECT value, version, expires_at FROM records WHERE {_LIVE}"  # noqa: S608
+_CLAIM: Final = """
+    INSERT INTO records (collection, key, value, version) VALUES (?, ?, ?, 1)
+    ON CONFLICT (collection, key) DO UPDATE SET value = excluded.value, version = 1, expires_at = NULL
+    WHERE expires_at <= ?
+"""
+_REPLACE: Final = f"UPDATE records SET value = ?, version = version + 1, expires_at = ? WHERE {_LIVE} AND version = ?"  # noqa: S608
+_REMOVE: Final = f"DELETE FROM records WHERE {_LIVE} AND version = ?"  # noqa: S608
+# What has expired goes with the writes that follow, a few at a time, so that it cannot pile up.
+_EXPIRED: Final = f"""
+    DELETE FROM records WHERE (collection, key) IN (
+        SELECT collection, key FROM records WHERE expires_at <= ? ORDER BY expires_at LIMIT {_SWEEP}
+    )
+"""  # noqa: S608
+
+
+class SQLiteClaims:
+    """The five verbs on one connection, which one thread uses at a time: SQLite has one writer anyway."""
+
+    looks_first = True  # a look needs no transaction and no disk
+
+    def __init__(self, path: str, *, busy_ms: int) -> None:
+        self._database = Database(path, busy_ms)
+        self._connection: apsw.Connection | None = None
+        self._lock = Lock()
+
+    async def time(self) -> int:
+        if self._connection is None:
+            self._with_connection(lambda _: None)
+        return wall_ms()
+
+    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
+        def write(connection: apsw.Connection) -> Record | None:
+            while True:
+                connection.execute(_CLAIM, (COLLECTION, address, value, now))
+                if connection.changes():
+                    return None
+                present = _look(connection, address, now)
+                if present is not None:
+                    return present
+
+        return self._with_connection(write)
+
+    async def look(self, address: str, *, now: int) -> Record | None:
+        return self._with_connection(lambda connection: _look(connection, address, now))
+
+    async def replace(self, address: str, value: bytes, *, expect: int, now: int, expires_at: int | None) -> bool:
+        def write(connection: apsw.Connection) -> bool:
+            with connection:
+                connection.execute(_REPLACE, (value, expires_at, COLLECTION, address, now, expect))
+                is_written = connection.changes() > 0
+                connection.execute(_EXPIRED, (now,))
+            return is_written
+
+        return self._with_connection(write)
+
+    async def remove(self, address: str, *, expect: int, now: int) -> bool:
+        def write(connection: apsw.Connection) -> bool:
+            connection.execute(_REMOVE, (COLLECTION, address, now, expect))
+            return connection.changes() > 0
+
+        return self._with_connection(write)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _with_connection(self, act: Callable[[apsw.Connection], T]) -> T:
+        with self._lock, self._database.mapping_errors():
+            if self._connection is None:
+                self._connection = self._open()
+            return act(self._connection)
+
+    def _open(self) -> apsw.Connection:
+        self._database.create_file()
+        connection = self._database.connect(cache_kib=_CACHE_KIB)
+        try:
+            connection.execute("PRAGMA wal_autocheckpoint = 1000").fetchall()  # here nobody else does it
+            schema.migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _look(connection: apsw.Connection, address: str, now: int) -> Record | None:
+    for value, version, expires_at in connection.execute(_LOOK, (COLLECTION, address, now)):
+        return Record(address, value, version, expires_at)
+    return None
+
+
+class SQLiteStore(UrlStore):
+    """Claims in the file at `path`, which is made if there is none."""
+
+    def __init__(self, path: str, *, busy_ms: int = 5_000) -> None:
+        super().__init__(f"sqlite:///{path}")
+        self._claims = SQLiteClaims(path, busy_ms=busy_ms)
+
+    def blocking(self) -> ClaimStore:
+        return self._claims
+
+    def close(self) -> None:
+        self._claims.close()
+        super().close()

@@ -1,0 +1,73 @@
+"""What the protocol is told: its settings, and how this program waits."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from mainspring.errors import ConfigError
+from mainspring.idempotency.entries import Entry
+from mainspring.idempotency.keys import Exclusion
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What the parameters of a processor become."""
+
+    scope: str
+    exclude: Exclusion
+    ttl_seconds: float
+    lease_seconds: float
+    wait_seconds: float
+    safe_to_repeat: bool
+
+    def __post_init__(self) -> None:
+        for name, least in (("ttl_seconds", 1), ("lease_seconds", 0.1), ("wait_seconds", 0)):
+            seconds = getattr(self, name)
+            if not least <= seconds <= 3.2e9:
+                raise ConfigError(f"Expected {name} to be at least {least}, got {seconds}")
+
+    @property
+    def ttl_ms(self) -> int:
+        return int(self.ttl_seconds * 1000)
+
+    @property
+    def lease_ms(self) -> int:
+        return int(self.lease_seconds * 1000)
+
+
+class Flight:
+    """The callers of one key in this process: one of them is at the store, the others wait for what it brings."""
+
+    __slots__ = ("outcome",)
+
+    def __init__(self) -> None:
+        self.outcome: Entry | None = None
+
+
+class Busy(Exception):
+    """The turn did not come in time."""
+
+
+class Model(Protocol):
+    """How this program waits. `blocking` has the one for threads, `waiting` the one for event loops."""
+
+    def turn(self, address: str, seconds: float) -> AbstractAsyncContextManager[Flight]:
+        """The turn to ask the store for this key. Raises `Busy` if it does not come in time."""
+        ...
+
+    def beating(
+        self, renew: Callable[[], Awaitable[bool]], every_seconds: float
+    ) -> AbstractAsyncContextManager[object]:
+        """Call `renew` again and again until it says no, or until the block ends and the last call has ended."""
+        ...
+
+    async def call(self, work: Callable[..., Any], *arguments: object) -> Any:
+        """What `work` returns, or what that gives when awaited."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def monotonic(self) -> float: ...
