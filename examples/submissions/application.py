@@ -55,7 +55,10 @@ def build(settings: Settings, store: IdempotencyStore, *, middlewares: Sequence[
         wait_seconds=settings.lease_seconds + 5,
     )
     broker = RabbitBroker(settings.amqp_url, middlewares=[*middlewares, consumption], logger=None)
-    rejected: ClassicQueueArgs = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{settings.queue}.rejected"}
+    rejected: ClassicQueueArgs = {
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": f"{settings.queue}.rejected",
+    }
 
     @broker.publisher(RabbitQueue(f"{settings.queue}.outcomes", durable=True))
     @broker.subscriber(RabbitQueue(settings.queue, durable=True, arguments=rejected))

@@ -24,11 +24,12 @@ import uvloop
 
 import mainspring
 from mainspring import telemetry
-from mainspring.api.app import Api, build_app, build_internal_app, token_digest
+from mainspring.api.app import Api, AsgiApp, Refuse, build_app, build_internal_app, token_digest
 from mainspring.api.protocol import Limits
 from mainspring.api.serving import listening
 from mainspring.config import Config
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
+from mainspring.idempotency.middleware import IdempotencyMiddleware
 from mainspring.idempotency.stores.records import RecordsStore
 from mainspring.instance import Instance, is_loopback
 
@@ -171,7 +172,20 @@ def _api(config: Config, instance: Instance, token: str, *, shared: bool) -> Api
         max_body_bytes=config.max_body_bytes,
         wake=partial(instance.receive_wake, shared=shared),
         cluster_digest=token_digest(instance.cluster_secret),
-        idempotency=RecordsStore(instance.store),
+        idempotent=partial(_idempotent, config, instance),
+    )
+
+
+def _idempotent(config: Config, instance: Instance, app: AsgiApp, refuse: Refuse) -> AsgiApp:
+    # A refusal changes nothing, so only what was done is kept. To create again what was created is harmless.
+    return IdempotencyMiddleware(
+        app,
+        store=RecordsStore(instance.store),
+        keep=lambda status: status < 300,
+        safe_to_repeat=True,
+        max_request_bytes=config.max_body_bytes,
+        scope="api",
+        refuse=refuse,
     )
 
 

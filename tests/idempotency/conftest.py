@@ -1,4 +1,4 @@
-"""Every store that the library names, empty; and the others through one of them, as the rest is tested with the stores."""
+"""Every store that the library names, empty, and two that it reaches through their URL."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A process of its own that uses the library, told by its arguments what to do. The effect is a line in a file.
 
-    python -m tests.idempotency.program url effects callers CALLERS     many callers of one key, threads
-    python -m tests.idempotency.program url effects tasks CALLERS       the same, on an event loop
-    python -m tests.idempotency.program url effects die                 dies between the effect and its record
-    python -m tests.idempotency.program url effects stop                stops (SIGSTOP) between the two, then goes on
+python -m tests.idempotency.program url effects callers CALLERS     many callers of one key, threads
+python -m tests.idempotency.program url effects tasks CALLERS       the same, on an event loop
+python -m tests.idempotency.program url effects die                 dies between the effect and its record
+python -m tests.idempotency.program url effects stop                stops (SIGSTOP) between the two, then goes on
 """
 
 from __future__ import annotations

@@ -78,7 +78,10 @@ def test_a_crash_between_effect_and_record_is_unknown_and_never_run_again(
     assert len(effects.read_text().split()) == 1
 
     resolving: IdempotentProcessor[object, str] = IdempotentProcessor(
-        shared_store, lambda _: "again", scope=SCOPE, resolve=lambda _, unresolved: Resolved(f"found {unresolved.attempt}")
+        shared_store,
+        lambda _: "again",
+        scope=SCOPE,
+        resolve=lambda _, unresolved: Resolved(f"found {unresolved.attempt}"),
     )
     record = resolving.process(PAYLOAD)
     assert (record.result, record.was_replay, record.key) == ("found 1", True, unknown.value.key)

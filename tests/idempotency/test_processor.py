@@ -320,9 +320,7 @@ async def test_waiting_work_may_take_longer_than_its_lease(waiting_store: Idempo
         await asyncio.sleep(0.9)
         return work(payload)
 
-    processors = [
-        AsyncIdempotentProcessor(waiting_store, slow, scope="long", lease_seconds=0.3) for _ in range(2)
-    ]
+    processors = [AsyncIdempotentProcessor(waiting_store, slow, scope="long", lease_seconds=0.3) for _ in range(2)]
     records = await asyncio.gather(*(processor.process(1) for processor in processors))
     assert [record.result for record in records] == ["done", "done"]
     assert work.runs == 1
@@ -364,7 +362,7 @@ def test_coroutine_functions_need_the_waiting_form() -> None:
 def test_settings_that_make_no_sense_are_refused() -> None:
     for wrong in ({"ttl_seconds": 0}, {"lease_seconds": 0}, {"wait_seconds": -1}, {"exclude_fields": ["a..b"]}):
         with pytest.raises(ConfigError):
-            IdempotentProcessor(InMemoryStore(), _named, **wrong)  # type: ignore[arg-type]
+            IdempotentProcessor(InMemoryStore(), _named, **wrong)
 
 
 def _named(payload: object) -> object:

@@ -22,7 +22,7 @@ from mainspring.api.app import Api, all_routes, build_app
 from mainspring.api.openapi import openapi_document
 from mainspring.config import Config
 from mainspring.idempotency import IdempotencyStore, InMemoryStore, SQLiteStore
-from mainspring.idempotency.middleware import AsgiApp, IdempotencyMiddleware
+from mainspring.idempotency.middleware import AsgiApp, IdempotencyMiddleware, Refuse
 from mainspring.idempotency.stores.records import RecordsStore
 from mainspring.instance import Instance
 from mainspring.timers.messages import TimerRef
@@ -117,7 +117,14 @@ async def test_an_error_in_starlette_reaches_its_own_handlers() -> None:
 
 
 def keyed(edge: Edge, store: IdempotencyStore) -> Api:
-    return dataclasses.replace(edge.api, idempotency=store)
+    """The API as the server puts it together."""
+
+    def guarded(app: AsgiApp, refuse: Refuse) -> AsgiApp:
+        return IdempotencyMiddleware(
+            app, store=store, keep=lambda status: status < 300, safe_to_repeat=True, scope="api", refuse=refuse
+        )
+
+    return dataclasses.replace(edge.api, idempotent=guarded)
 
 
 async def test_a_create_with_a_key_is_carried_out_once_and_answered_as_before() -> None:

@@ -32,15 +32,22 @@ class Desk:
         self.register = register
         self.database = Database(str(directory / "submissions.db"))
         self.amqp_url = amqp_url
+        self._runs = directory / "runs"
         self.queue = f"submissions-{os.getpid()}-{next(_numbers)}"
         self._settings = {
             "amqp_url": amqp_url,
             "register_url": register.url,
             "database": str(directory / "submissions.db"),
             "keys": str(directory / "keys.db"),
+            "runs": str(directory / "runs"),
             "queue": self.queue,
             "lease_seconds": 1.0,
         }
+
+    @property
+    def runs(self) -> int:
+        """How often the pipeline ran, in whichever process."""
+        return len(self._runs.read_text().splitlines())
 
     @asynccontextmanager
     async def consumer(self, crash: str = "never") -> AsyncIterator[asyncio.subprocess.Process]:
@@ -75,7 +82,7 @@ class Desk:
         """Publish a submission, as a broker's system would: new envelope each time."""
         body = {**ACME, "received_at": os.urandom(4).hex(), "retry_count": next(_numbers), **changes}
         async with self.channel() as channel:
-            arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{self.queue}.rejected"}
+            arguments: Any = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{self.queue}.rejected"}
             await channel.declare_queue(self.queue, durable=True, arguments=arguments)
             message = aio_pika.Message(json.dumps(body).encode(), content_type="application/json")
             await channel.default_exchange.publish(message, self.queue)
@@ -118,18 +125,27 @@ async def test_an_upstream_that_sends_twice_makes_one_record_one_call_and_one_pr
         await desk.send()
     async with desk.consumer(), desk.consumer():
         assert await desk.outcomes(3) == [PRICED] * 3
+    assert desk.runs == 1
     desk.assert_one_record_one_call_one_price()
 
 
-@pytest.mark.parametrize("crash", ["before_store", "before_record", "before_ack"])
+@pytest.mark.parametrize(
+    ("crash", "outcomes", "runs"),
+    [
+        pytest.param("before_store", 1, 2, id="before the row: it runs again, and the register is not asked again"),
+        pytest.param("before_record", 1, 1, id="after the row: the row tells that all is done"),
+        pytest.param("before_ack", 2, 1, id="after the record: the outcome is published again"),
+    ],
+)
 async def test_a_consumer_that_dies_leaves_its_message_to_another_and_nothing_is_done_twice(
-    desk: Desk, crash: str
+    desk: Desk, crash: str, outcomes: int, runs: int
 ) -> None:
     await desk.send()
     await desk.dies(crash)
+    assert (desk.register.calls, desk.runs) == (["acme"], 1)
     async with desk.consumer():
-        outcome = (await desk.outcomes(1))[0]
-    assert outcome == PRICED
+        assert await desk.outcomes(outcomes) == [PRICED] * outcomes
+    assert desk.runs == runs
     desk.assert_one_record_one_call_one_price()
 
 

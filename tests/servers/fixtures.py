@@ -1,7 +1,7 @@
 """Servers as fixtures, and what a run says when one is missing.
 
-- `postgresql`, `mysql`, `mongodb`, `cassandra`, `dynamodb`, `redis`, `amqp`: the server of that name, shared by the whole run.
-  Take a place of your own with `fresh()`, and leave the server running.
+- `postgresql`, `mysql`, `mongodb`, `cassandra`, `dynamodb`, `redis`, `amqp`: the server of that name, shared by the
+  whole run. Take a place of your own with `fresh()`, and leave the server running.
 - `start_server("postgresql")` starts one for this test alone, to be killed, paused and started again. A test that
   uses it says so: `@pytest.mark.server("postgresql")`.
 - `fleet.get(SERVERS[name])` is the shared server by name, for parameters that come from `server_params(...)`.

@@ -30,9 +30,6 @@ from mainspring.api.status import status_routes
 from mainspring.api.timers import Timers, timer_routes
 from mainspring.delivery.wakeups import Wake
 from mainspring.errors import MainspringError, TooLarge, Unauthenticated
-from mainspring.idempotency.answers import Answer, retry_after
-from mainspring.idempotency.middleware import HEADER, IdempotencyMiddleware
-from mainspring.idempotency.stores import IdempotencyStore
 from mainspring.telemetry import requests
 from mainspring.timers.messages import InstancesView, ShardsView
 
@@ -40,7 +37,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
 
+_KEY: Final = b"idempotency-key"
 _REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 _JSON: Final = b"application/json"
 _JSON_TYPE: Final = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?', re.IGNORECASE)
@@ -68,8 +67,8 @@ class Api:
     """Takes what other instances say; None: nobody is listened to."""
     cluster_digest: bytes = b""
     """SHA-256 of the secret by which they are known."""
-    idempotency: IdempotencyStore | None = None
-    """Where answers are kept under their `Idempotency-Key`; None: the header means nothing."""
+    idempotent: Callable[[AsgiApp, Refuse], AsgiApp] | None = None
+    """Puts the middleware for `Idempotency-Key` in front of an application; None: the header means nothing."""
 
 
 def token_digest(token: str) -> bytes:
@@ -112,33 +111,19 @@ class _App:
         self._max_body_bytes = api.max_body_bytes
         self._request_prefix = secrets.token_hex(6) + "-"
         self._request_numbers = itertools.count(1)
-        self._once = None if api.idempotency is None else self._guarded(api.idempotency)
-
-    def _guarded(self, store: IdempotencyStore) -> IdempotencyMiddleware:
-        # A refusal changes nothing, so only what was done is kept. To create again what was created is harmless.
-        return IdempotencyMiddleware(
-            self._without_key,
-            store=store,
-            keep=lambda status: status < 300,
-            safe_to_repeat=True,
-            max_request_bytes=self._max_body_bytes,
-            scope="api",
-            refuse=self._refuse,
-        )
+        self._once = None if api.idempotent is None else api.idempotent(self._without_key, self._refuse)
 
     async def _without_key(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [header for header in scope["headers"] if header[0] != HEADER]
+        headers = [header for header in scope["headers"] if header[0] != _KEY]
         await self({**scope, "headers": headers}, receive, send)
 
-    def _refuse(self, error: MainspringError, scope: Scope) -> Answer:
+    def _refuse(self, error: MainspringError, scope: Scope) -> tuple[int, Headers, bytes]:
         request_id = self._request_id(dict(scope["headers"]))
         told = problem_of(error, request_id=request_id) or internal(request_id=request_id)
         body = msgspec.json.encode(told)
         requests.add(_STATUS_CLASSES[told.status // 100])
-        headers = [*_PROBLEM_HEADERS, (b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode())]
-        if (seconds := retry_after(error)) is not None:
-            headers.append((b"retry-after", b"%d" % seconds))
-        return Answer(told.status, headers, body)
+        own = [(b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode("ascii"))]
+        return told.status, [*_PROBLEM_HEADERS, *own], body
 
     def _takes_key(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
         """Whether a request goes by its key: nobody claims one without the right token."""
@@ -153,7 +138,7 @@ class _App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        if HEADER in headers and self._once is not None and self._takes_key(scope, headers):
+        if _KEY in headers and self._once is not None and self._takes_key(scope, headers):
             await self._once(scope, receive, send)
             return
         request_id = self._request_id(headers)

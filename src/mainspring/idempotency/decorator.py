@@ -44,9 +44,13 @@ class IdempotentFunction(Protocol[A, R_co]):
     def __call__(self, *arguments: A.args, **named: A.kwargs) -> R_co: ...
 
 
+class Decorator(Protocol):
+    def __call__(self, work: Callable[A, R_co], /) -> IdempotentFunction[A, R_co]: ...
+
+
 def idempotent(
-    store: IdempotencyStore, *, key: Callable[A, str | None] | None = None, **options: Unpack[Options]
-) -> Callable[[Callable[A, R_co]], IdempotentFunction[A, R_co]]:
+    store: IdempotencyStore, *, key: Callable[..., str | None] | None = None, **options: Unpack[Options]
+) -> Decorator:
     """Run the function once for equal arguments, or once for each key that `key` makes of them.
 
     @idempotent(store, key=lambda order: order["id"])

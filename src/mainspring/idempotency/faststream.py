@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from faststream import BaseMiddleware, ContextRepo, StreamMessage
 from faststream.exceptions import NackMessage, RejectMessage
+from faststream.message import SourceType
 from msgspec import Struct
 
 from mainspring import telemetry
@@ -111,6 +112,8 @@ class _Consumption(BaseMiddleware[Any, Any]):
         self._owner = owner
 
     async def consume_scope(self, call_next: Next, msg: StreamMessage[Any]) -> Any:
+        if msg.source_type is SourceType.RESPONSE:  # the answer to a request of ours: nobody works on it
+            return await call_next(msg)
         subscriber = self.context.get_local("handler_")
         return await self._owner.consume(subscriber.specification.call_name, call_next, msg)
 

@@ -34,7 +34,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from mainspring.errors import Conflict, InvalidInput, MainspringError, TooLarge
-from mainspring.idempotency.answers import REPLAYED, Answer, Headers, kept_headers, pack, refusal, unpack
+from mainspring.idempotency.answers import REPLAYED, Answer, Headers, kept_headers, pack, refusal, retry_after, unpack
 from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS
 from mainspring.idempotency.errors import InProgress, KeyReuse, NotRecorded, UnknownOutcome
 from mainspring.idempotency.stores import IdempotencyStore
@@ -45,6 +45,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
 
 HEADER: Final = b"idempotency-key"
 _KEY: Final = re.compile(rb"[\x21-\x7e]{1,255}")
@@ -93,12 +94,12 @@ class IdempotencyMiddleware:
         lease_seconds: float = LEASE_SECONDS,
         safe_to_repeat: bool = False,
         scope: str = "http",
-        refuse: Callable[[MainspringError, Scope], Answer] | None = None,
+        refuse: Refuse | None = None,
     ) -> None:
         """`required` is asked with the method and the route, `keep` with the status of an answer.
 
         `safe_to_repeat` says that the work may run again when nobody knows whether it was done. `refuse` makes the
-        answer to an error.
+        answer to an error, to which `Retry-After` is added.
         """
         self._app = app
         self._methods = frozenset(methods)
@@ -109,7 +110,7 @@ class IdempotencyMiddleware:
         self._keep_cookies = keep_cookies
         self._max_request_bytes = max_request_bytes
         self._max_response_bytes = max_response_bytes
-        self._refuse = refuse or _refuse
+        self._refuse = refuse
         self.processor: AsyncIdempotentProcessor[_Request, bytes] = AsyncIdempotentProcessor(
             store,
             _run,
@@ -135,7 +136,7 @@ class IdempotencyMiddleware:
             key = _checked(keys)
             body = await _read_body(receive, self._max_request_bytes)
         except MainspringError as error:
-            await _send_answer(send, self._refuse(error, scope))
+            await _send_answer(send, self._refused(error, scope))
             return
         if body is None:
             return  # nobody is there to be answered, and nothing was claimed
@@ -153,7 +154,7 @@ class IdempotencyMiddleware:
         except MainspringError as error:
             if exchange.failure is not None:
                 raise
-            answer = self._refuse(_told(error), scope)
+            answer = self._refused(_told(error), scope)
         if answer is None:
             await exchange.deliver()
         else:
@@ -172,6 +173,14 @@ class IdempotencyMiddleware:
                 return None
             raise
         return _again(unpack(record.result)) if record.was_replay else None
+
+    def _refused(self, error: MainspringError, scope: Scope) -> Answer:
+        if self._refuse is None:
+            given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+            return refusal(error, request_id=given.decode("ascii") if len(given) <= 128 and given.isascii() else "")
+        status, headers, body = self._refuse(error, scope)
+        seconds = retry_after(error)
+        return Answer(status, headers if seconds is None else [*headers, (b"retry-after", b"%d" % seconds)], body)
 
     def _keep(self, result: bytes) -> bool:
         status = unpack(result).status
@@ -337,12 +346,6 @@ def _told(error: MainspringError) -> MainspringError:
             )
         case _:
             return error
-
-
-def _refuse(error: MainspringError, scope: Scope) -> Answer:
-    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-    request_id = given.decode("ascii") if len(given) <= 128 and given.isascii() else ""
-    return refusal(error, request_id=request_id)
 
 
 async def _send_answer(send: Send, answer: Answer) -> None:

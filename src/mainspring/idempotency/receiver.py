@@ -205,7 +205,6 @@ class Receiver(Struct, frozen=True, kw_only=True):
             answer = receive(dict(request.headers), body).answer
             return Response(answer.body, answer.status, _text(answer.headers))
 
-        del view.__wrapped__
         return view
 
     def django(self, work: Callable[[Delivery], object]) -> Callable[[HttpRequest], HttpResponse]:

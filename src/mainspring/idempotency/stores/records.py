@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from threading import Lock, Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -21,6 +21,9 @@ from mainspring.store import RecordStore, Store
 from mainspring.stores import store_from_url
 
 T = TypeVar("T")
+
+_LOOKS_FIRST: Final = ("sqlite", "postgresql", "mysql")
+"""Where a write is a transaction of several steps, and a look is one."""
 
 
 class TimedRecords(RecordStore, Protocol):
@@ -35,12 +38,12 @@ class RecordClaims:
     def __init__(self, records: Callable[[], Awaitable[TimedRecords]], *, looks_first: bool) -> None:
         self._records = records
         self.looks_first = looks_first
-        self._clock = StoreClock()
+        self.clock = StoreClock()
 
     async def time(self) -> int:
-        if self._clock.is_stale:
-            return self._clock.align(await (await self._records()).time())
-        return self._clock.now_ms()
+        if self.clock.is_stale:
+            return self.clock.align(await (await self._records()).time())
+        return self.clock.now_ms()
 
     async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
         records = await self._records()
@@ -94,30 +97,27 @@ class LoopThread:
 class BlockingClaims:
     """The five verbs for threads: each is run on the loop's thread and waited for."""
 
-    def __init__(self, thread: LoopThread, claims: ClaimStore) -> None:
+    def __init__(self, thread: LoopThread, claims: RecordClaims) -> None:
         self.looks_first = claims.looks_first
         self._thread = thread
         self._claims = claims
 
     async def time(self) -> int:
-        return self._thread.run(_started(self._claims.time()))
+        clock = self._claims.clock
+        return self._thread.run(self._claims.time()) if clock.is_stale else clock.now_ms()
 
     async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
-        return self._thread.run(_started(self._claims.claim(address, value, now=now)))
+        return self._thread.run(self._claims.claim(address, value, now=now))
 
     async def look(self, address: str, *, now: int) -> Record | None:
-        return self._thread.run(_started(self._claims.look(address, now=now)))
+        return self._thread.run(self._claims.look(address, now=now))
 
     async def replace(self, address: str, value: bytes, *, expect: int, now: int, expires_at: int | None) -> bool:
         verb = self._claims.replace(address, value, expect=expect, now=now, expires_at=expires_at)
-        return self._thread.run(_started(verb))
+        return self._thread.run(verb)
 
     async def remove(self, address: str, *, expect: int, now: int) -> bool:
-        return self._thread.run(_started(self._claims.remove(address, expect=expect, now=now)))
-
-
-async def _started(verb: Awaitable[T]) -> T:
-    return await verb
+        return self._thread.run(self._claims.remove(address, expect=expect, now=now))
 
 
 class UrlStore:
@@ -133,15 +133,18 @@ class UrlStore:
         prefix = options.get("prefix", "mainspring_") if parts.scheme in ("postgresql", "mysql") else ""
         self.tables = f"{schema}.{prefix}" if schema else prefix
         self._url = url
-        self._looks_first = parts.scheme == "sqlite"
+        self._looks_first = parts.scheme in _LOOKS_FIRST
         self._opened: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Store]] = WeakKeyDictionary()
         self._thread = LoopThread()
 
     def waiting(self) -> ClaimStore:
-        return RecordClaims(self._records, looks_first=self._looks_first)
+        return self._claims_here()
 
     def blocking(self) -> ClaimStore:
-        return BlockingClaims(self._thread, self.waiting())
+        return BlockingClaims(self._thread, self._claims_here())
+
+    def _claims_here(self) -> RecordClaims:
+        return RecordClaims(self._records, looks_first=self._looks_first)
 
     def close(self) -> None:
         self._thread.run(self._close_here())

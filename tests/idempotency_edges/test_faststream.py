@@ -1,0 +1,137 @@
+"""The FastStream middleware on a real RabbitMQ: what runs, what is given again, what is sent back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from itertools import count
+from typing import Any
+
+import pytest
+from faststream.rabbit import RabbitBroker, RabbitQueue
+
+from mainspring.idempotency import InMemoryStore, UnknownOutcome
+from mainspring.idempotency.faststream import IdempotentConsumption
+from tests.servers.rabbitmq import RabbitMQ
+
+_numbers = count(1)
+
+
+class Bench:
+    """A broker with a queue of its own, and a subscriber that answers as told."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.consumption = IdempotentConsumption(InMemoryStore(), **options)
+        self.broker = RabbitBroker(url, middlewares=[self.consumption], logger=None)
+        self.queue = f"edges-{os.getpid()}-{next(_numbers)}"
+        self.runs: list[dict[str, Any]] = []
+        self.failures: list[Exception] = []
+        self.rejected: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        dead = f"{self.queue}.dead"
+        arguments: Any = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+
+        @self.broker.subscriber(RabbitQueue(self.queue, auto_delete=True, arguments=arguments))
+        async def consume(document: dict[str, Any]) -> dict[str, Any]:
+            self.runs.append(document)
+            if self.failures:
+                raise self.failures.pop()
+            return {"run": len(self.runs)}
+
+        self.cemetery = RabbitBroker(url, logger=None)  # a broker of its own: equal letters are not one here
+
+        @self.cemetery.subscriber(RabbitQueue(dead, auto_delete=True))
+        async def bury(document: dict[str, Any]) -> None:
+            await self.rejected.put(document)
+
+    async def ask(self, document: dict[str, Any], **headers: Any) -> dict[str, Any]:
+        """Publish, and wait for what the subscriber returns."""
+        answer = await self.broker.request(document, self.queue, headers=headers, timeout=10)
+        found: dict[str, Any] = await answer.decode()  # type: ignore[assignment]
+        return found
+
+
+@pytest.fixture
+async def bench(amqp: RabbitMQ) -> AsyncIterator[Bench]:
+    bench = Bench(amqp.fresh())
+    async with bench.cemetery, bench.broker:
+        await bench.cemetery.start()
+        await bench.broker.start()
+        yield bench
+
+
+async def test_a_message_that_is_sent_twice_runs_once_and_is_answered_twice(bench: Bench) -> None:
+    assert await bench.ask({"n": 1, "retry_count": 0}) == {"run": 1}
+    assert await bench.ask({"n": 1, "retry_count": 1, "received_at": "later"}) == {"run": 1}
+    assert await bench.ask({"n": 2}) == {"run": 2}
+    assert [document["n"] for document in bench.runs] == [1, 2]
+
+
+async def test_a_key_in_the_header_takes_precedence_over_the_body(bench: Bench) -> None:
+    assert await bench.ask({"n": 1}, **{"Idempotency-Key": "a"}) == {"run": 1}
+    assert await bench.ask({"n": 1}, **{"Idempotency-Key": "b"}) == {"run": 2}
+    assert await bench.ask({"n": 1}, **{"Idempotency-Key": "a"}) == {"run": 1}
+
+
+async def test_a_key_that_is_used_for_another_body_is_rejected(bench: Bench) -> None:
+    await bench.ask({"n": 1}, **{"Idempotency-Key": "a"})
+    await bench.broker.publish({"n": 2}, bench.queue, headers={"Idempotency-Key": "a"})
+    async with asyncio.timeout(10):
+        assert await bench.rejected.get() == {"n": 2}
+    assert len(bench.runs) == 1
+
+
+async def test_work_that_does_not_know_how_it_ended_goes_to_the_dead_letters_and_never_runs_again(bench: Bench) -> None:
+    bench.failures = [UnknownOutcome("the call timed out")]
+    async with asyncio.timeout(10):
+        for _ in range(2):
+            await bench.broker.publish({"n": 1}, bench.queue)
+            assert await bench.rejected.get() == {"n": 1}
+    assert len(bench.runs) == 1
+
+
+async def test_work_that_fails_is_not_recorded(bench: Bench) -> None:
+    bench.failures = [ValueError("no")]
+    await bench.broker.publish({"n": 1}, bench.queue)
+    async with asyncio.timeout(10):
+        await bench.rejected.get()
+    assert await bench.ask({"n": 1}) == {"run": 2}
+
+
+async def test_a_message_that_is_in_progress_elsewhere_comes_again(amqp: RabbitMQ) -> None:
+    bench = Bench(amqp.fresh(), wait_seconds=0.05)
+    entered, gate = asyncio.Event(), asyncio.Event()
+    queue = f"{bench.queue}.slow"
+    runs: list[int] = []
+
+    @bench.broker.subscriber(RabbitQueue(queue, auto_delete=True))
+    async def slow(document: dict[str, int]) -> str:
+        runs.append(document["n"])
+        entered.set()
+        await gate.wait()
+        return "done"
+
+    async with bench.broker, asyncio.timeout(10):
+        await bench.broker.start()
+        first = asyncio.create_task(bench.broker.request({"n": 1}, queue, timeout=10))
+        await entered.wait()
+        second = asyncio.create_task(bench.broker.request({"n": 1}, queue, timeout=10))
+        await asyncio.sleep(0.3)  # it is refused and comes again, several times
+        gate.set()
+        assert [await answer.decode() for answer in (await first, await second)] == ["done", "done"]
+    assert runs == [1]
+
+
+async def test_two_subscribers_do_not_share_keys(amqp: RabbitMQ) -> None:
+    bench = Bench(amqp.fresh())
+    other = f"{bench.queue}.other"
+
+    @bench.broker.subscriber(RabbitQueue(other, auto_delete=True))
+    async def consume_otherwise(document: dict[str, int]) -> str:
+        return "other"
+
+    async with bench.broker:
+        await bench.broker.start()
+        assert await bench.ask({"n": 1}) == {"run": 1}
+        answer = await bench.broker.request({"n": 1}, other, timeout=10)
+        assert await answer.decode() == "other"
