@@ -6,8 +6,8 @@ Contenders are measured in turn, round by round, in one process; the median coun
 dictionary at once, so what is measured is overhead. Compared, where they are installed: aws-lambda-powertools (with
 a persistence layer in a dictionary of ours, with its own local cache in front of it, and with its Redis layer) and
 idempotency (with its memory and Redis stores). Neither is a dependency: put them, and the boto3 that the first one
-wants, in a directory of their own (`pip install --no-deps --target …`) and name it in PYTHONPATH. The plain limit on Redis is what no library of two steps can beat with
-the same client: SET NX, then SET.
+wants, in a directory of their own (`pip install --no-deps --target …`) and name that in PYTHONPATH. What no library
+of two steps can beat with the same client is measured, too: SET NX, then SET.
 """
 
 from __future__ import annotations

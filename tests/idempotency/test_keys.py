@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+from array import array
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -21,10 +22,14 @@ from hypothesis import strategies as st
 
 from mainspring.errors import ConfigError, InvalidInput
 from mainspring.idempotency import canonical, payload_key
-from mainspring.idempotency.keys import address, exclusion, identity
+from mainspring.idempotency.keys import REMEMBERED, Identities, Identity, address, exclusion
 from tests.project.tree import ROOT
 
 VECTORS = ROOT / "docs" / "reference" / "idempotency-vectors.json"
+
+
+def identity(payload: object, key: str | None = None) -> Identity:
+    return Identities("scope", {}).of(payload, key)
 
 
 class Colour(enum.Enum):
@@ -56,7 +61,7 @@ class Pair(NamedTuple):
     y: int
 
 
-EQUAL = [
+EQUAL: list[list[Any]] = [
     [1, 1.0, Decimal(1), Decimal("1.00"), Decimal("1E0"), Level.HIGH],
     [0, 0.0, -0.0, Decimal("0.000"), Decimal("-0")],
     [100, 1e2, Decimal("1E+2"), Decimal("100.0")],
@@ -195,19 +200,42 @@ def test_paths_that_name_nothing_are_refused(paths: Any) -> None:
 
 
 def test_a_callers_key_never_meets_a_derived_one() -> None:
-    derived = identity("scope", "payload", None, {})
+    derived = identity("payload")
     assert derived.key == payload_key("payload")
     for key in (derived.fingerprint, '"payload"', "key:"):
-        assert identity("scope", "payload", key, {}).address != derived.address
+        assert identity("payload", key).address != derived.address
     with pytest.raises(InvalidInput, match="sha256-"):
-        identity("scope", "payload", derived.key, {})
+        identity("payload", derived.key)
     assert address("scope", derived.key) == derived.address
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "\ud800"])
 def test_keys_out_of_bounds_are_refused(key: str) -> None:
     with pytest.raises(InvalidInput):
-        identity("scope", 1, key, {})
+        identity(1, key)
+
+
+def test_what_is_remembered_is_what_would_be_computed() -> None:
+    identities = Identities("scope", {})
+    values = [
+        *DIFFERENT, *(value for same in EQUAL for value in same), array("d", [1.0]).tobytes(), {"a": 1.0}, {"a": 1},
+        {"b": 1, "a": [2]}, {"a": [2], "b": 1}, {"a": (2,), "b": 1}, {"a": True}, {"a": b"1"}, {"a": "1"},
+    ]  # fmt: skip
+    for _ in range(2):
+        for value in values:
+            assert identities.of(value, None).key == payload_key(value, exclude_fields=())
+        for buffer in (array("d", [1.0]), array("b", b"1")):
+            with pytest.raises(InvalidInput):
+                identities.of({"a": buffer}, None)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    identities = Identities("scope", {})
+    for number in range(3 * REMEMBERED):
+        identities.of(number, None)
+    assert len(identities._known) <= REMEMBERED
+    identities.of("x" * 5000, None)
+    assert all(len(known) < 2000 for known in identities._known)
 
 
 def test_a_struct_is_what_its_json_is() -> None:

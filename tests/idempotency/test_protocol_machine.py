@@ -127,7 +127,7 @@ class Protocol(RuleBasedStateMachine):
     def call(self, kind: str) -> Any:
         processor = {"plain": self.plain, "repeating": self.repeating, "not done": self.resolving}[kind]
         self.answers = [NotDone()]
-        running = processor.process("payload", None)
+        running = processor.process("payload", processor.identities.of("payload", None))
         expected = self._expected()
         try:
             running.send(None)
@@ -154,7 +154,7 @@ class Protocol(RuleBasedStateMachine):
             return
         self.answers = [Resolved("found") if is_known else None]
         try:
-            self.resolving.process("payload", None).send(None)
+            self.resolving.process("payload", self.resolving.identities.of("payload", None)).send(None)
         except StopIteration as stop:
             assert is_known
             assert stop.value.result == "found"

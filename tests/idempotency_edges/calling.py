@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.idempotency.middleware import AsgiApp
+from mainspring.idempotency.exchange import AsgiApp
 
 Headers = list[tuple[bytes, bytes]]
 

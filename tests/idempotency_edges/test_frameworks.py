@@ -8,11 +8,14 @@ import http.client
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import fastapi
 import msgspec
+import pytest
 import uvicorn
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
@@ -20,9 +23,12 @@ from starlette.routing import Route
 
 from mainspring.api.app import Api, all_routes, build_app
 from mainspring.api.openapi import openapi_document
+from mainspring.api.protocol import Limits
+from mainspring.api.serving import listening
 from mainspring.config import Config
 from mainspring.idempotency import IdempotencyStore, InMemoryStore, SQLiteStore
-from mainspring.idempotency.middleware import AsgiApp, IdempotencyMiddleware, Refuse
+from mainspring.idempotency.exchange import AsgiApp, Receive, Scope, Send
+from mainspring.idempotency.middleware import IdempotencyMiddleware, Refuse
 from mainspring.idempotency.stores.records import RecordsStore
 from mainspring.instance import Instance
 from mainspring.timers.messages import TimerRef
@@ -113,6 +119,35 @@ async def test_an_error_in_starlette_reaches_its_own_handlers() -> None:
     assert (await Client(app)("/", key="k")).body == b'{"handled":"no"}'
 
 
+async def test_an_answer_does_not_wait_for_background_tasks_and_outlives_their_errors() -> None:
+    sent: list[str] = []
+
+    async def mail() -> None:
+        await asyncio.sleep(0.05)
+        sent.append("mail")
+        raise LookupError("no such mailbox")
+
+    async def order(request: Request) -> JSONResponse:
+        return JSONResponse({"order": 1}, background=BackgroundTask(mail))
+
+    inner = Starlette(routes=[Route("/", order, methods=["POST"])])
+    guarded = IdempotencyMiddleware(inner, store=InMemoryStore())
+    answered: list[list[str]] = []
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        async def note(message: Any) -> None:
+            answered.append(list(sent))
+            await send(message)
+
+        await guarded(scope, receive, note)
+
+    with pytest.raises(LookupError):
+        await Client(noting)("/", key="k")
+    assert (answered, sent) == ([[], []], ["mail"])
+    again = await Client(guarded)("/", key="k")
+    assert (again.body, again.was_replayed, sent) == (b'{"order":1}', True, ["mail"])
+
+
 # --- our own API ------------------------------------------------------------------------------------------
 
 
@@ -192,3 +227,22 @@ async def test_a_timer_created_with_a_key_on_sqlite_stays_as_it_is_when_the_requ
         assert again.body == first.body
         assert msgspec.json.decode(first.body)["generation"] == 1
         assert (await instance.timers.get(TimerRef(timer_id="t1"))).generation == 1
+
+
+async def test_the_listener_of_the_server_sends_a_repeat_as_it_is() -> None:
+    app = build_app(keyed(Edge(), InMemoryStore()))
+    headers = {**BEARER, "idempotency-key": "k", "content-type": "application/json"}
+    async with listening(app, host="127.0.0.1", port=0, limits=Limits()) as listener:
+
+        def create() -> tuple[int, str | None, bytes]:
+            connection = http.client.HTTPConnection("127.0.0.1", listener.port, timeout=10)
+            try:
+                connection.request("POST", "/v1/timers/create", TIMER, headers)
+                answer = connection.getresponse()
+                return answer.status, answer.getheader("idempotent-replayed"), answer.read()
+            finally:
+                connection.close()
+
+        first, again = await asyncio.to_thread(create), await asyncio.to_thread(create)
+    assert first[:2] == (200, None)
+    assert again == (200, "true", first[2])

@@ -9,15 +9,8 @@ import pytest
 
 from mainspring.errors import StoreUnavailable
 from mainspring.idempotency import InMemoryStore
-from mainspring.idempotency.middleware import (
-    AsgiApp,
-    IdempotencyMiddleware,
-    Receive,
-    Scope,
-    Send,
-    authorization,
-    request_key,
-)
+from mainspring.idempotency.exchange import AsgiApp, Receive, Scope, Send
+from mainspring.idempotency.middleware import IdempotencyMiddleware, authorization, request_key
 from tests.idempotency_edges.calling import Client
 
 KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"

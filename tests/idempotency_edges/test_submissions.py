@@ -174,3 +174,22 @@ async def test_a_degraded_outcome_is_not_kept_and_gets_its_price_when_the_regist
         await desk.send()
         assert await desk.outcomes(2) == [PRICED] * 2
     desk.assert_one_record_one_call_one_price()
+
+
+async def test_the_example_runs_as_its_page_says_and_ends_in_order(desk: Desk, tmp_path: Path) -> None:
+    files = ["--database", str(tmp_path / "own.db"), "--keys", str(tmp_path / "own-keys.db")]
+    await desk.send()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "submissions", "--amqp", desk.amqp_url, "--queue", desk.queue, *files),
+        cwd=ROOT / "examples",
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        assert await desk.outcomes(1) == [PRICED]
+        process.terminate()
+        async with asyncio.timeout(SECONDS):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

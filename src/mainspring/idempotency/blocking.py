@@ -296,7 +296,8 @@ class IdempotentProcessor(Generic[P, R]):
             from mainspring.idempotency.transaction import process_blocking  # noqa: PLC0415  (loads drivers' adapters)
 
             return process_blocking(self._core, self._store, payload, key, connection)
-        return run(self._core.process(payload, key))
+        identity = self._core.identities.of(payload, key)
+        return self._core.known(identity) or run(self._core.process(payload, identity))
 
     def open(self) -> None:
         """Connect now, instead of at the first call, and make what the store needs."""

@@ -6,7 +6,7 @@ return. That is what lets the protocol be written once (see `core`).
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from mainspring.clock import SystemClock
 from mainspring.model import Record
@@ -39,6 +39,15 @@ class ClaimStore(Protocol):
 
     async def remove(self, address: str, *, expect: int, now: int) -> bool:
         """Remove the record if it has version `expect`."""
+        ...
+
+
+@runtime_checkable
+class Peeks(Protocol):
+    """What a store may have besides: a look that waits for nothing, and so goes before the line of callers."""
+
+    def peek(self, address: str) -> bytes | None:
+        """The value of the record, if there is one that has not expired."""
         ...
 
 

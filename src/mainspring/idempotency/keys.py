@@ -13,6 +13,7 @@ its fingerprint. Both live below a scope, so that two functions never share a ke
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -33,6 +34,8 @@ DEPTH_LIMIT: Final = 64
 KEY_LIMIT: Final = 255
 SCOPE_LIMIT: Final = 255
 DERIVED: Final = "sha256-"
+REMEMBERED: Final = 256
+REMEMBERED_BYTES: Final = 1_024
 
 Exclusion = dict[str, "Exclusion | None"]
 """A tree of field names: None leaves the field out, a tree says what is left out below it."""
@@ -79,15 +82,51 @@ def payload_key(payload: object, *, exclude_fields: Iterable[str] = DEFAULT_EXCL
     return DERIVED + sha256(canonical(payload, exclude_fields=exclude_fields)).hexdigest()
 
 
-def identity(scope: str, payload: object, key: str | None, exclude: Exclusion) -> Identity:
-    fingerprint = sha256(_canonical(payload, exclude)).hexdigest()
-    if key is None:
-        return Identity(DERIVED + fingerprint, f"{scope}:{fingerprint}", fingerprint)
-    if key.startswith(DERIVED):
-        raise InvalidInput(
-            f"Expected a key that does not start with {DERIVED}, which derived keys do, got {key[:20]!r}"
-        )
-    return Identity(key, address(scope, key), fingerprint)
+class Identities:
+    """The identities of one scope. Remembers the digests of the latest small payloads: a replay often follows at once.
+
+    A payload is recognised by its bytes in Python's marshal format. Those of plain payloads, which alone are
+    remembered, are the same only if all kinds and values are.
+    """
+
+    def __init__(self, scope: str, exclude: Exclusion) -> None:
+        self.scope = scope
+        self._exclude = exclude
+        self._known: dict[bytes, str] = {}
+
+    def of(self, payload: object, key: str | None) -> Identity:
+        fingerprint = self._fingerprint(payload)
+        if key is None:
+            return Identity(DERIVED + fingerprint, f"{self.scope}:{fingerprint}", fingerprint)
+        if key.startswith(DERIVED):
+            raise InvalidInput(
+                f"Expected a key that does not start with {DERIVED}, as derived ones do, got {key[:20]!r}"
+            )
+        return Identity(key, address(self.scope, key), fingerprint)
+
+    def _fingerprint(self, payload: object) -> str:
+        try:
+            plain = marshal.dumps(payload, 2)  # type: ignore[arg-type]  # later versions depend on who else refers to an object
+        except ValueError:
+            plain = b""
+        fingerprint = self._known.get(plain)
+        if fingerprint is None:
+            fingerprint = sha256(_canonical(payload, self._exclude)).hexdigest()
+            if 0 < len(plain) <= REMEMBERED_BYTES and _is_plain(payload):
+                if len(self._known) >= REMEMBERED:
+                    self._known.clear()
+                self._known[plain] = fingerprint
+        return fingerprint
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is made of JSON's kinds and no others. Anything that has a buffer looks like bytes to marshal."""
+    kind = type(value)
+    if kind is dict:
+        return all(_is_plain(item) for item in value.values())  # type: ignore[attr-defined]
+    if kind is list:
+        return all(_is_plain(item) for item in value)  # type: ignore[attr-defined]
+    return kind in (str, int, float, bool) or value is None
 
 
 def address(scope: str, key: str) -> str:
@@ -151,13 +190,12 @@ def _object(value: Mapping[str, object], exclude: Exclusion, depth: int) -> byte
         "".join(names)  # the cheapest way to ask whether all are text
     except TypeError as error:
         raise InvalidInput("Expected text as the names of a payload's fields, got something else") from error
-    if not exclude:
-        return b"{" + b",".join([_text(name) + b":" + _form(value[name], exclude, depth) for name in names]) + b"}"
     fields = []
     for name in names:
-        below = exclude.get(name, _NOTHING)
+        below = exclude.get(name, _NOTHING) if exclude else _NOTHING
         if below is not None:
-            fields.append(_text(name) + b":" + _form(value[name], below, depth))
+            item = value[name]  # most are text; a call less for each of them
+            fields.append(_text(name) + b":" + (_text(item) if type(item) is str else _form(item, below, depth)))
     return b"{" + b",".join(fields) + b"}"
 
 

@@ -13,8 +13,8 @@
 
 - A key belongs to its principal, method and route: the same key elsewhere is another key.
 - Two requests are the same if their query and body are, byte for byte.
-- The answer is recorded before its first byte is sent. A client that goes away changes nothing: the work goes on, and
-  whoever asks again gets its answer.
+- The answer is recorded before its first byte is sent, and sent before background tasks of the application have ended.
+  A client that goes away changes nothing: the work goes on, and whoever asks again gets its answer.
 - 401, 403 and 429 are never kept, nor 5xx unless told: the key is free again. Cancelled work, and work that failed
   after it had begun to answer, is unknown: its key is not free until somebody settles it.
 - An answer that outgrows `max_response_bytes`, or a stream of events, goes straight to the client. It is recorded that
@@ -27,30 +27,25 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from mainspring.errors import Conflict, InvalidInput, MainspringError, TooLarge
-from mainspring.idempotency.answers import REPLAYED, Answer, Headers, kept_headers, pack, refusal, retry_after, unpack
+from mainspring.idempotency.answers import REPLAYED, Answer, Headers, refusal, retry_after, unpack
 from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS
 from mainspring.idempotency.errors import InProgress, KeyReuse, NotRecorded, UnknownOutcome
+from mainspring.idempotency.exchange import AsgiApp, Exchange, Receive, Scope, Send
 from mainspring.idempotency.stores import IdempotencyStore
 from mainspring.idempotency.waiting import AsyncIdempotentProcessor
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
 
 HEADER: Final = b"idempotency-key"
 _KEY: Final = re.compile(rb"[\x21-\x7e]{1,255}")
 _NEVER_KEPT: Final = frozenset({401, 403, 429})
-_EVENTS: Final = b"text/event-stream"
 
 
 def authorization(scope: Scope) -> str:
@@ -83,7 +78,7 @@ class IdempotencyMiddleware:
         *,
         store: IdempotencyStore,
         methods: Iterable[str] = ("POST", "PATCH"),
-        required: Callable[[str, str], bool] = lambda method, route: False,
+        required: Callable[[str, str], bool] | None = None,
         principal: Callable[[Scope], str] = authorization,
         route: Callable[[Scope], str] = path,
         keep: Callable[[int], bool] = below_500,
@@ -129,7 +124,7 @@ class IdempotencyMiddleware:
             await self._app(scope, receive, send)
             return
         keys = [value for name, value in scope["headers"] if name == HEADER]
-        if not keys and not self._required(scope["method"], self._route(scope)):
+        if not keys and (self._required is None or not self._required(scope["method"], self._route(scope))):
             await self._app(scope, receive, send)
             return
         try:
@@ -140,7 +135,7 @@ class IdempotencyMiddleware:
             return
         if body is None:
             return  # nobody is there to be answered, and nothing was claimed
-        exchange = _Exchange(
+        exchange = Exchange(
             self._app,
             scope,
             receive,
@@ -150,6 +145,15 @@ class IdempotencyMiddleware:
             keep_cookies=self._keep_cookies,
         )
         try:
+            await self._answer(key, body, scope, exchange)
+        except asyncio.CancelledError:
+            await exchange.cancel()
+            raise
+        finally:
+            await exchange.finish()
+
+    async def _answer(self, key: str, body: bytes, scope: Scope, exchange: Exchange) -> None:
+        try:
             answer = await self._recorded(key, body, scope, exchange)
         except MainspringError as error:
             if exchange.failure is not None:
@@ -158,9 +162,9 @@ class IdempotencyMiddleware:
         if answer is None:
             await exchange.deliver()
         else:
-            await _send_answer(send, answer)
+            await _send_answer(exchange.send, answer)
 
-    async def _recorded(self, key: str, body: bytes, scope: Scope, exchange: _Exchange) -> Answer | None:
+    async def _recorded(self, key: str, body: bytes, scope: Scope, exchange: Exchange) -> Answer | None:
         """What was recorded before; None if the exchange has just run, and holds its own answer."""
         request = _Request(scope.get("query_string", b""), body, exchange)
         name = request_key(principal=self._principal(scope), method=scope["method"], route=self._route(scope), key=key)
@@ -192,102 +196,11 @@ class _Request(Struct, frozen=True):
 
     query: bytes
     body: bytes
-    exchange: _Exchange
+    exchange: Exchange
 
 
 async def _run(request: _Request) -> bytes:
     return await request.exchange.run()
-
-
-class _Exchange:
-    """One run of the application: the body that was read goes in, the answer is held back until it is recorded."""
-
-    def __init__(
-        self,
-        app: AsgiApp,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        *,
-        body: bytes,
-        max_bytes: int,
-        keep_cookies: bool,
-    ) -> None:
-        self._app = app
-        self._scope = {**scope, "extensions": _plain(scope.get("extensions"))}
-        self._body: bytes | None = body
-        self._receive_more = receive
-        self._send_on = send
-        self._max_bytes = max_bytes
-        self._keep_cookies = keep_cookies
-        self._start: Message | None = None
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._is_direct = False
-        self._is_complete = False
-        self._moved = asyncio.Event()  # the answer is complete, or goes straight to the client
-        self.answer: Answer | None = None
-        self.failure: Exception | None = None
-        """What the application raised: for whoever stands outside, as if we were not there."""
-
-    async def run(self) -> bytes:
-        try:
-            await self._app(self._scope, self._receive, self._send)
-            if not self._is_complete:
-                raise RuntimeError("Expected a complete answer from the application, got none")
-        except Exception as error:
-            self.failure = error
-            if self._start is None:
-                raise
-            raise UnknownOutcome("The work failed after it had begun to answer: it may have been done.") from error
-        assert self._start is not None
-        headers = kept_headers(self._start["headers"], with_cookies=self._keep_cookies)
-        body = b"" if self._is_direct else b"".join(self._parts)
-        self.answer = Answer(self._start["status"], headers, body, is_whole=not self._is_direct)
-        return pack(self.answer)
-
-    async def deliver(self) -> None:
-        """Send to the first caller what was held back, all of it."""
-        if not self._is_direct and self._start is not None:
-            await self._send_on(self._start)
-            await self._send_on({"type": "http.response.body", "body": b"".join(self._parts)})
-
-    async def _receive(self) -> Message:
-        if self._body is not None:
-            body, self._body = self._body, None
-            return {"type": "http.request", "body": body, "more_body": False}
-        # The client may go away, the work goes on. Only an answer that goes straight to the client needs one.
-        await self._moved.wait()
-        return {"type": "http.disconnect"} if self._is_complete else await self._receive_more()
-
-    async def _send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._start = {**message, "headers": [tuple(header) for header in message.get("headers", ())]}
-            if _is_events(self._start["headers"]):
-                await self._go_direct()
-            return
-        if message["type"] != "http.response.body" or self._start is None:
-            raise RuntimeError(f"Expected the start or the body of an answer, got {message['type']}")
-        part = message.get("body", b"")
-        self._size += len(part)
-        if not self._is_direct and self._size > self._max_bytes:
-            await self._go_direct()
-        if self._is_direct:
-            await self._send_on(message)
-        else:
-            self._parts.append(bytes(part))
-        if not message.get("more_body", False):
-            self._is_complete = True
-            self._moved.set()
-
-    async def _go_direct(self) -> None:
-        assert self._start is not None
-        self._is_direct = True
-        await self._send_on(self._start)
-        for part in self._parts:
-            await self._send_on({"type": "http.response.body", "body": part, "more_body": True})
-        self._parts.clear()
-        self._moved.set()
 
 
 def _checked(keys: list[bytes]) -> str:
@@ -314,15 +227,6 @@ async def _read_body(receive: Receive, limit: int) -> bytes | None:
             raise TooLarge(f"Expected a body of at most {limit} bytes beside an Idempotency-Key, got more")
         if not message.get("more_body", False):
             return b"".join(parts)
-
-
-def _plain(extensions: Mapping[str, object] | None) -> dict[str, object]:
-    """Without the ways to answer that cannot be held back, such as a file sent by the server itself."""
-    return {name: value for name, value in (extensions or {}).items() if not name.startswith("http.response.")}
-
-
-def _is_events(headers: Headers) -> bool:
-    return any(name.lower() == b"content-type" and value.lower().startswith(_EVENTS) for name, value in headers)
 
 
 def _again(answer: Answer) -> Answer:

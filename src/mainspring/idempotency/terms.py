@@ -10,14 +10,12 @@ from msgspec import Struct
 
 from mainspring.errors import ConfigError
 from mainspring.idempotency.entries import Entry
-from mainspring.idempotency.keys import Exclusion
 
 
 class Settings(Struct, frozen=True, kw_only=True):
     """What the parameters of a processor become."""
 
     scope: str
-    exclude: Exclusion
     ttl_seconds: float
     lease_seconds: float
     wait_seconds: float

@@ -17,7 +17,6 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import InvalidInput, Unsupported
-from mainspring.idempotency import keys
 from mainspring.idempotency.blocking import run
 from mainspring.idempotency.core import P, Processor, R
 from mainspring.idempotency.entries import COLLECTION, Entry, Header, State, decoded, encoded
@@ -92,8 +91,7 @@ class _Outcome(Generic[R]):
         now: int,
     ) -> None:
         _accept(store, known)
-        settings = core.settings
-        self.identity = keys.identity(settings.scope, payload, key, settings.exclude)
+        self.identity = core.identities.of(payload, key)
         self._core: Processor[Any, R] = core
         self._now = now
         self._table = f"{store.tables}records"

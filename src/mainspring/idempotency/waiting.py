@@ -190,7 +190,8 @@ class AsyncIdempotentProcessor(Generic[P, R]):
             from mainspring.idempotency.transaction import process_waiting  # noqa: PLC0415  (loads drivers' adapters)
 
             return await process_waiting(self._core, self._store, payload, key, connection)
-        return await self._core.process(payload, key)
+        identity = self._core.identities.of(payload, key)
+        return self._core.known(identity) or await self._core.process(payload, identity)
 
     async def open(self) -> None:
         """Connect now, instead of at the first call, and make what the store needs."""

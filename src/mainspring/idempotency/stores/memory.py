@@ -41,6 +41,12 @@ class InMemoryStore:
     async def time(self) -> int:
         return self._clock.now_ms()
 
+    def peek(self, address: str) -> bytes | None:
+        record = self._records.get(address)
+        if record is None or (record.expires_at is not None and record.expires_at <= self._clock.now_ms()):
+            return None
+        return record.value
+
     async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
         with self._lock:
             present = self._present(address, now)
