@@ -155,7 +155,7 @@ def _others_on_redis(url: str) -> dict[str, Call]:
 
 def _powertools_in_memory() -> Iterator[tuple[str, Call]]:
     try:
-        from aws_lambda_powertools.utilities.idempotency.exceptions import (  # noqa: PLC0415
+        from aws_lambda_powertools.utilities.idempotency.exceptions import (  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
             IdempotencyItemAlreadyExistsError,
             IdempotencyItemNotFoundError,
         )

@@ -6,10 +6,13 @@ The records are those of `mainspring.stores.redis`, which serves event loops. Th
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from hashlib import sha1
+from threading import BoundedSemaphore
 from typing import Any, Final
 
-from redis import BlockingConnectionPool, Connection, SSLConnection
+from redis import Connection, SSLConnection
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
@@ -24,6 +27,7 @@ from mainspring.stores.redis.address import Address, address_from_url
 
 CONNECTIONS: Final = 64
 DEADLINE_SECONDS: Final = 3.0
+IDLE_SECONDS: Final = 1.0
 
 Argument = str | bytes | int
 
@@ -75,6 +79,60 @@ _DELETE: Final = _Script(scripts.DELETE)
 _ALL: Final = (_CLAIM, _REPLACE, _GET, _DELETE)
 
 
+class _Connections:
+    """At most `CONNECTIONS`, made when they are needed, the one that was used last first.
+
+    Leaner than the library's pool, which asks a connection before every use whether the server has closed it: here
+    only those are asked that were idle for a while. A connection that was cut off connects again by itself.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._idle: deque[tuple[Any, float]] = deque()
+        self._free = BoundedSemaphore(CONNECTIONS)
+
+    def take(self) -> Any:
+        if not self._free.acquire(timeout=DEADLINE_SECONDS):
+            raise TimeoutError(f"all {CONNECTIONS} connections are in use")
+        try:
+            connection, used_at = self._idle.pop()
+        except IndexError:
+            return self._new()
+        if time.monotonic() - used_at > IDLE_SECONDS and _has_ended(connection):
+            connection.disconnect()
+        return connection
+
+    def give_back(self, connection: Any) -> None:
+        self._idle.append((connection, time.monotonic()))
+        self._free.release()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop()[0].disconnect()
+
+    def _new(self) -> Any:
+        kind: Any = SSLConnection if self._address.tls else Connection
+        return kind(
+            host=self._address.host,
+            port=self._address.port,
+            db=self._address.database,
+            username=self._address.username,
+            password=self._address.password,
+            socket_timeout=DEADLINE_SECONDS,
+            socket_connect_timeout=1.0,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+
+
+def _has_ended(connection: Any) -> bool:
+    """Nothing is expected from the server, so whatever there is to read is its farewell."""
+    try:
+        return bool(connection.can_read())
+    except (RedisError, OSError):
+        return True
+
+
 class RedisClaims:
     """The five verbs for threads, each one round trip. Connections are made when they are needed, and kept."""
 
@@ -83,20 +141,7 @@ class RedisClaims:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._clock = StoreClock()
-        self._pool: Any = BlockingConnectionPool(  # type: ignore[no-untyped-call]
-            max_connections=CONNECTIONS,
-            timeout=DEADLINE_SECONDS,
-            host=address.host,
-            port=address.port,
-            db=address.database,
-            username=address.username,
-            password=address.password,
-            socket_timeout=DEADLINE_SECONDS,
-            socket_connect_timeout=1.0,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-            connection_class=SSLConnection if address.tls else Connection,
-        )
+        self._connections = _Connections(address)
 
     async def time(self) -> int:
         if not self._clock.is_stale:
@@ -120,7 +165,7 @@ class RedisClaims:
         return bool(self._answer(_DELETE, *self._keys(address), "", COLLECTION, address, now, expect))
 
     def close(self) -> None:
-        self._pool.disconnect()
+        self._connections.close()
 
     def _keys(self, address: str) -> tuple[str, str]:
         """Of the value and of its hash. The names are those of `mainspring.stores.redis`."""
@@ -140,17 +185,17 @@ class RedisClaims:
     def _exchange(self, command: tuple[Argument, ...]) -> Any:
         """Nothing is sent twice: after a lost answer the outcome is unknown."""
         try:
-            connection = self._pool.get_connection()
+            connection = self._connections.take()
             try:
-                connection.send_command(*command)
+                connection.send_packed_command(connection.pack_command(*command), check_health=False)
                 return connection.read_response()
             except ResponseError:
                 raise  # the server's own words: the connection is fine
             except BaseException:
-                connection.disconnect()
+                connection.disconnect()  # whatever may still arrive is not the answer to the next command
                 raise
             finally:
-                self._pool.release(connection)
+                self._connections.give_back(connection)
         except NoScriptError as error:
             raise _NotLoaded from error
         except (RedisError, OSError) as error:

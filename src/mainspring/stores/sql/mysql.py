@@ -57,6 +57,8 @@ class MySQL:
         return sql.replace("?", "%s")
 
     def keys(self, columns: Sequence[str], keys: Sequence[Row]) -> Statement:
+        if len(keys) == 1:  # MariaDB reads the whole table for an UPDATE with a list of one row
+            return Statement(f"({' AND '.join(f'{column} = ?' for column in columns)})", keys[0])
         return Statement(f"({', '.join(columns)}) IN ({_tuples(keys)})", _flat(keys))
 
     def values(self, columns: Sequence[str], rows: Sequence[Row]) -> Statement:

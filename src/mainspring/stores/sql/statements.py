@@ -111,7 +111,8 @@ class Statements:
         return Statement(self._dialect.render(sql), (shard_id, *_thrice(after), until, limit))
 
     def next_due_behind(self, shard_id: int, after: Position) -> Statement:
-        sql = f"SELECT MIN(due_at) FROM {self._timers} WHERE shard_id = ? AND {_BEHIND} AND due_at < ?"
+        first = f"SELECT due_at FROM {self._timers} WHERE shard_id = ? AND {_BEHIND} AND due_at < ?"
+        sql = f"SELECT ({first} ORDER BY due_at, uuid LIMIT 1)"  # MIN would read all that is behind
         return Statement(self._dialect.render(sql), (shard_id, *_thrice(after), FOREVER))
 
     def next_due(self, shard_ids: Sequence[int]) -> Statement:
