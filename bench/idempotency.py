@@ -20,10 +20,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from redis import Redis as Client
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.redis import Redis
 
@@ -128,8 +130,6 @@ def _ours(store: IdempotencyStore) -> Call:
 
 
 def _two_commands(url: str) -> Call:
-    from redis import Redis as Client  # noqa: PLC0415
-
     client = Client.from_url(url)
 
     def call(payload: Payload) -> object:
@@ -154,16 +154,12 @@ def _others_on_redis(url: str) -> dict[str, Call]:
 
 
 def _powertools_in_memory() -> Iterator[tuple[str, Call]]:
-    try:
-        from aws_lambda_powertools.utilities.idempotency.exceptions import (  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
-            IdempotencyItemAlreadyExistsError,
-            IdempotencyItemNotFoundError,
-        )
-        from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer  # noqa: PLC0415
-    except ModuleNotFoundError:
+    library = _module("aws_lambda_powertools.utilities.idempotency.persistence.base")
+    errors = _module("aws_lambda_powertools.utilities.idempotency.exceptions")
+    if library is None or errors is None:
         return
 
-    class Layer(BasePersistenceLayer):  # type: ignore[misc, unused-ignore]
+    class Layer(library.BasePersistenceLayer):  # type: ignore[misc, name-defined]
         """The least that a layer can do."""
 
         def __init__(self) -> None:
@@ -172,12 +168,13 @@ def _powertools_in_memory() -> Iterator[tuple[str, Call]]:
 
         def _get_record(self, idempotency_key: str) -> Any:
             if idempotency_key not in self.records:
-                raise IdempotencyItemNotFoundError
+                raise errors.IdempotencyItemNotFoundError
             return self.records[idempotency_key]
 
         def _put_record(self, data_record: Any) -> None:
             if self.records.setdefault(data_record.idempotency_key, data_record) is not data_record:
-                raise IdempotencyItemAlreadyExistsError(old_data_record=self.records[data_record.idempotency_key])
+                old = self.records[data_record.idempotency_key]
+                raise errors.IdempotencyItemAlreadyExistsError(old_data_record=old)
 
         def _update_record(self, data_record: Any) -> None:
             self.records[data_record.idempotency_key] = data_record
@@ -190,44 +187,41 @@ def _powertools_in_memory() -> Iterator[tuple[str, Call]]:
 
 
 def _powertools_on_redis(url: str) -> Iterator[tuple[str, Call]]:
-    try:
-        from aws_lambda_powertools.utilities.idempotency.persistence.redis import (  # noqa: PLC0415
-            RedisCachePersistenceLayer,
-        )
-    except ModuleNotFoundError:
-        return
-    from redis import Redis as Client  # noqa: PLC0415
-
-    client: Any = Client.from_url(url, decode_responses=True)
-    layer = RedisCachePersistenceLayer(client=client)
-    yield "powertools", _powertools(layer, use_local_cache=False)
+    library = _module("aws_lambda_powertools.utilities.idempotency.persistence.redis")
+    if library is not None:
+        layer = library.RedisCachePersistenceLayer(client=Client.from_url(url, decode_responses=True))
+        yield "powertools", _powertools(layer, use_local_cache=False)
 
 
 def _powertools(layer: Any, *, use_local_cache: bool) -> Call:
-    from aws_lambda_powertools.utilities.idempotency import (  # noqa: PLC0415
-        IdempotencyConfig,
-        idempotent_function,
+    library = _module("aws_lambda_powertools.utilities.idempotency")
+    assert library is not None
+    config = library.IdempotencyConfig(use_local_cache=use_local_cache, expires_after_seconds=86_400)
+    decorated = library.idempotent_function(
+        charge, data_keyword_argument="order", persistence_store=layer, config=config
     )
-
-    config = IdempotencyConfig(use_local_cache=use_local_cache, expires_after_seconds=86_400)
-    decorated = idempotent_function(charge, data_keyword_argument="order", persistence_store=layer, config=config)
     return lambda payload: decorated(order=payload)
 
 
 def _idempotency_package(url: str | None) -> Iterator[tuple[str, Call]]:
-    try:
-        from idempotency import MemoryStore, idempotent  # type: ignore[import-untyped, import-not-found, unused-ignore]  # noqa: PLC0415
-    except ModuleNotFoundError:
+    library = _module("idempotency")
+    if library is None:
         return
     if url is None:
-        yield "idempotency", idempotent(ttl=86_400, store=MemoryStore())(charge)
-        return
-    from idempotency.stores.redis import (  # type: ignore[import-untyped, import-not-found, unused-ignore]  # noqa: PLC0415
-        RedisStore as TheirStore,
-    )
-    from redis import Redis as Client  # noqa: PLC0415
+        store = library.MemoryStore()
+    else:
+        stores = _module("idempotency.stores.redis")
+        assert stores is not None
+        store = stores.RedisStore(Client.from_url(url))
+    yield "idempotency", library.idempotent(ttl=86_400, store=store)(charge)
 
-    yield "idempotency", idempotent(ttl=86_400, store=TheirStore(Client.from_url(url)))(charge)
+
+def _module(name: str) -> Any:
+    """The module, or None where it is not installed."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        return None
 
 
 def main() -> None:

@@ -36,7 +36,8 @@ def main(directory: Path) -> None:
             print(f"{record.result}{', a replay' if record.was_replay else ''}")
         except ConnectionError as error:
             print(f"rolled back: {error}")
-        print(f"  orders: {connection.execute('SELECT count(*) FROM orders').get}")
+        number = connection.execute("SELECT count(*) FROM orders").get
+        print(f"  orders: {number}")
     connection.close()
     processor.close()
 

@@ -302,11 +302,11 @@ def test_work_may_take_longer_than_its_lease(store: IdempotencyStore) -> None:
     work = Work("done")
 
     def slow(payload: object) -> object:
-        time.sleep(0.9)
+        time.sleep(1.2)
         return work(payload)
 
-    one = IdempotentProcessor(store, slow, scope="long", lease_seconds=0.3)
-    other = IdempotentProcessor(store, slow, scope="long", lease_seconds=0.3)
+    one = IdempotentProcessor(store, slow, scope="long", lease_seconds=0.8)
+    other = IdempotentProcessor(store, slow, scope="long", lease_seconds=0.8)
     with ThreadPoolExecutor(2) as pool:
         records = list(pool.map(lambda processor: processor.process(1), [one, other]))
     assert [record.result for record in records] == ["done", "done"]
@@ -317,10 +317,10 @@ async def test_waiting_work_may_take_longer_than_its_lease(waiting_store: Idempo
     work = Work("done")
 
     async def slow(payload: object) -> object:
-        await asyncio.sleep(0.9)
+        await asyncio.sleep(1.2)
         return work(payload)
 
-    processors = [AsyncIdempotentProcessor(waiting_store, slow, scope="long", lease_seconds=0.3) for _ in range(2)]
+    processors = [AsyncIdempotentProcessor(waiting_store, slow, scope="long", lease_seconds=0.8) for _ in range(2)]
     records = await asyncio.gather(*(processor.process(1) for processor in processors))
     assert [record.result for record in records] == ["done", "done"]
     assert work.runs == 1
