@@ -44,8 +44,12 @@ generate: $(VENV)/.test ## Write the generated files anew: the sync client and t
 	$(PYTHON) tools/generate_docs.py
 
 .PHONY: bench
-bench: $(VENV)/.runtime ## Measure; what is measured and how is in docs/benchmarks.md.
+bench: $(VENV)/.test ## Measure; what is measured and how is in docs/benchmarks.md.
 	$(PYTHON) -m bench $(ARGS)
+
+.PHONY: torture
+torture: $(VENV)/.test ## Kill servers under load and account for every timer; longer with ARGS="--seconds 600".
+	$(PYTHON) tools/torture.py $(ARGS)
 
 .PHONY: lock
 lock: $(VENV)/.created ## Resolve the dependencies and write requirements/*.txt; newer ones with ARGS=--upgrade.
