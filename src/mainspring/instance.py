@@ -12,6 +12,7 @@ import random
 import secrets
 import socket
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import cache
 from ipaddress import ip_address
@@ -31,7 +32,7 @@ from mainspring.kernel.dispatcher import EngineSettings
 from mainspring.kernel.engine import Engine
 from mainspring.kernel.ownership import INSTANCES, Lease, Ownership
 from mainspring.store import BATCH_LIMIT, NoticesWriters, RecordStore, Store
-from mainspring.stores import store_from_url
+from mainspring.stores import timer_store_from_url
 from mainspring.timers.courier import Courier
 from mainspring.timers.messages import InstancesView, InstanceView, ShardsView, ShardView, to_instant
 from mainspring.timers.namespaces import NamespaceService
@@ -69,7 +70,7 @@ class Instance:
         """`allow_handlers` lets timers name functions of this program; the HTTP API never does."""
         self.config = config
         self.clock = clock or SystemClock()
-        self.store = store or store_from_url(config.store_url, clock=self.clock)
+        self.store = store or timer_store_from_url(config.store_url, clock=self.clock)
         self._random = randomness or random.Random(secrets.randbits(128))
         self.guard = Guard(allow=config.allow_targets, allow_loopback=is_loopback(config.host))
         self.sender = Sender(
@@ -97,7 +98,7 @@ class Instance:
             clock=self.clock,
             lease=_lease(self.clock),
             lease_seconds=config.lease_seconds,
-            shard_ids=self.namespaces.shard_ids,
+            shard_ids=self._shard_ids,
             is_dead=is_dead,
         )
         self.timers = TimerService(
@@ -122,7 +123,7 @@ class Instance:
             stack.push_async_callback(self.store.close)
             self.clock.align(await self.store.time())
             await self.namespaces.open()
-            await self.courier.open()
+            await self.courier.refresh()
             await stack.enter_async_context(self.sender)
             self.cluster_secret = await read_cluster_secret(self.store, self.clock)
             self._wakeups = await stack.enter_async_context(Wakeups(self.cluster_secret))
@@ -205,6 +206,12 @@ class Instance:
         if lease.local_address and lease.machine and lease.machine == _machine():
             return lease.local_address
         return "" if neighbours_only else lease.address
+
+    async def _shard_ids(self, refresh: bool) -> Sequence[int]:
+        """All shards there are. Beside other instances, with what else they may have changed."""
+        if refresh:
+            await self.courier.refresh()
+        return await self.namespaces.shard_ids(refresh)
 
     def _claim_soon(self) -> None:
         if self.engine is not None:

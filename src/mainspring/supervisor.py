@@ -3,8 +3,9 @@
 A worker gets its configuration on its standard input, so that no secret shows in a list of processes; the end of
 that input tells it that its supervisor is gone, so that no worker is left behind. It says "ready" on its output.
 
-A worker that ends by itself is started again, later and later while it keeps failing. One that finds the
-configuration wrong, or fails before anything was ready, ends the whole: that will not mend itself.
+A worker that ends by itself is started again, later and later while it keeps failing. One whose place was never ready
+ends the whole, with its exit code: that will not mend itself. Where a worker has been ready, the configuration was
+right, and whatever its successor does not like may pass while the others go on.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def supervise(config: Config) -> int:
     """Run the workers until told to stop. Answers the exit code."""
     telemetry.set_up_logging(config.log_level, config.log_format)
     try:
+        _check_store(config)
         token, source = read_token(config)
         with _reserve(config) as reserved:
             chosen = replace(config, port=reserved.getsockname()[1], token=token)
@@ -51,6 +53,13 @@ def supervise(config: Config) -> int:
     except MainspringError as error:
         print(f"mainspring: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
+
+
+def _check_store(config: Config) -> None:
+    if config.store_url.startswith("memory:"):
+        raise ConfigError(
+            f"Expected a store that {config.workers} workers can share, got memory://, of which each would have its own"
+        )
 
 
 def _reserve(config: Config) -> socket.socket:
@@ -106,7 +115,7 @@ class Supervisor:
             if self._stop.is_set():
                 self._exit_code = self._exit_code or max(code, 0)
                 return
-            if code == EXIT_CONFIG or slot not in self._ready:
+            if slot not in self._ready:
                 self._exit_code = code if code > 0 else EXIT_FAILED
                 self._stop.set()
                 return

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mainspring.testing.torture.checker import RULES, check
+from mainspring.testing.torture.checker import CALM_RULES, RULES, check
 from mainspring.testing.torture.journal import (
     AnyEntry,
     Arrival,
@@ -160,6 +160,19 @@ def good_journal() -> list[AnyEntry]:
     ]
 
 
+def calm_journal() -> list[AnyEntry]:
+    """The same without the crash, and so without the repeat that only a crash excuses."""
+    story = [entry for entry in good_journal() if getattr(entry, "timer_id", "") != "retried"]
+    return [
+        *(entry for entry in story if not isinstance(entry, Crash)),
+        created("retried", 0.0, 1.0),
+        arrived("retried", 1.0, due=1.0, answer="fail"),
+        arrived("retried", 2.0, due=1.0, attempt=2),
+        recorded("retried", 1, next_step="retry"),
+        recorded("retried", 2),
+    ]
+
+
 Doctor = Callable[[list[AnyEntry]], list[AnyEntry]]
 
 
@@ -208,6 +221,28 @@ PLANTED: list[tuple[str, str, Doctor]] = [
     ("unrecorded", "no history", without(StoredAttempt, "retried")),
     ("early", "by a tenth", changed(Arrival, "plain", wall_ms=T0 + 900)),
 ]
+PLANTED_IN_CALM: list[tuple[str, str, Doctor]] = [
+    (
+        "accepted-again",
+        "its owner let go of it before the acceptance was recorded",
+        lambda entries: [
+            *changed(StoredAttempt, "retried", outcome="unknown", next="retry")(entries),
+            arrived("retried", 2.2, due=1.0, attempt=3),
+            recorded("retried", 3),
+        ],
+    ),
+    (
+        "accepted-again",
+        "moved on by its receiver, and sent once more as before",
+        lambda entries: [
+            *(entry for entry in entries if not (isinstance(entry, StoredAttempt) and entry.timer_id == "again")),
+            arrived("again", 1.3, due=1.0, attempt=2, answer="reschedule"),
+            recorded("again", 1, next_step="retry"),
+            recorded("again", 2, next_step="rescheduled"),
+            recorded("again", delivery=2),
+        ],
+    ),
+]
 
 
 def test_a_journal_without_violations_passes() -> None:
@@ -219,8 +254,20 @@ def test_a_planted_violation_is_found(rule: str, story: str, doctor: Doctor) -> 
     assert rule in {violation.rule for violation in check(doctor(good_journal()))}
 
 
+def test_a_calm_journal_without_violations_passes() -> None:
+    assert check(calm_journal(), calm=True) == []
+
+
+@pytest.mark.parametrize(("rule", "story", "doctor"), PLANTED_IN_CALM, ids=[story for _, story, _ in PLANTED_IN_CALM])
+def test_what_only_a_crash_excuses_is_found_in_a_calm_run(rule: str, story: str, doctor: Doctor) -> None:
+    entries = doctor(calm_journal())
+    assert check(entries) == [], "expected a journal that is good but for its calm"
+    assert {violation.rule for violation in check(entries, calm=True)} == {rule}
+
+
 def test_every_rule_has_a_planted_violation() -> None:
     assert {rule for rule, _, _ in PLANTED} == set(RULES)
+    assert {rule for rule, _, _ in PLANTED_IN_CALM} == set(CALM_RULES)
 
 
 def test_a_journal_reads_back_as_it_was_written(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -18,6 +17,7 @@ from mainspring.delivery.call import Call, Reply
 from mainspring.errors import StoreUnavailable
 from mainspring.testing.target import Answer, TargetServer
 from mainspring.testing.torture.process import TOKEN, ServerProcess, serving
+from tests.small_disk import small_disk
 
 from .waiting import until, until_gone
 
@@ -25,19 +25,9 @@ RECOVERY_SECONDS = 10.0
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MB."""
-    where = tmp_path / "disk"
-    where.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(where)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"FULL DISK NOT TESTED: no tmpfs can be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield where
-    finally:
-        subprocess.run(["umount", "-l", str(where)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", megabytes=3) as disk:
+        yield disk
 
 
 @contextmanager
@@ -109,14 +99,14 @@ async def recovered(client: AsyncClient, url: str) -> float:
 
 
 async def test_a_full_disk_refuses_creates_and_recovers_when_there_is_room_again(
-    tmp_path: Path, small_disk: Path, target: TargetServer
+    tmp_path: Path, disk: Path, target: TargetServer
 ) -> None:
     acknowledged: set[str] = set()
-    async with serving(tmp_path, data_dir=str(small_disk)) as server, server.client() as client:
+    async with serving(tmp_path, data_dir=str(disk)) as server, server.client() as client:
         for n in range(20):
             await client.timers.create(f"due{n}", callback_url=target.url, delay_seconds=1.5)
             acknowledged.add(f"due{n}")
-        with filled(small_disk):
+        with filled(disk):
             await create_until_refused(client, target.url, acknowledged)
             reply = await raw_create(server)
             assert reply.status == 503
@@ -134,14 +124,14 @@ async def test_a_full_disk_refuses_creates_and_recovers_when_there_is_room_again
 
 
 async def test_what_was_acknowledged_before_a_full_disk_survives_a_kill_during_it(
-    tmp_path: Path, small_disk: Path, target: TargetServer
+    tmp_path: Path, disk: Path, target: TargetServer
 ) -> None:
     acknowledged: set[str] = set()
-    async with serving(tmp_path, data_dir=str(small_disk)) as server, server.client() as client:
-        with filled(small_disk):
+    async with serving(tmp_path, data_dir=str(disk)) as server, server.client() as client:
+        with filled(disk):
             await create_until_refused(client, target.url, acknowledged)
             await server.kill()
-    async with serving(tmp_path, data_dir=str(small_disk)) as server, server.client() as client:
+    async with serving(tmp_path, data_dir=str(disk)) as server, server.client() as client:
         kept = {view.timer_id async for view in client.timers.iterate(page_size=1000)}
     assert kept >= acknowledged
 

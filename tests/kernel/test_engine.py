@@ -413,3 +413,24 @@ def test_a_deposed_owner_writes_nothing() -> None:
         assert await cluster.rows() == []
 
     simulate(scenario)
+
+
+def test_a_carrier_that_raises_ends_its_own_timer_and_no_other() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        def behave(timer: Timer) -> tuple[float, Ending]:
+            if timer.timer_id == "bad":
+                raise RuntimeError("unforeseen")
+            return 0.0, done()
+
+        cluster.behave = behave
+        await cluster.join("a")
+        await cluster.create("bad", delivery=Delivery.AT_MOST_ONCE)
+        await cluster.create("good", in_ms=1000)
+        await asyncio.sleep(3)
+        [row] = await cluster.rows()
+        assert (row.timer_id, row.state) == ("bad", State.PARKED)
+        assert row.detail.last_outcome is not None
+        assert row.detail.last_outcome.outcome is Result.UNKNOWN
+        assert len(cluster.ledger.of("good")) == 1
+
+    simulate(scenario)

@@ -7,12 +7,11 @@
 - `fleet.get(SERVERS[name])` is the shared server by name, for parameters that come from `server_params(...)`.
 
 Tests that need servers carry the marker `server`; `-m "not server"` leaves them out. A test whose server cannot be
-obtained is skipped, and the end of the run names the server; where the environment says `CI`, the run fails.
+obtained is skipped, and the end of the run names the server; in continuous integration (`CI=true`), the run fails.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -21,6 +20,7 @@ from _pytest.mark import ParameterSet
 
 from tests.servers.cassandra import Cassandra
 from tests.servers.catalogue import SERVERS
+from tests.servers.ci import in_ci
 from tests.servers.dynamodb import DynamoDB
 from tests.servers.fleet import Fleet
 from tests.servers.mongodb import MongoDB
@@ -100,7 +100,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if os.environ.get("CI") and _missing(session.config) and session.exitstatus == pytest.ExitCode.OK:
+    if in_ci() and _missing(session.config) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

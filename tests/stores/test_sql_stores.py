@@ -1,15 +1,11 @@
-"""What is true of the SQL stores beyond the contracts: groups, refusals, migrations, names, other people's inserts."""
+"""What is true of the SQL stores beyond the contracts: groups, refusals, migrations, names."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 
-import apsw
-import asyncmy
-import asyncpg  # type: ignore[import-untyped]
 import pytest
-from asyncmy import errors as mysql_errors
 
 from mainspring.clock import SystemClock, wall_ms
 from mainspring.errors import ConfigError, StoreUnavailable
@@ -17,16 +13,13 @@ from mainspring.model import FOREVER, Shard, State
 from mainspring.store import START, Begin, Put, Remove, TimerFilter, Verdict
 from mainspring.stores import store_from_url
 from mainspring.stores.sql.address import parse_address
-from mainspring.stores.sql.insertion import insert_statement, numbered, percent, sqlite_insert_statement
 from mainspring.stores.sql.lanes import PENDING_LIMIT
-from mainspring.stores.sql.schema import MIGRATIONS, Names
+from mainspring.stores.sql.schema import MIGRATIONS
 from mainspring.stores.sql.store import CONNECTIONS_LIMIT, SqlStore
-from mainspring.stores.sqlite import SQLiteStore
 from mainspring.testing.timer_samples import NOW, create, key_of, timer
 from tests.servers import catalogue
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
-from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
 from tests.stores.sql_databases import OPTIONS, SERVERS, Database
 
@@ -305,57 +298,3 @@ def test_user_and_password_may_hold_any_character() -> None:
     address = parse_address("mysql://us%40er:p%2F%3Aw@[::1]:77/db", port=1, options=OPTIONS)
     assert (address.user, address.password, address.host, address.port) == ("us@er", "p/:w", "::1", 77)
     assert "w" not in address.place
-
-
-# Other people's transactions
-
-
-async def test_a_timer_can_be_created_inside_a_transaction_on_postgresql(postgresql: PostgreSQL) -> None:
-    database = Database(postgresql.fresh())
-    store = database.store()
-    await store.open()
-    row = timer("a", payload='{"n": 1}', labels={"k": "v"})
-    connection = await asyncpg.connect(database.url)
-    sql, parameters = insert_statement(row, names=Names(), placeholder=numbered)
-    async with connection.transaction():
-        await connection.execute(sql, *parameters)
-        assert await store.get([row.key]) == [None]
-    assert await store.get([row.key]) == [row]
-    with pytest.raises(asyncpg.UniqueViolationError):
-        await connection.execute(sql, *parameters)
-    await connection.close()
-    await store.close()
-
-
-async def test_a_timer_can_be_created_inside_a_transaction_on_mysql(mysql: MySQL) -> None:
-    database = Database(mysql.fresh())
-    store = database.store()
-    await store.open()
-    row = timer("a", payload='{"n": "100 %"}', labels={"k": "v"})
-    name = database.url.rpartition("/")[2]
-    connection = await asyncmy.connect(host="127.0.0.1", port=mysql.port, user="root", database=name)
-    statement = insert_statement(row, names=Names(), placeholder=percent)
-    async with connection.cursor() as cursor:
-        await cursor.execute(*statement)
-        assert await store.get([row.key]) == [None]
-        await connection.commit()
-        assert await store.get([row.key]) == [row]
-        with pytest.raises(mysql_errors.IntegrityError):
-            await cursor.execute(*statement)
-    await connection.ensure_closed()
-    await store.close()
-
-
-async def test_a_timer_can_be_created_inside_a_transaction_on_sqlite(tmp_path: object) -> None:
-    path = f"{tmp_path}/test.db"
-    store = SQLiteStore(path)
-    await store.open()
-    row = timer("a", payload='{"n": 1}', labels={"k": "v"})
-    connection = apsw.Connection(path)
-    connection.execute("BEGIN")
-    connection.execute(*sqlite_insert_statement(row))
-    assert await store.get([row.key]) == [None]
-    connection.execute("COMMIT")
-    connection.close()
-    assert await store.get([row.key]) == [row]
-    await store.close()

@@ -6,7 +6,6 @@ import asyncio
 import os
 import resource
 import stat
-import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from mainspring.stores.sqlite import SQLiteStore
 from mainspring.stores.sqlite.schema import MIGRATIONS
 from mainspring.stores.sqlite.worker import PENDING_LIMIT
 from mainspring.testing.timer_samples import NOW, create, key_of, timer
+from tests.small_disk import small_disk
 
 
 @pytest.fixture
@@ -113,7 +113,8 @@ async def test_a_file_that_cannot_grow_is_unavailable_until_it_can(store: SQLite
 
 
 async def test_a_full_disk_is_unavailable_until_there_is_room(tmp_path: Path) -> None:
-    with SmallDisk(tmp_path / "disk") as disk:
+    with small_disk(tmp_path / "disk", megabytes=4) as disk:
+        (disk / "ballast").write_bytes(b"x" * 1_000_000)
         store = SQLiteStore(str(disk / "test.db"))
         await store.open()
         with pytest.raises(StoreUnavailable, match=r"test\.db.*full"):
@@ -131,26 +132,6 @@ async def _write_until_refused(store: SQLiteStore) -> None:
 
 def _wal_bytes(path: str) -> int:
     return os.path.getsize(f"{path}-wal")
-
-
-class SmallDisk:
-    """A file system of 4 MB, a quarter of it taken by the file `ballast`."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> Path:
-        self.path.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", "size=4m", "mainspring-test", str(self.path)]
-        try:
-            subprocess.run(command, check=True, capture_output=True, timeout=10)
-        except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"mounting a small disk needs root: {error}")
-        (self.path / "ballast").write_bytes(b"x" * 1_000_000)
-        return self.path
-
-    def __exit__(self, *_: object) -> None:
-        subprocess.run(["umount", str(self.path)], check=True, timeout=10)
 
 
 async def test_a_failed_group_is_wholly_undone(store: SQLiteStore, other: apsw.Connection) -> None:

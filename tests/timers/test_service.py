@@ -123,6 +123,9 @@ async def test_what_does_not_exist_is_not_found(instance: Instance) -> None:
     ("fields", "pointer"),
     [
         ({"executeAt": "2030-01-01T00:00:00Z", "delaySeconds": 5}, "/delaySeconds"),
+        ({"executeAt": "9999-12-31T23:59:59-23:59"}, "/executeAt"),
+        ({"executeAt": "0001-01-01T00:00:00+23:59"}, "/executeAt"),
+        ({"executeAt": "1969-12-31T23:59:59Z"}, "/executeAt"),
         ({"callbackUrl": "ftp://example.com/"}, "/callbackUrl"),
         ({"callbackUrl": "http://10.0.0.1/"}, "/callbackUrl"),
         ({"callbackUrl": "handler:remind"}, "/callbackUrl"),
@@ -308,3 +311,48 @@ async def test_namespaces_have_their_own_shards_defaults_and_rotating_secrets(
     assert request.headers["mainspring-max-attempts"] == "1"
     names = [view.name for view in (await instance.namespaces.list(ListNamespaces())).namespaces]
     assert names == ["billing", "default"]
+
+
+async def test_bulk_park_counts_each_timer_once_however_many_pages_there_are(instance: Instance) -> None:
+    items = [msgspec.Raw(json.dumps({"timerId": f"t{n}", "delaySeconds": 60, "callbackUrl": URL})) for n in range(600)]
+    await instance.timers.create_batch(CreateTimers(timers=tuple(items)))
+    answer = await instance.timers.bulk_park(BulkTimers(all=True))
+    assert (answer.matched, answer.changed) == (600, 600)
+    assert (await instance.timers.bulk_park(BulkTimers(all=True, dry_run=True))).matched == 0
+    answer = await instance.timers.bulk_resume(BulkTimers(all=True))
+    assert (answer.matched, answer.changed) == (600, 600)
+
+
+async def test_a_timer_parked_during_a_call_that_reschedules_it_stays_parked(
+    instance: Instance, target: TargetServer
+) -> None:
+    answer = json.dumps({"nextExecuteAt": "2040-01-01T00:00:00Z"}).encode()
+    target.script("/hook", Answer(body=answer, delay_seconds=0.3))
+    await instance.timers.create(timer(callbackUrl=target.url + "/hook", delaySeconds=0))
+    await target.wait_for(1)
+    await instance.timers.park(TimerRef(timer_id="t"))
+
+    async def is_rescheduled() -> bool:
+        return (await instance.timers.get(TimerRef(timer_id="t"))).execute_at.year == 2040
+
+    await until(is_rescheduled)
+    view = await instance.timers.get(TimerRef(timer_id="t"))
+    assert (view.state, view.next_attempt_at) == (State.PARKED, None)
+    resumed = await instance.timers.resume(TimerRef(timer_id="t"))
+    assert (resumed.state, resumed.next_attempt_at) == (State.SCHEDULED, view.execute_at)
+
+
+async def test_filtered_history_goes_on_behind_its_pages(instance: Instance, target: TargetServer) -> None:
+    target.script("/hook", *[Answer(status=503)] * 4, Answer())
+    policy = {"maxAttempts": 9, "initialIntervalSeconds": 0.01, "backoffMultiplier": 1, "jitter": 0}
+    await instance.timers.create(timer(callbackUrl=target.url + "/hook", delaySeconds=0, retryPolicy=policy))
+    await gone(instance)
+    found: list[int] = []
+    cursor: Any = msgspec.UNSET
+    while cursor is not None:
+        page = await instance.timers.history(
+            ListHistory(timer_id="t", outcomes=(Result.FAILED,), limit=1, cursor=cursor)
+        )
+        found += [entry.attempt for entry in page.attempts]
+        cursor = page.next_cursor
+    assert found == [4, 3, 2, 1]

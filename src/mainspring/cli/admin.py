@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,8 +11,10 @@ import click
 import msgspec
 
 from mainspring.cli.config_flags import config_options, load, sources
+from mainspring.cli.failure import report
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import say, show, show_document, show_rows, show_table
+from mainspring.errors import ConfigError
 
 
 @click.group()
@@ -151,15 +154,20 @@ def migrate(file: Path | None, **flags: Any) -> None:
       mainspring admin migrate --store sqlite:////var/lib/mainspring/timers.db
     """
     loaded = load(flags, file)
-    applied = asyncio.run(_migrated(loaded.store_url))
+    try:
+        applied = asyncio.run(_migrated(loaded.store_url))
+    except ConfigError as error:
+        report(error)
+        sys.exit(2)  # as `serve` does
     for name in applied:
         click.echo(name)
-    say(f"{len(applied)} migrations applied." if applied else "Nothing to migrate; the schema is up to date.")
+    count = "1 migration" if len(applied) == 1 else f"{len(applied)} migrations"
+    say(f"{count} applied." if applied else "Nothing to migrate; the schema is up to date.")
 
 
 async def _migrated(url: str) -> list[str]:
     from mainspring.clock import SystemClock  # noqa: PLC0415
-    from mainspring.stores import store_from_url  # noqa: PLC0415
+    from mainspring.stores import timer_store_from_url  # noqa: PLC0415
 
-    store = store_from_url(url, clock=SystemClock())
+    store = timer_store_from_url(url, clock=SystemClock())
     return await store.migrate() if isinstance(store, Migrating) else []

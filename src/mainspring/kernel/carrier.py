@@ -97,10 +97,11 @@ def _moved(timer: Timer, ending: Ending) -> Timer:
     detail = replace(timer.detail, last_outcome=last, first_attempt_at=first, updated_at=now)
     if ending.next == "rescheduled":
         due = ending.next_at if ending.next_at is not None else now
+        parked = timer.state is State.PARKED  # by a user, while the call was in flight: it waits until it is resumed
         return replace(
             timer,
-            state=State.SCHEDULED,
-            due_at=max(due, now),
+            state=State.PARKED if parked else State.SCHEDULED,
+            due_at=FOREVER if parked else max(due, now),
             attempts=0,
             generation=timer.generation + 1,
             payload=timer.payload if ending.payload is UNSET else ending.payload,

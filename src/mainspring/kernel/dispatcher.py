@@ -62,17 +62,17 @@ class Dispatcher:
         agenda: Agenda,
         carrier: Carrier,
         lease_valid: Callable[[], bool],
-        lose: Callable[[int], None],
+        deposed: Callable[[set[int]], None],
         spawn: Spawn,
         settings: EngineSettings,
     ) -> None:
-        """`lose` is told of a shard that has a newer owner."""
+        """`deposed` is told of shards that have a newer owner."""
         self._store = store
         self._clock = clock
         self._agenda = agenda
         self._carrier = carrier
         self._lease_valid = lease_valid
-        self._lose = lose
+        self._deposed = deposed
         self._spawn = spawn
         self._settings = settings
         self._lanes: dict[str, LaneState] = {}
@@ -227,6 +227,7 @@ class Dispatcher:
         crashpoint.reach(crashpoint.ATTEMPT_BEGUN)
         # The lease may have run out during the write: what was begun then is for the next owner to judge.
         valid = self._lease_valid()
+        deposed: set[int] = set()
         for (lane, timer, fence), verdict in zip(going, verdicts, strict=True):
             if verdict is Verdict.APPLIED and valid:
                 begun = replace(
@@ -236,8 +237,11 @@ class Dispatcher:
                 self._calls[timer.uuid] = (lane, self._spawn(self._carry(lane, begun)))
                 continue
             self._forget(lane, timer)
-            if verdict is Verdict.STALE or (verdict is Verdict.FENCED and not self._deposed(timer.shard_id, fence)):
+            if verdict is Verdict.FENCED and self._is_deposed(timer.shard_id, fence):
+                deposed.add(timer.shard_id)
+            elif verdict is not Verdict.APPLIED:
                 self._spawn(self._recheck(timer))
+        self._note_deposed(deposed)
 
     async def _recheck(self, timer: Timer) -> None:
         """A row had changed between load and begin: look at it as it is now."""
@@ -255,7 +259,12 @@ class Dispatcher:
             self._forget(lane, timer)
             self._reread_soon(timer.shard_id)
             return
-        ending = await self._carrier.carry(timer)
+        try:
+            ending = await self._carrier.carry(timer)
+        except Exception as error:  # noqa: BLE001 - a carrier does not raise; should it, this timer ends and no other
+            telemetry.logger.exception("a call ended with an unforeseen error")
+            reason = f"An unforeseen error ended the attempt ({type(error).__name__}); the call may have been made."
+            ending = self._carrier.lost(timer, self._clock.now_ms(), reason)
         crashpoint.reach(crashpoint.ATTEMPT_SENT)
         if self._window.get(timer.uuid) is not timer or timer.uuid not in self._calls:
             return  # given up meanwhile, and recorded as unknown
@@ -317,8 +326,10 @@ class Dispatcher:
         verdicts = await self._until_available(lambda: self._store.finish([finish for _, _, finish in items]))
         crashpoint.reach(crashpoint.ATTEMPT_FINISHED)
         stale: list[tuple[Timer, Ending]] = []
+        deposed: set[int] = set()
         for (timer, ending, finish), verdict in zip(items, verdicts, strict=True):
-            if verdict is Verdict.FENCED and self._deposed(timer.shard_id, finish.fence):
+            if verdict is Verdict.FENCED and self._is_deposed(timer.shard_id, finish.fence):
+                deposed.add(timer.shard_id)
                 self._window.pop(timer.uuid, None)
                 continue
             if verdict is not Verdict.APPLIED:
@@ -328,17 +339,21 @@ class Dispatcher:
             self._ended.add(timer.uuid)
             if isinstance(finish.change, Put):
                 self.note(timer.shard_id, finish.change.timer.due_at)
+        self._note_deposed(deposed)
         for lane in list(self._short.values()):
             self.request_refill(lane)
         return stale
 
-    def _deposed(self, shard_id: int, fence: int) -> bool:
-        """Take note of a newer owner. False if that is this instance, which has lost the shard and claimed it anew."""
+    def _is_deposed(self, shard_id: int, fence: int) -> bool:
+        """Whether a fence was refused because of another's. False if that is our own: lost, and claimed anew."""
         shard = self._agenda.shards.get(shard_id)
-        if shard is not None and shard.fence != fence:
-            return False
-        self._lose(shard_id)
-        return True
+        return shard is None or shard.fence == fence
+
+    def _note_deposed(self, shard_ids: set[int]) -> None:
+        """Of these, what has been given up already is no news; it may be about to be claimed anew."""
+        known = shard_ids & self._agenda.shards.keys()
+        if known:
+            self._deposed(known)
 
     async def _until_available(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Endings wait for the store: they are few (the slots), and the fence decides when they come too late."""

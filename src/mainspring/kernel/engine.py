@@ -57,6 +57,7 @@ class Engine:
         self._glance_at = 0.0
         self._draining: dict[int, float] = {}
         self._keep_wake = asyncio.Event()
+        self._complain_at = 0.0
         self._stopping = False
         self._loops: list[asyncio.Task[None]] = []
         self.dispatcher = Dispatcher(
@@ -65,7 +66,7 @@ class Engine:
             agenda=self._agenda,
             carrier=carrier,
             lease_valid=ownership.valid,
-            lose=self._lose,
+            deposed=self._deposed,
             spawn=spawn,
             settings=settings,
         )
@@ -257,15 +258,26 @@ class Engine:
                     await self._renew()
                     renew_at = self._clock.monotonic() + self._settings.renew_seconds
                 await self._share()
+                if renew:
+                    self._complain_at = 0.0
             except StoreUnavailable as error:
-                telemetry.warning("the lease was not renewed", reason=error.detail)
+                self._complain(error)
                 await asyncio.sleep(HAND_OVER_SECONDS)
 
+    def _complain(self, error: StoreUnavailable) -> None:
+        """An outage is told when it begins, and then once in a lease's time."""
+        now = self._clock.monotonic()
+        if now >= self._complain_at:
+            self._complain_at = now + self._ownership.lease_seconds
+            telemetry.warning("the lease was not renewed", reason=error.detail)
+
     async def _renew(self) -> None:
-        if not await self._ownership.renew():
-            telemetry.warning("the lease had been lost; shards are claimed anew")
-            for shard_id in list(self._agenda.shards):
-                self._lose(shard_id)
+        if await self._ownership.renew():
+            return
+        lost = set(self._agenda.shards)
+        if lost:
+            telemetry.warning("shards were lost with the lease", count=len(lost))
+            self._lose(lost)
 
     async def _share(self) -> None:
         """Give and take shards, as the members of the last renewal have it."""
@@ -305,13 +317,17 @@ class Engine:
         if shard_ids:
             self.dispatcher.let_go(shard_ids)
 
-    def _lose(self, shard_id: int) -> None:
-        """Another instance owns the shard now."""
-        if self._agenda.shards.pop(shard_id, None) is not None:
-            telemetry.warning("a shard has a newer owner", shard=shard_id)
-            self.dispatcher.let_go({shard_id})
-        self._draining.pop(shard_id, None)
-        self._ownership.fences.pop(shard_id, None)
+    def _deposed(self, shard_ids: set[int]) -> None:
+        """Another instance owns these shards now."""
+        telemetry.warning("a shard has a newer owner", count=len(shard_ids), first=min(shard_ids))
+        self._lose(shard_ids)
+
+    def _lose(self, shard_ids: set[int]) -> None:
+        for shard_id in shard_ids:
+            self._agenda.shards.pop(shard_id, None)
+            self._draining.pop(shard_id, None)
+            self._ownership.fences.pop(shard_id, None)
+        self.dispatcher.let_go(shard_ids)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -77,7 +77,7 @@ class Ownership:
         self._store = store
         self._clock = clock
         self._lease = lease
-        self._lease_seconds = lease_seconds
+        self.lease_seconds = lease_seconds
         self._shard_ids = shard_ids
         self._is_dead = is_dead
         self._lease_version = 0
@@ -119,7 +119,7 @@ class Ownership:
         before = self._clock.monotonic()
         self._clock.align(await self._store.time())
         now = self._clock.now_ms()
-        expires_at = now + round(self._lease_seconds * 1000)
+        expires_at = now + round(self.lease_seconds * 1000)
         value = to_json(self._lease)
         record = await self._store.put_record(
             INSTANCES, self.instance, value, expect=self._lease_version, now=now, expires_at=expires_at
@@ -139,7 +139,7 @@ class Ownership:
                 return kept
         self._lease_version = record.version
         self._published = value
-        self._valid_until = before + self._lease_seconds
+        self._valid_until = before + self.lease_seconds
         await self._see_members(now)
         await self._place()
         return kept
@@ -222,5 +222,5 @@ class Ownership:
             to_json(msgspec.structs.replace(self._lease, left=True)),
             expect=self._lease_version,
             now=now,
-            expires_at=now + round(self._lease_seconds * 1000),
+            expires_at=now + round(self.lease_seconds * 1000),
         )

@@ -24,10 +24,17 @@ _EXTRAS: Final = {
     "rediss": "redis",
 }
 """The scheme of a server's URL, and the extra of the package that its library comes with."""
+_MISTAKEN: Final = {"postgres": "postgresql", "mariadb": "mysql"}
+"""What other programs call a scheme of ours."""
 
 
 def store_from_url(url: str, *, clock: Clock) -> Store:
-    """The store that `url` names, not yet opened: `sqlite:///relative.db`, `sqlite:////absolute.db` or `memory://`."""
+    """The store that `url` names, not yet opened:
+
+    sqlite:///relative.db  sqlite:////absolute.db  memory://
+    postgresql://  mysql://  mongodb://  mongodb+srv://  cassandra://  dynamodb://
+    redis://  rediss://  for records only; see `timer_store_from_url`
+    """
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "sqlite":
         path = rest.removeprefix("/")
@@ -42,6 +49,8 @@ def store_from_url(url: str, *, clock: Clock) -> Store:
         from mainspring.stores.memory import MemoryStore
 
         return MemoryStore(clock)
+    if separator and scheme in _MISTAKEN:
+        raise ConfigError(f"Expected a store URL that starts with {_MISTAKEN[scheme]}://, got {scheme}://")
     extra = _EXTRAS.get(scheme) if separator else None
     if extra is None:
         # Only the scheme is named: what stands behind it may be a password.
@@ -53,6 +62,17 @@ def store_from_url(url: str, *, clock: Clock) -> Store:
         return _server_store(extra, url, clock)
     except ModuleNotFoundError as error:
         raise missing_driver(error, extra=extra) from error
+
+
+def timer_store_from_url(url: str, *, clock: Clock) -> Store:
+    """The same, for who keeps timers in it: refuses Redis, whether its library is there or not."""
+    scheme, separator, _ = url.partition("://")
+    if separator and _EXTRAS.get(scheme) == "redis":
+        raise ConfigError(
+            f"Expected a store that keeps timers, got {scheme}://: Redis keeps records only. Give timers a database of "
+            "their own"
+        )
+    return store_from_url(url, clock=clock)
 
 
 def _server_store(extra: str, url: str, clock: Clock) -> Store:

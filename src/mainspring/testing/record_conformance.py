@@ -128,3 +128,13 @@ class RecordStoreConformance:
                 store.delete_record("c", f"k{n}", expect=1, now=NOW),
             )
             assert (put is not None) != deleted
+
+    async def test_puts_of_one_new_key_that_overlap_have_one_winner(self, store: RecordStore) -> None:
+        async def put_after(seconds: float, key: str) -> bool:
+            await asyncio.sleep(seconds)
+            return await store.put_record("c", key, b"mine", expect=0, now=NOW) is not None
+
+        # A little apart, so that they are under way together and yet not in one group.
+        for number in range(40):
+            tries = [put_after(0.0004 * place, f"k{number}") for place in range(4)]
+            assert sum(await asyncio.gather(*tries)) == 1

@@ -11,10 +11,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import Conflict, FieldError, InvalidInput
 from mainspring.model import FOREVER, Detail, Namespace, State, Timer
-from mainspring.timers.messages import CreateTimer, UpdateTimer, to_ms
-
-LAST_INSTANT = 253_402_300_799_999
-"""The end of the year 9999."""
+from mainspring.timers.messages import LAST_INSTANT, CreateTimer, UpdateTimer, to_ms
 
 
 def asked_instant(request: CreateTimer | UpdateTimer, now: int) -> int | None:
@@ -23,8 +20,8 @@ def asked_instant(request: CreateTimer | UpdateTimer, now: int) -> int | None:
         raise _invalid("/delaySeconds", "Expected one of executeAt and delaySeconds, got both")
     if request.execute_at is not UNSET:
         instant = to_ms(request.execute_at)
-        if instant < 0:
-            raise _invalid("/executeAt", "Expected an instant after 1970-01-01T00:00:00Z")
+        if not 0 <= instant <= LAST_INSTANT:
+            raise _invalid("/executeAt", "Expected an instant of the years 1970 to 9999 in UTC")
         return instant
     if request.delay_seconds is not UNSET:
         return min(now + round(request.delay_seconds * 1000), LAST_INSTANT)

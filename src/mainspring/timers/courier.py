@@ -27,7 +27,7 @@ from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
 from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import Delivery, Namespace, Result, RetryPolicy, Timer
-from mainspring.store import RecordStore
+from mainspring.store import BATCH_LIMIT, RecordStore
 from mainspring.timers.decision import decide, lost
 from mainspring.timers.messages import to_instant
 from mainspring.timers.namespaces import NamespaceService
@@ -35,6 +35,8 @@ from mainspring.timers.namespaces import NamespaceService
 Handler = Callable[[Timer], Awaitable[object]]
 HANDLER_SCHEME = "handler:"
 DESTINATIONS = "destination"
+GONE_LIMIT = 10_000
+GONE_MS = 7 * 86_400_000
 
 
 class CallbackBody(Struct, rename="camel", kw_only=True):
@@ -115,7 +117,8 @@ class Courier:
         self._host_limit = host_limit
         self._max_payload = max_payload
         self._lanes: dict[tuple[str, str], Lane] = {}
-        self._gone: set[str] = set()
+        self._gone: dict[str, int] = {}
+        """URLs, and until when they count as gone."""
         self.handlers: dict[str, Handler] = {}
 
     # --- the Carrier protocol -------------------------------------------------------------------------
@@ -140,7 +143,7 @@ class Courier:
             return url  # the guard was stricter than when the timer was made; the sender will say so
 
     def refusal(self, timer: Timer, now: int) -> Ending | None:
-        if timer.detail.callback_url not in self._gone:
+        if self._gone.get(timer.detail.callback_url, 0) <= now:
             return None
         detail = "The destination has answered 410 Gone; resume a timer of this URL to try it again."
         return Ending(outcome=Result.FAILED, next="parked", started_at=now, detail=detail)
@@ -158,7 +161,7 @@ class Courier:
             reply = await self._sender.send(callback(timer, namespace, policy, now=started_at, span_id=span_id))
         telemetry.call_duration.observe(reply.duration_ms)
         if reply.status == 410:
-            await self._set_gone(timer.detail.callback_url, gone=True)
+            await self._mark_gone(timer.detail.callback_url)
         return decide(
             timer,
             policy,
@@ -213,34 +216,47 @@ class Courier:
                 return reply(200, await handler(timer))
         except TimeoutError:
             return reply(None, None, "timeout", f"The handler {name!r} did not end in time.")
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return reply(500, {"error": "The handler awaited something that was cancelled."})
         except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its outcome
             telemetry.logger.exception("a handler raised")
             return reply(500, {"error": f"{type(error).__name__}: {error}"})
 
     # --- destinations that are gone ---------------------------------------------------------------------
 
-    async def open(self) -> None:
-        """Remember which destinations are gone."""
+    async def refresh(self) -> None:
+        """Learn which destinations are gone, as this instance and the others have recorded it."""
+        found: dict[str, int] = {}
         after = ""
         now = self._clock.now_ms()
-        while page := await self._records.scan_records(DESTINATIONS, now=now, after=after):
-            self._gone.update(record.value.decode() for record in page)
+        while len(found) < GONE_LIMIT:
+            page = await self._records.scan_records(DESTINATIONS, now=now, after=after)
+            found.update({record.value.decode(): record.expires_at or 0 for record in page})
+            if len(page) < BATCH_LIMIT:
+                break
             after = page[-1].key
+        self._gone = found
 
     async def revive(self, url: str) -> None:
-        """Somebody resumed a timer of this destination: it may be tried again."""
-        if url in self._gone:
-            await self._set_gone(url, gone=False)
-
-    async def _set_gone(self, url: str, *, gone: bool) -> None:
-        (self._gone.add if gone else self._gone.discard)(url)
+        """Somebody resumed a timer of this destination: it may be tried again, by every instance."""
+        self._gone.pop(url, None)
         key = sha256(url.encode()).hexdigest()
         now = self._clock.now_ms()
+        record = await self._records.get_record(DESTINATIONS, key, now=now)
+        if record is not None:
+            await self._records.delete_record(DESTINATIONS, key, expect=record.version, now=now)
+
+    async def _mark_gone(self, url: str) -> None:
+        """Kept for a week and for so many destinations: beyond that each of their timers finds out by itself."""
+        if url in self._gone or len(self._gone) >= GONE_LIMIT:
+            return
+        now = self._clock.now_ms()
+        self._gone[url] = expires_at = now + GONE_MS
+        key = sha256(url.encode()).hexdigest()
         try:
-            record = await self._records.get_record(DESTINATIONS, key, now=now)
-            if gone and record is None:
-                await self._records.put_record(DESTINATIONS, key, url.encode(), expect=0, now=now)
-            elif record is not None and not gone:
-                await self._records.delete_record(DESTINATIONS, key, expect=record.version, now=now)
+            await self._records.put_record(DESTINATIONS, key, url.encode(), expect=0, now=now, expires_at=expires_at)
         except StoreUnavailable as error:
             telemetry.warning("a destination's state was not recorded", reason=error.detail)

@@ -24,11 +24,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from mainspring.decoding import check_value
 from mainspring.delivery.call import Reply
+from mainspring.errors import InvalidInput
 from mainspring.kernel.backoff import wait_ms
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Delivery, Result, RetryPolicy, Timer
-from mainspring.timers.messages import Instant, to_ms
+from mainspring.timers.messages import LAST_INSTANT, Instant, to_ms
 
 ANSWER_HEAD = 500
 """How much of an answer the history keeps, in characters."""
@@ -163,7 +165,10 @@ def _retries(policy: RetryPolicy, what: str) -> bool:
 
 
 def _read_answer(reply: Reply, max_payload: int) -> tuple[CallbackAnswer | None, str]:
-    """The receiver's wishes, or None when it has none; and what is wrong with them, if anything."""
+    """The receiver's wishes, or None when it has none; and what is wrong with them, if anything.
+
+    Only wishes are held to our rules: what else a receiver says in its answer is its own business.
+    """
     text = reply.body.lstrip()
     if reply.truncated or not text.startswith(b"{"):
         return None, ""
@@ -171,11 +176,26 @@ def _read_answer(reply: Reply, max_payload: int) -> tuple[CallbackAnswer | None,
         answer = _decode_answer(text)
     except msgspec.ValidationError as error:
         return None, f"The answer's wishes were not understood: {error}."
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None, ""
-    if answer.payload is not UNSET and len(bytes(answer.payload)) > max_payload:
-        return None, f"The answer's payload is over {max_payload} bytes."
-    return answer, ""
+    objection = _objection(answer, max_payload)
+    return (None, objection) if objection else (answer, "")
+
+
+def _objection(answer: CallbackAnswer, max_payload: int) -> str:
+    """Why these wishes cannot be granted, or nothing."""
+    if answer.next_execute_at not in (UNSET, None) and not 0 <= to_ms(answer.next_execute_at) <= LAST_INSTANT:
+        return "The answer's nextExecuteAt is not between the years 1970 and 9999."
+    if answer.payload is UNSET:
+        return ""
+    payload = bytes(answer.payload)
+    if len(payload) > max_payload:
+        return f"The answer's payload is over {max_payload} bytes."
+    try:
+        check_value(payload)
+    except InvalidInput as error:
+        return f"The answer's payload was not accepted: {error.detail}."
+    return ""
 
 
 def _payload(raw: Raw) -> str | None:

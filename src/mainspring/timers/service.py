@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, MutableSequence, Sequence
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.decoding import decode_item
 from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound
-from mainspring.model import Namespace, Timer
+from mainspring.model import FOREVER, Attempt, Namespace, Timer
 from mainspring.store import BATCH_LIMIT, START, Position, Put, Remove, TimerFilter, TimerStore, Verdict
 from mainspring.timers import changes, cursors
 from mainspring.timers.checking import check_request
@@ -169,7 +170,8 @@ class TimerService:
         async def act(rows: Sequence[Timer]) -> int:
             return await self._put_changed([(timer, changes.parked(timer, now=self._clock.now_ms())) for timer in rows])
 
-        return await self._bulk(request, act)
+        # Those that are parked stand behind all others, and so will those that are parked now.
+        return await self._bulk(request, act, before=FOREVER)
 
     async def bulk_resume(self, request: BulkTimers) -> BulkView:
         async def act(rows: Sequence[Timer]) -> int:
@@ -192,19 +194,21 @@ class TimerService:
         if request.until is not UNSET and (before is None or to_ms(request.until) < before[0]):
             before = (to_ms(request.until), 0)
         since = to_ms(request.since) if request.since is not UNSET else None
-        found = []
+        found: MutableSequence[Attempt] = []
         for _ in range(HISTORY_SCAN_LIMIT // BATCH_LIMIT):
             page = await self._store.history(key, before=before, limit=BATCH_LIMIT)
             recent = [entry for entry in page if since is None or entry.started_at >= since]
             found += [entry for entry in recent if not request.outcomes or entry.outcome in request.outcomes]
-            if len(found) > request.limit or len(page) < BATCH_LIMIT or len(recent) < len(page):
+            before = (page[-1].started_at, page[-1].attempt) if page else None
+            if len(page) < BATCH_LIMIT or len(recent) < len(page):
+                before = None  # there is nothing behind this page
+            if before is None or len(found) > request.limit:
                 break
-            before = (page[-1].started_at, page[-1].attempt)
         shown = found[: request.limit]
-        more = len(found) > request.limit
+        if len(found) > request.limit:
+            before = (shown[-1].started_at, shown[-1].attempt)
         return HistoryPage(
-            attempts=tuple(map(attempt_view, shown)),
-            next_cursor=cursors.write((shown[-1].started_at, shown[-1].attempt)) if more else None,
+            attempts=tuple(map(attempt_view, shown)), next_cursor=None if before is None else cursors.write(before)
         )
 
     # --- what they share ------------------------------------------------------------------------------
@@ -270,12 +274,16 @@ class TimerService:
             raise NotFound(f"Expected an existing timer, got {timer_id!r} in namespace {namespace!r}")
         return timer
 
-    async def _bulk(self, request: BulkTimers, act: Callable[[Sequence[Timer]], Awaitable[int]]) -> BulkView:
+    async def _bulk(
+        self, request: BulkTimers, act: Callable[[Sequence[Timer]], Awaitable[int]], *, before: int | None = None
+    ) -> BulkView:
         """Act page by page. What changes meanwhile is left alone; what is written meanwhile may be missed."""
         where = _filter(request)
         if where == TimerFilter() and not request.all:
             detail = "Expected at least one condition, or all: true, got neither"
             raise InvalidInput(detail, errors=(FieldError("/all", detail),))
+        if before is not None:
+            where = replace(where, due_to=before if where.due_to is None else min(before, where.due_to))
         shards = (await self._namespaces.find(request.namespace)).shards
         matched = changed = 0
         after = START

@@ -84,17 +84,21 @@ class Refused(StoreUnavailable):
 
 
 @contextmanager
-def mapping_errors() -> Iterator[None]:
-    """What the driver raises becomes what the contract names."""
+def mapping_errors(*, at_start: bool = False) -> Iterator[None]:
+    """What the driver raises becomes what the contract names.
+
+    `at_start`: who is not let in has a wrong configuration. Later on, rights can come back as they went.
+    """
     try:
         yield
     except driver.NoHostAvailable as error:
         causes = list(error.errors.values()) if isinstance(error.errors, dict) else []
-        if any(isinstance(cause, AuthenticationFailed) for cause in causes):
+        if at_start and any(isinstance(cause, AuthenticationFailed) for cause in causes):
             raise ConfigError(f"Expected credentials that Cassandra accepts, got: {causes[0]}") from error
         raise StoreUnavailable(f"Expected a Cassandra server that answers, got: {error}") from error
     except (AuthenticationFailed, Unauthorized) as error:
-        raise ConfigError(f"Expected credentials that Cassandra accepts, got: {error}") from error
+        kind = ConfigError if at_start else StoreUnavailable
+        raise kind(f"Expected credentials that Cassandra accepts, got: {error}") from error
     except InvalidRequest as error:
         raise Refused(f"Expected Cassandra to know a statement, got: {error}") from error
     except (DriverException, ConnectionException, ErrorMessage, OSError) as error:
@@ -143,7 +147,7 @@ class Connection:
         self._session: _Session | None = None
 
     def connect(self) -> None:
-        with mapping_errors():
+        with mapping_errors(at_start=True):
             self._session = self._cluster.connect()
             # Every query that could be long has a LIMIT of its own.
             self._session.default_fetch_size = None
@@ -154,12 +158,12 @@ class Connection:
 
     def run(self, query: str) -> list[Row]:
         """One statement without parameters; blocks. For the schema."""
-        with mapping_errors():
+        with mapping_errors(at_start=True):
             return list(self._opened().execute(query))
 
     def prepare(self, query: str) -> Statement:
-        """Blocks."""
-        with mapping_errors():
+        """Blocks. For the start."""
+        with mapping_errors(at_start=True):
             return self._opened().prepare(query)
 
     async def read(self, statement: Statement, *values: Value, serial: bool = False) -> list[Row]:

@@ -123,6 +123,7 @@ class Client:
 
     async def close(self) -> None:
         self._client = None
+        self._trusted = False
         await self._stack.aclose()
 
     async def call(self, operation: str, **arguments: object) -> Answer:
@@ -136,7 +137,8 @@ class Client:
         except ClientError as error:
             raise self._refusal(error) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
-            raise ConfigError(f"Expected AWS credentials for {self.address}, got: {error}") from error
+            kind = StoreUnavailable if self._trusted else ConfigError
+            raise kind(f"Expected AWS credentials for {self.address}, got: {error}") from error
         except (BotoCoreError, OSError) as error:  # a TimeoutError is an OSError
             raise self.unavailable(str(error) or type(error).__name__) from error
 

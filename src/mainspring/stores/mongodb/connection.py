@@ -104,13 +104,14 @@ async def check_server(client: Client) -> None:
 
 
 @contextmanager
-def mapping_errors() -> Iterator[None]:
+def mapping_errors(*, at_start: bool = False) -> Iterator[None]:
+    """`at_start`: who is not let in has a wrong configuration. Later on, rights can come back as they went."""
     try:
         yield
     except ServerSelectionTimeoutError as error:
         raise StoreUnavailable(f"Expected a MongoDB primary that answers, got none: {error}") from error
     except OperationFailure as error:
-        if error.code in (_AUTHENTICATION_FAILED, _UNAUTHORIZED):
+        if at_start and error.code in (_AUTHENTICATION_FAILED, _UNAUTHORIZED):
             raise ConfigError(f"Expected a user whom MongoDB lets in and allows this, got: {_reason(error)}") from error
         raise StoreUnavailable(f"Expected MongoDB to do it, got: {_reason(error)}") from error
     except PyMongoError as error:

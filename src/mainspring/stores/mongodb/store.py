@@ -104,16 +104,16 @@ class MongoDBStore:
     async def _with_schema(self, act: Callable[[Collections], Awaitable[list[schema.Migration]]]) -> list[str]:
         async with make_client(self._url) as client:
             collections = await self._checked(client)
-            with mapping_errors(), pymongo.timeout(MIGRATION_SECONDS):
+            with mapping_errors(at_start=True), pymongo.timeout(MIGRATION_SECONDS):
                 return [f"{migration.number:04} {migration.name}" for migration in await act(collections)]
 
     async def _checked(self, client: Client) -> Collections:
-        with mapping_errors():
+        with mapping_errors(at_start=True):
             await check_server(client)
         return collections_of(client, self._database)
 
     async def _migrated(self, collections: Collections) -> None:
-        with mapping_errors(), pymongo.timeout(MIGRATION_SECONDS):
+        with mapping_errors(at_start=True), pymongo.timeout(MIGRATION_SECONDS):
             await schema.migrate(collections)
 
     async def time(self) -> int:

@@ -13,7 +13,6 @@
     schema       the tables and the numbered migrations
     rows         values to columns and back
     address      what a URL says
-    insertion    one timer as a statement for somebody else's transaction
 
 **What is locked, and in which order.** Shard rows first, in the order of their numbers: shared by begin and finish,
 alone by a claim, so that a claim waits for every open write under the older fence, and no such write starts after it.

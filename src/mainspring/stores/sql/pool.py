@@ -3,6 +3,9 @@
 The pool itself opens as many as are asked for at once; how many that can be is bounded by those who ask, the lanes and
 the reads of the store. A session that was in use when anything went wrong, a cancellation included, is never used
 again. So the store needs no repair: the next call connects anew.
+
+Refused credentials and missing rights are a matter of the configuration while a store is opened or migrated. Later on
+they are a state of the server, like any other that ends: whoever took a right away can give it back.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from mainspring import crashpoint
-from mainspring.errors import ConfigError, StoreUnavailable
+from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.stores.sql.dialect import Driver, Overtaken, Session
 
 CALL_SECONDS: Final = 5.0
@@ -28,13 +31,14 @@ class Pool:
         """The one used last at the right end."""
 
     @asynccontextmanager
-    async def session(self, *, seconds: float = CALL_SECONDS) -> AsyncIterator[Session]:
+    async def session(self, *, seconds: float = CALL_SECONDS, at_start: bool = False) -> AsyncIterator[Session]:
+        """`at_start`: what the server refuses to us is a `ConfigError`."""
         session = await self._take()
         try:
             async with asyncio.timeout(seconds):
                 yield session
         except BaseException as error:
-            meaning = error if isinstance(error, Overtaken) else self._driver.translate(error)
+            meaning = error if isinstance(error, Overtaken) else self._meaning(error, at_start=at_start)
             if isinstance(meaning, Overtaken):
                 await self._give_back_after_rollback(session)
                 raise meaning from error
@@ -65,10 +69,16 @@ class Pool:
             async with asyncio.timeout(CONNECT_SECONDS):
                 return await self._driver.connect()
         except Exception as error:
-            meaning = self._driver.translate(error)
+            meaning = self._meaning(error, at_start=True)
             if meaning is None:
                 raise
             raise meaning from error
+
+    def _meaning(self, error: BaseException, *, at_start: bool) -> MainspringError | Overtaken | None:
+        meaning = self._driver.translate(error)
+        if isinstance(meaning, ConfigError) and not at_start:
+            return StoreUnavailable(meaning.detail)
+        return meaning
 
     async def close(self) -> None:
         while self._idle:
@@ -98,7 +108,7 @@ class Pool:
                 await session.rollback()
         except BaseException as error:
             session.terminate()
-            meaning = self._driver.translate(error)
+            meaning = self._meaning(error, at_start=False)
             if meaning is None:
                 raise
             raise meaning from error

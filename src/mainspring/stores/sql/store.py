@@ -78,7 +78,7 @@ class SqlStore:
 
     async def _with_schema(self, act: Callable[[Session], Awaitable[list[Migration]]]) -> list[str]:
         await self._pool.check()
-        async with self._pool.session(seconds=MIGRATION_SECONDS) as session:
+        async with self._pool.session(seconds=MIGRATION_SECONDS, at_start=True) as session:
             names = [f"{migration.number:04} {migration.name}" for migration in await act(session)]
         if not self._is_open:
             await self._pool.close()

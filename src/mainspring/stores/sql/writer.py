@@ -22,6 +22,7 @@ from mainspring.stores.plan import (
     FinishAttempts,
     Plan,
     PutRecord,
+    RecordKey,
     Release,
     StoredRecord,
     Write,
@@ -94,12 +95,12 @@ class Writer:
         plan = Plan(group)
         async with self._pool.transaction() as session:
             stored = await self._look_at_shards(session, plan, group)
-            await self._look_at_rows(session, plan)
+            locked = await self._look_at_rows(session, plan)
             for request in group:
                 plan.decide(request)
             await self._apply_shards(session, plan, stored)
             await self._apply_timers(session, plan)
-            await self._apply_records(session, plan)
+            await self._apply_records(session, plan, locked)
 
     # Lock and look
 
@@ -118,15 +119,19 @@ class Writer:
             await self._insert_shards(session, unclaimed)
         return stored
 
-    async def _look_at_rows(self, session: Session, plan: Plan) -> None:
+    async def _look_at_rows(self, session: Session, plan: Plan) -> set[RecordKey]:
+        """Read and lock what is there. Answers which records are: one that is not there locks nothing."""
         for keys in in_parts(sorted(plan.rows)):
             found = await session.fetch(*self._statements.lock_timers(keys))
             for shard_id, uuid, due_at, version in places_from(found):
                 plan.rows[shard_id, uuid] = PlannedRow(version, due_at)
+        locked: set[RecordKey] = set()
         for names in in_parts(sorted(plan.records)):
             found = await session.fetch(*self._statements.lock_records(names))
             for collection, key, version, expires_at in record_versions_from(found):
                 plan.records[collection, key] = StoredRecord(version, expires_at)
+                locked.add((collection, key))
+        return locked
 
     # Apply
 
@@ -165,10 +170,11 @@ class Writer:
         history = sorted({history_row(*entry) for entry in plan.history}, key=str)
         await _execute(session, self._statements.insert_history(history))
 
-    async def _apply_records(self, session: Session, plan: Plan) -> None:
+    async def _apply_records(self, session: Session, plan: Plan, locked: set[RecordKey]) -> None:
+        """Only locked records are replaced. Any other is inserted, which fails if somebody has been faster."""
         written = {key: record.written for key, record in sorted(plan.records.items(), key=_key) if record.written}
-        for some in in_parts(sorted({*written, *plan.removed_records()})):
-            await session.execute(*self._statements.delete_records(some))
+        for some in in_parts(sorted(locked & {*written, *plan.removed_records()})):
+            await _execute_on(len(some), session, self._statements.delete_records(some))
         rows = [record_row(collection, record) for (collection, _), record in written.items()]
         await _execute(session, self._statements.insert_records(rows))
 

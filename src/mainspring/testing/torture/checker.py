@@ -18,6 +18,12 @@
 | unrecorded       | a call of which the history knows nothing                                                   |
 | early            | a call before its time                                                                      |
 
+And in a calm run, in which no server was killed or frozen:
+
+| rule             | what it means                                                                               |
+|------------------|---------------------------------------------------------------------------------------------|
+| accepted-again   | a call of a delivery that its receiver had accepted before                                  |
+
 A call that was in flight when a change was acknowledged may still arrive for `IN_FLIGHT_SECONDS`.
 """
 
@@ -56,12 +62,13 @@ class Life:
     row: StoredTimer | None = None
 
 
-def check(entries: Iterable[AnyEntry]) -> list[Violation]:
-    """All violations, timer by timer."""
+def check(entries: Iterable[AnyEntry], *, calm: bool = False) -> list[Violation]:
+    """All violations, timer by timer. `calm` asks for what may be asked only where nothing was killed or frozen."""
+    rules = RULES | CALM_RULES if calm else RULES
     return [
         Violation(rule, life.timer_id, detail)
         for life in lives(entries)
-        for rule, find in RULES.items()
+        for rule, find in rules.items()
         for detail in find(life)
     ]
 
@@ -219,6 +226,18 @@ def _done_repeated(life: Life) -> Iterator[str]:
             yield f"attempt {arrival.attempt} of {arrival.delivery_id} arrived, but attempt {last} had ended it"
 
 
+def _accepted_again(life: Life) -> Iterator[str]:
+    """Whoever lives on records the acceptance; only who dies or freezes with it leaves a repeat to others."""
+    for delivery_id, arrivals in _deliveries(life).items():
+        accepted = next((arrival for arrival in arrivals if arrival.answer != "fail"), None)
+        if accepted is not None and arrivals[-1] is not accepted:
+            again = arrivals[-1]
+            yield (
+                f"attempt {again.attempt} of {delivery_id} arrived {again.at - accepted.at:.3f} s after "
+                f"attempt {accepted.attempt} was accepted"
+            )
+
+
 def _attempts_fell(life: Life) -> Iterator[str]:
     for delivery_id, arrivals in _deliveries(life).items():
         numbers = [arrival.attempt for arrival in arrivals]
@@ -265,3 +284,4 @@ RULES: Final = {
     "unrecorded": _unrecorded,
     "early": _early,
 }
+CALM_RULES: Final = {"accepted-again": _accepted_again}

@@ -1,7 +1,8 @@
 """The crash test of a cluster: several servers on one store, of which one after the other dies, freezes or leaves.
 
-The clients are spread over the servers. A server that has died comes back at the same address. At the end all run
-undisturbed until nothing is pending; then the store is read through its contract, whatever database it is.
+The clients are spread over the servers. A server that has died comes back at the same address. Stops go through the
+servers in order, as a rolling restart does; other blows meet any of them. At the end all run undisturbed until nothing
+is pending; then the store is read through its contract, whatever database it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Final, Literal
 
@@ -47,11 +49,17 @@ class ClusterRun:
     renew_seconds: float = 2.0
     pause_seconds: float = 2.0
     """Between one blow and the next."""
+    server_urls: Sequence[str] = ()
+    """The URL of the store for each server, where they shall not all use the same."""
 
     @property
-    def settings(self) -> dict[str, str]:
+    def is_calm(self) -> bool:
+        """Whether every server always has the time to finish what it began."""
+        return set(self.plan) <= {"stop"}
+
+    def settings(self, server: int) -> dict[str, str]:
         return {
-            "store": self.store_url,
+            "store": self.server_urls[server] if self.server_urls else self.store_url,
             "lease_seconds": str(self.lease_seconds),
             "renew_seconds": str(self.renew_seconds),
         }
@@ -63,7 +71,7 @@ async def run_cluster(directory: Path, wanted: ClusterRun) -> tuple[Report, list
     with Journal(directory / "journal.jsonl") as journal:
         async with AsyncExitStack() as stack:
             receiver = await stack.enter_async_context(receiving(journal))
-            servers = [ServerProcess(directory / str(n), **wanted.settings) for n in range(wanted.servers)]
+            servers = [ServerProcess(directory / str(n), **wanted.settings(n)) for n in range(wanted.servers)]
             stack.push_async_callback(_kill_all, servers)
             await _all_ready(servers)
             clients = [await stack.enter_async_context(server.client()) for server in servers]
@@ -80,9 +88,10 @@ async def run_cluster(directory: Path, wanted: ClusterRun) -> tuple[Report, list
             ]
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(workload.run()) for workload in workloads]
+                in_order = cycle(range(len(servers)))
                 for blow in wanted.plan:
                     await asyncio.sleep(wanted.pause_seconds)
-                    which = randomness.randrange(len(servers))
+                    which = next(in_order) if blow == "stop" else randomness.randrange(len(servers))
                     await _strike(directory, wanted, servers, which=which, blow=blow, journal=journal)
                 await asyncio.sleep(wanted.pause_seconds)
                 for workload in workloads:
@@ -90,10 +99,10 @@ async def run_cluster(directory: Path, wanted: ClusterRun) -> tuple[Report, list
                 await asyncio.gather(*running)
             await _come_to_rest(clients[0])
             for server in servers:
-                await server.stop()
+                await _stop(server)
         async for entry in left_in_store(wanted.store_url, journal.entries):
             journal.write(entry)
-    return report_on(journal.entries), journal.entries
+    return report_on(journal.entries, calm=wanted.is_calm), journal.entries
 
 
 async def _strike(
@@ -105,10 +114,16 @@ async def _strike(
         await asyncio.sleep(wanted.lease_seconds * 2)
         victim.send(signal.SIGCONT)
     else:
-        await (victim.kill() if blow == "kill" else victim.stop())
-        servers[which] = ServerProcess(directory / str(which), port=str(victim.port), **wanted.settings)
+        await (victim.kill() if blow == "kill" else _stop(victim))
+        servers[which] = ServerProcess(directory / str(which), port=str(victim.port), **wanted.settings(which))
         await _all_ready([servers[which]])
-    journal.write(Crash(at=time.monotonic(), how=blow))
+    journal.write(Crash(at=time.monotonic(), how=blow, server=which))
+
+
+async def _stop(server: ServerProcess) -> None:
+    code = await server.stop()
+    if code != 0:
+        raise RuntimeError(f"Expected a server that is stopped to end with 0, got {code}: {server.tail()}")
 
 
 async def _all_ready(servers: Iterable[ServerProcess]) -> None:

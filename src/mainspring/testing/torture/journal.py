@@ -59,6 +59,8 @@ class Crash(Entry, frozen=True, kw_only=True):
 
     at: float
     how: str
+    server: int = 0
+    """Which one, where there are several."""
 
 
 class StoredTimer(Entry, frozen=True, kw_only=True):

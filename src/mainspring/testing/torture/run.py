@@ -185,10 +185,10 @@ def left_in(path: Path, timer_ids: Iterable[str]) -> Iterator[AnyEntry]:
         connection.close()
 
 
-def report_on(entries: Sequence[AnyEntry]) -> Report:
+def report_on(entries: Sequence[AnyEntry], *, calm: bool = False) -> Report:
     arrivals = [entry for entry in entries if isinstance(entry, Arrival)]
     return Report(
-        violations=check(entries),
+        violations=check(entries, calm=calm),
         operations=Counter(f"{e.verb} {e.outcome}" for e in entries if isinstance(e, Operation)),
         arrivals=len(arrivals),
         repeats=len(arrivals) - len({(a.delivery_id) for a in arrivals}),

@@ -1,0 +1,79 @@
+"""Mainspring inside a program."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mainspring import DueTimer, Mainspring
+from mainspring.errors import InvalidInput, NotFound
+from mainspring.model import Result, RetryPolicy, State
+
+
+async def test_a_handler_gets_its_timer_and_the_timer_is_then_done(tmp_path: Path) -> None:
+    got: asyncio.Queue[DueTimer] = asyncio.Queue()
+    async with Mainspring(f"sqlite:///{tmp_path / 'app.db'}") as ms:
+
+        @ms.handler("remind")
+        async def remind(timer: DueTimer) -> None:
+            got.put_nowait(timer)
+
+        await ms.timers.create("app", "t1", in_seconds=0.05, handler="remind", payload={"to": "ann"})
+        timer = await asyncio.wait_for(got.get(), 5)
+        assert (timer.namespace, timer.timer_id, timer.payload, timer.attempt) == ("app", "t1", {"to": "ann"}, 1)
+    async with Mainspring(f"sqlite:///{tmp_path / 'app.db'}") as ms:
+        with pytest.raises(NotFound):
+            await ms.timers.get("app", "t1")
+        [attempt] = await ms.timers.history("app", "t1")
+        assert attempt.outcome is Result.SUCCEEDED
+
+
+async def test_a_handler_that_raises_is_retried_and_its_answer_may_reschedule() -> None:
+    attempts: list[int] = []
+    done = asyncio.Event()
+    async with Mainspring("memory://") as ms:
+
+        @ms.handler("work")
+        async def work(timer: DueTimer) -> dict[str, object] | None:
+            attempts.append(timer.attempt)
+            if len(attempts) == 1:
+                raise ValueError("not yet")
+            if len(attempts) == 2:
+                return {"ok": True, "nextExecuteAt": timer.execute_at, "payload": 2}
+            assert timer.payload == 2
+            done.set()
+            return None
+
+        policy = RetryPolicy(initial_interval_seconds=0.01, jitter=0)
+        await ms.timers.create("app", "t", in_seconds=0, handler="work", retry_policy=policy)
+        await asyncio.wait_for(done.wait(), 5)
+    assert attempts == [1, 2, 1]
+
+
+async def test_a_handler_that_awaits_something_cancelled_has_failed() -> None:
+    async with Mainspring("memory://") as ms:
+
+        @ms.handler("work")
+        async def work(_: DueTimer) -> None:
+            other = asyncio.create_task(asyncio.sleep(10))
+            other.cancel()
+            await other
+
+        await ms.timers.create("app", "t", in_seconds=0, handler="work", retry_policy=RetryPolicy(max_attempts=1))
+        async with asyncio.timeout(5):
+            while (view := await ms.timers.get("app", "t")).state is not State.PARKED:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+        assert view.last_outcome is not None
+        assert view.last_outcome.outcome is Result.FAILED
+
+
+async def test_targets_are_checked() -> None:
+    async with Mainspring("memory://") as ms:
+        with pytest.raises(InvalidInput, match="registered handler"):
+            await ms.timers.create("app", "t", in_seconds=1, handler="nobody")
+        with pytest.raises(InvalidInput, match="one of handler and url"):
+            await ms.timers.create("app", "t", in_seconds=1)
+        with pytest.raises(InvalidInput):
+            await ms.timers.create("app", "t", in_seconds=1, url="http://10.0.0.1/")
