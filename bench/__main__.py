@@ -20,7 +20,7 @@ import click
 import uvloop
 from rich.console import Console
 
-from bench import cluster, creates, databases, firing, quiet, scale
+from bench import cluster, creates, databases, firing, idempotency, quiet, scale
 from bench.figures import Figure, Setting, as_json, markdown, table
 
 BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
@@ -35,6 +35,7 @@ BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
 WITH_SERVERS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
     "databases": databases.databases,
     "cluster": cluster.cluster,
+    "idempotency": idempotency.idempotency,
 }
 """Run when they are asked for: they install and start database servers."""
 

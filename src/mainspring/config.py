@@ -1,24 +1,27 @@
 """One frozen `Config`, read once at start from flags, `MAINSPRING_*` variables and a TOML file, in that order.
 
 Every constant that a user may want to change is a field here, with its default and its meaning; nothing else
-in the code reads the environment. A bad value is reported together with every other bad value.
+in the code reads the environment. A bad value is reported together with every other bad value, and so is a name
+that is no setting: a misspelt variable would otherwise be a default that nobody notices.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
 
-from mainspring.errors import ConfigError, FieldError
+from mainspring.crashpoint import VARIABLE as CRASH_VARIABLE
+from mainspring.errors import ConfigError, FieldError, plain_words
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=86_400)]
@@ -47,7 +50,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = ""
     token: Annotated[
-        str, Meta(description="Bearer token of the API. Empty: generated once into the data directory.")
+        str,
+        Meta(
+            description="Bearer token of the API, 22 characters or more. Empty: generated once into the data directory."
+        ),
     ] = ""
     allow_targets: Annotated[
         tuple[str, ...],
@@ -104,40 +110,123 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 PREFIX = "MAINSPRING_"
+OTHER_VARIABLES: Final = frozenset({PREFIX + "CONFIG", PREFIX + "URL", CRASH_VARIABLE})
+"""Variables that are no settings: the file, the server that commands talk to, and where a test has us crash."""
+SHORTEST_TOKEN: Final = 22
+"""Characters of base64 that hold 128 bits."""
+
+
+class Check(NamedTuple):
+    """A rule that a type cannot say. It raises ConfigError, and is left out if one of its settings is wrong already."""
+
+    settings: tuple[str, ...]
+    """The first is the one that is named in the error."""
+    run: Callable[[Config], object]
 
 
 def load_config(
     flags: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
     file: Path | None = None,
+    *,
+    checks: Sequence[Check] = (),
 ) -> Config:
-    """Merge the sources, flags before environment before file, and check everything at once."""
+    """Merge the sources, flags before environment before file, and check everything at once.
+
+    `checks` are those of whoever is going to use the values; ours come before them.
+    """
     environ = os.environ if environ is None else environ
     chosen = file or (Path(environ[PREFIX + "CONFIG"]) if environ.get(PREFIX + "CONFIG") else None)
     merged: dict[str, Any] = _read_file(chosen) if chosen else {}
-    errors = [FieldError(f"/{name}", "unknown setting") for name in merged if name not in Config.__struct_fields__]
     for name in Config.__struct_fields__:
         text = environ.get(PREFIX + name.upper())
         if text is not None:
             merged[name] = _from_text(name, text)
     merged.update({name: value for name, value in (flags or {}).items() if value is not None})
+    errors = [*_unknown_variables(environ), *_wrong_values(merged)]
+    wrong = {error.pointer.removeprefix("/") for error in errors}
+    good = {name: value for name, value in merged.items() if name not in wrong}
+    config = msgspec.convert(good, Config, strict=False)
+    for check in (*_CHECKS, *checks):
+        if wrong.isdisjoint(check.settings):
+            try:
+                check.run(config)
+            except ConfigError as error:
+                errors.append(FieldError(f"/{check.settings[0]}", error.detail))
+    if errors:
+        summary = "; ".join(f"{error.pointer[1:]}: {error.detail}" for error in errors)
+        raise ConfigError(f"Expected a valid configuration, got: {summary}", errors=tuple(errors))
+    return config
+
+
+def check_token(token: str) -> None:
+    """Raise ConfigError for a token that could be guessed or cannot stand in a header. Never repeats it."""
+    if len(token) < SHORTEST_TOKEN:
+        raise ConfigError(
+            f"Expected at least {SHORTEST_TOKEN} characters (128 random bits in base64), got {len(token)}; "
+            "`openssl rand -base64 24` makes a good one"
+        )
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigError("Expected visible ASCII characters, got others")
+
+
+def read_token_file(path: Path) -> str:
+    """The token in a file. Raises ConfigError when it is none, OSError when there is no such file."""
+    try:
+        token = path.read_text().strip()
+        check_token(token)
+    except (ConfigError, UnicodeDecodeError) as error:
+        reason = error.detail if isinstance(error, ConfigError) else "Expected text, got other bytes"
+        raise ConfigError(f"{reason}, in {path}; without that file, a token is made") from error
+    return token
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> Iterator[FieldError]:
+    known = {PREFIX + name.upper() for name in Config.__struct_fields__} | OTHER_VARIABLES
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in known:
+            yield FieldError(f"/{name}", f"unknown variable{_closest(name, known)}")
+
+
+def _wrong_values(merged: Mapping[str, Any]) -> Iterator[FieldError]:
     types_by_name = typing.get_type_hints(Config, include_extras=True)
     for name, value in merged.items():
         if name not in types_by_name:
+            yield FieldError(f"/{name}", f"unknown setting{_closest(name, types_by_name)}")
             continue
         try:
             msgspec.convert(value, types_by_name[name], strict=not isinstance(value, str))
         except msgspec.ValidationError as error:
-            errors.append(FieldError(f"/{name}", str(error)))
-    if errors:
-        summary = "; ".join(f"{error.pointer[1:]}: {error.detail}" for error in errors)
-        raise ConfigError(f"Expected a valid configuration, got: {summary}", errors=tuple(errors))
-    config = msgspec.convert(merged, Config, strict=False)
+            yield FieldError(f"/{name}", plain_words(str(error)))
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, known, n=1)
+    return f"; is {found[0]} meant?" if found else ""
+
+
+def _check_token(config: Config) -> None:
+    if config.token:
+        check_token(config.token)
+
+
+def _check_advertised(config: Config) -> None:
     if config.advertise_url and not re.fullmatch(r"https?://[^/\s?#]+/?", config.advertise_url):
-        raise ConfigError(f"Expected advertise_url to be http://host:port, got {config.advertise_url!r}")
+        raise ConfigError(f"Expected http://host:port, got {config.advertise_url!r}")
+
+
+def _check_renewal(config: Config) -> None:
     if config.renew_seconds * 2 > config.lease_seconds:
-        raise ConfigError("Expected renew_seconds to be at most half of lease_seconds")
-    return config
+        raise ConfigError(
+            f"Expected at most half of lease_seconds ({config.lease_seconds:g}), got {config.renew_seconds:g}"
+        )
+
+
+_CHECKS: Final = (
+    Check(("token",), _check_token),
+    Check(("advertise_url",), _check_advertised),
+    Check(("renew_seconds", "lease_seconds"), _check_renewal),
+)
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from mainspring.errors import FieldError, InvalidInput
+from mainspring.errors import FieldError, InvalidInput, plain_words
 
 MAX_DEPTH: Final = 32
 MAX_NUMBER_LENGTH: Final = 100
@@ -152,7 +152,7 @@ def _explain(value: object, message: type[msgspec.Struct]) -> InvalidInput:
     errors = tuple(_problems(value, message, ""))[:MAX_FIELD_ERRORS]
     listed = "; ".join(f"{error.pointer or 'the request'}: {error.detail}" for error in errors[:3])
     more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
-    return InvalidInput(f"Expected a valid {message.__name__}, got: {listed}{more}", errors=errors)
+    return InvalidInput(f"Expected a valid request, got: {listed}{more}", errors=errors)
 
 
 def _problems(value: object, expected: Any, pointer: str) -> list[FieldError]:
@@ -174,7 +174,7 @@ def _problems(value: object, expected: Any, pointer: str) -> list[FieldError]:
     elif type(value) is list:
         for index, item in enumerate(value[:MAX_PARTS]):
             below += _own_problems([item], expected, _step(pointer, str(index)))
-    return below or [FieldError(pointer, own.partition(" - at `")[0])]
+    return below or [FieldError(pointer, plain_words(own.partition(" - at `")[0]))]
 
 
 def _own_problems(part: object, expected: Any, pointer: str) -> list[FieldError]:
@@ -184,7 +184,7 @@ def _own_problems(part: object, expected: Any, pointer: str) -> list[FieldError]
     except msgspec.ValidationError as error:
         detail, _, path = str(error).partition(" - at `")
         if path:  # without a path the container itself is meant, for instance its length
-            return [FieldError(pointer, detail + (" as its name" if path.startswith("key") else ""))]
+            return [FieldError(pointer, plain_words(detail) + (" as its name" if path.startswith("key") else ""))]
     return []
 
 

@@ -21,7 +21,22 @@ A class's docstring is its default message. HTTP status codes live in `mainsprin
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
+
+_WORDS: Final = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "an object",
+    "array": "an array",
+    "datetime": "an instant",
+    "null": "null",
+}
+_QUOTED: Final = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -132,3 +147,12 @@ class NetworkError(MainspringError):
 
     code = "network"
     retryable = True
+
+
+def plain_words(text: str) -> str:
+    """What msgspec says of a wrong value, without the names that types have in Python."""
+
+    def words(found: re.Match[str]) -> str:
+        return " or ".join(_WORDS.get(name, name) for name in found[1].split(" | "))
+
+    return _QUOTED.sub(words, text)

@@ -14,6 +14,7 @@ import os
 import secrets
 import signal
 import sys
+import tempfile
 import time
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -27,7 +28,7 @@ from mainspring import telemetry
 from mainspring.api.app import Api, AsgiApp, Refuse, build_app, build_internal_app, token_digest
 from mainspring.api.protocol import Limits
 from mainspring.api.serving import listening
-from mainspring.config import Config
+from mainspring.config import Config, check_token
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.idempotency.middleware import IdempotencyMiddleware
 from mainspring.idempotency.stores.records import RecordsStore
@@ -203,24 +204,38 @@ def read_token(config: Config) -> tuple[str, str]:
     path = config.token_path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            return _existing_token(path), f"from {path}"
-        with os.fdopen(descriptor, "w") as file:
+        if not path.exists():
             token = secrets.token_urlsafe(32)
-            file.write(token + "\n")
+            if _write_new(path, token + "\n"):
+                return token, f"generated into {path}"
+        return _existing_token(path), f"from {path}"
     except OSError as error:
         raise ConfigError(f"Expected a data directory that can be written, got {path}: {error.strerror}") from error
-    return token, f"generated into {path}"
+
+
+def _write_new(path: Path, text: str) -> bool:
+    """Have the file appear whole, readable by its owner only; False if another process was first."""
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".token-")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        os.link(partial, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(partial)
+    return True
 
 
 def _existing_token(path: Path) -> str:
-    token = path.read_text().strip()
-    if len(token) < 22:
-        raise ConfigError(
-            f"Expected a token of at least 22 characters in {path}; remove the file to have one generated"
-        )
+    try:
+        token = path.read_text().strip()
+        check_token(token)
+    except (ConfigError, UnicodeDecodeError) as error:
+        reason = error.detail if isinstance(error, ConfigError) else "Expected text, got other bytes"
+        raise ConfigError(f"Expected a good token in {path}: {reason}; or remove the file to have one made") from error
     return token
 
 

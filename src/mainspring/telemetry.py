@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Literal
 
 logger = logging.getLogger("mainspring")
@@ -42,14 +44,23 @@ class _TextFormatter(logging.Formatter):
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "time": datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "level": record.levelname.lower(),
             "message": record.getMessage(),
-            **{key: str(value) for key, value in getattr(record, "fields", {}).items()},
+            **{key: _json_value(value) for key, value in getattr(record, "fields", {}).items()},
         }
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
+
+
+def _json_value(value: object) -> object:
+    """Numbers, truth and lists as they are, anything else as text: a log line never fails."""
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_json_value(part) for part in value]
+    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return str(value)
 
 
 def set_up_logging(level: str, style: Literal["auto", "text", "json"]) -> None:
@@ -74,9 +85,11 @@ class Counter:
 
     def render(self) -> str:
         lines = [f"# HELP {self.name} {self.text}", f"# TYPE {self.name} counter"]
-        for value, count in sorted(self.values.items()) or [("", 0)]:
-            labels = f'{{{self.label}="{value}"}}' if self.label and value else ""
-            lines.append(f"{self.name}{labels} {count}")
+        if not self.label:
+            lines.append(f"{self.name} {self.values.get('', 0)}")
+            return "\n".join(lines)
+        # A label whose values are not known beforehand has no samples until there is something to count.
+        lines += [f'{self.name}{{{self.label}="{value}"}} {count}' for value, count in sorted(self.values.items())]
         return "\n".join(lines)
 
 

@@ -177,9 +177,38 @@ def test_a_wrong_configuration_names_everything_that_is_wrong() -> None:
 def test_migrate_brings_a_store_up_to_date_once() -> None:
     first = run_alone("admin", "migrate", "--store", "sqlite:///new.db")
     assert (first.exit_code, "0001" in first.stdout) == (0, True)
+    assert first.stderr == "1 migration applied.\n"
     second = run_alone("admin", "migrate", "--store", "sqlite:///new.db")
     assert (second.exit_code, second.stdout) == (0, "")
-    assert run_alone("admin", "migrate", "--store", "oracle://x").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("store", "reason"),
+    [
+        ("oracle://x", "Expected a store URL that starts with"),
+        ("postgres://me:canary@h/d", "postgresql://"),
+        ("redis://:canary@h/0", "Redis keeps records only"),
+        ("postgresql://me:canary@h/d", "pip install 'mainspring[postgresql]'"),
+    ],
+)
+def test_serve_and_migrate_refuse_a_store_that_cannot_be_used_with_the_same_reason_and_exit_code(
+    store: str, reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "asyncpg.py").write_text("raise ModuleNotFoundError('no asyncpg here', name='asyncpg')")
+    environment = clean_environment() | {"PYTHONPATH": str(tmp_path)}
+    for command in (("serve", "--port", "0"), ("admin", "migrate")):
+        done = subprocess.run(
+            [*COMMAND, *command, "--store", store],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env=environment,
+        )
+        assert done.returncode == 2
+        assert reason in done.stderr
+        assert "canary" not in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

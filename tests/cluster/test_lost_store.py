@@ -1,7 +1,8 @@
-"""A store that is not there at the start, goes away, or refuses the password."""
+"""A store that is not there at the start, goes away, takes rights away, or refuses the password."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,12 @@ from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import ServerProcess, serving
 from tests.faults.waiting import until, until_gone
 from tests.servers.fixtures import server_params
+from tests.servers.postgresql import PostgreSQL
 from tests.servers.server import Server
 
-NAMES = server_params("postgresql", "mysql")
+NAMES = server_params("postgresql", "mysql", "mongodb")
+GUARDED = server_params("postgresql", "mysql")
+"""Those that ask the tests for a user."""
 StartServer = Callable[[str], Server]
 
 
@@ -70,7 +74,38 @@ async def test_a_store_that_is_lost_and_comes_back_needs_no_restart(
         await target.wait_for(21, seconds=10)
 
 
-@pytest.mark.parametrize("name", NAMES)
+async def test_rights_that_are_revoked_and_granted_again_need_no_restart(
+    postgresql: PostgreSQL, tmp_path: Path, target: TargetServer
+) -> None:
+    url = postgresql.fresh()
+    place = url.rpartition("/")[2]
+    user = f"u_{place}"
+    postgresql.execute(f"CREATE ROLE {user} LOGIN; GRANT ALL ON SCHEMA public TO {user}", database=place)
+    tables = "ALL TABLES IN SCHEMA public"
+    async with serving(tmp_path, store=url.replace("postgres@", f"{user}@")) as server, server.client() as client:
+        for n in range(20):
+            await client.timers.create(f"t{n}", callback_url=target.url, delay_seconds=1)
+        postgresql.execute(f"REVOKE ALL ON {tables} FROM {user}", database=place)
+        with pytest.raises(Unavailable):
+            await client.timers.create("refused", callback_url=target.url, delay_seconds=0)
+        with pytest.raises(Unavailable):
+            await client.ready()
+        await asyncio.sleep(8)  # longer than the lease
+        assert server.exit_code is None, server.tail()
+        assert target.deliveries == {}
+        postgresql.execute(f"GRANT ALL ON {tables} TO {user}", database=place)
+        await target.wait_for(20, seconds=20)
+        for n in range(20):
+            await until_gone(client, f"t{n}")
+        await client.timers.create("later", callback_url=target.url, delay_seconds=0)
+        await target.wait_for(21, seconds=10)
+        log = server.log.read_text()
+        assert log.count("the lease was not renewed") <= 3
+        assert log.count("shards were lost with the lease") == 1
+        assert "has a newer owner" not in log
+
+
+@pytest.mark.parametrize("name", GUARDED)
 async def test_a_wrong_password_is_told_at_once_and_shown_nowhere(
     name: str, start_server: StartServer, tmp_path: Path
 ) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
 import socket
 from pathlib import Path
+
+import apsw
 
 from mainspring.client import AsyncClient
 from mainspring.testing.target import TargetServer
@@ -62,6 +65,41 @@ async def test_a_killed_worker_is_replaced_and_nothing_is_missed(tmp_path: Path,
         await target.wait_for(60, seconds=10)
 
 
+async def test_a_worker_that_is_refused_after_it_was_ready_is_started_again_and_the_others_go_on(
+    tmp_path: Path, target: TargetServer
+) -> None:
+    async with serving(tmp_path, workers="2") as server, AsyncClient(server.url, TOKEN, retries=5) as client:
+        views = await instances(client, 2)
+        path = str(tmp_path / "mainspring.db")
+        _execute(path, "INSERT INTO migrations VALUES (99, 'later')")  # what a start refuses
+        os.kill(pid_of(views[0]), signal.SIGKILL)
+
+        async def refused() -> bool | None:
+            return True if "'2'" in _exits(server) else None
+
+        await until(refused, seconds=15, what="a worker that ended with exit code 2")
+        assert server.exit_code is None
+        await instances(client, 1)
+        await client.timers.create("meanwhile", callback_url=target.url, delay_seconds=0)
+        await target.wait_for(1, seconds=10)
+        _execute(path, "DELETE FROM migrations WHERE number = 99")
+        await instances(client, 2, without=pid_of(views[0]))
+        assert await server.stop() == 0
+
+
+def _exits(server: ServerProcess) -> str:
+    lines = server.log.read_text().splitlines()
+    ends = [line for line in lines if "a worker has ended" in line]
+    return str([json.loads(line)["exit_code"] for line in ends])
+
+
+def _execute(path: str, statement: str) -> None:
+    connection = apsw.Connection(path)
+    connection.set_busy_timeout(5000)
+    connection.execute(statement)
+    connection.close()
+
+
 async def test_workers_end_with_their_supervisor_however_it_ends(tmp_path: Path) -> None:
     async with serving(tmp_path, workers="2") as server:
         async with server.client() as client:
@@ -85,3 +123,9 @@ async def test_a_configuration_that_no_worker_can_use_ends_the_whole_with_its_re
     server = ServerProcess(tmp_path, workers="2", store="nonsense://")
     assert await server.ended(seconds=20) == 2
     assert re.search(r"Expected .*nonsense", server.tail())
+
+
+async def test_workers_on_a_store_in_memory_are_refused_because_they_could_not_share_it(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, workers="2", store="memory://")
+    assert await server.ended(seconds=10) == 2
+    assert "Expected a store that 2 workers can share, got memory://" in server.tail()

@@ -21,8 +21,14 @@ FORBIDDEN = """
 [5f00::1] [4000::1] 127.1 127.0.1 2130706433 0x7f000001 0x7F.1 017700000001 0177.0.0.1 0x7f.0x0.0x0.0x1 0 0x0 0xa9fea9fe
 2852039166 169.254.43518 127.0.0.1. 0x 10.1 192.168.257 localhost LOCALHOST localhost. a.localhost 00000000177.0.0.1
 [0:0:0:0:0:ffff:7f00:0001] [0000:0000:0000:0000:0000:0000:0000:0001]
+[2600::5efe:10.0.0.1] [2600::5efe:a00:1] [2600::200:5efe:10.0.0.1] [2600:1:2:3:200:5efe:127.0.0.1]
+[2600::5efe:169.254.169.254] [2600::300:5efe:192.168.1.1] [2600::100:5efe:10.0.0.1] [fe80::5efe:8.8.8.8]
+[::5efe:8.8.8.8] [2001:db8::5efe:8.8.8.8]
 """
-PUBLIC = "8.8.8.8 1.1.1.1 93.184.216.34 [2606:4700::1111] [64:ff9b::808:808] [::ffff:8.8.8.8] 134744072 8.8.2056"
+PUBLIC = """
+8.8.8.8 1.1.1.1 93.184.216.34 [2606:4700::1111] [64:ff9b::808:808] [::ffff:8.8.8.8] 134744072 8.8.2056
+[2600::5efe:8.8.8.8] [2600::200:5efe:8.8.8.8] [2600::5eff:10.0.0.1] [2600::1:5efe:10.0.0.1]
+"""
 
 
 @pytest.mark.parametrize("host", FORBIDDEN.split())
@@ -129,7 +135,15 @@ def test_allow_opens_exactly_what_it_names() -> None:
     guard = Guard(allow=["10.1.0.0/16", "fd00:1::/32"])
     for host in ("10.1.2.3", "[fd00:1::5]", "[::ffff:10.1.0.1]", "8.8.8.8"):
         guard.check_url(f"http://{host}/")
-    for host in ("10.2.0.1", "127.0.0.1", "[fd00:2::1]", "[64:ff9b::10.1.0.1]", "[2002:a01:1::]", "localhost"):
+    for host in (
+        "10.2.0.1",
+        "127.0.0.1",
+        "[fd00:2::1]",
+        "[64:ff9b::10.1.0.1]",
+        "[2002:a01:1::]",
+        "[2600::5efe:10.1.0.1]",
+        "localhost",
+    ):
         with pytest.raises(UnsafeTarget):
             guard.check_url(f"http://{host}/")
 
@@ -152,7 +166,7 @@ def test_an_allow_list_that_is_no_network_is_a_configuration_error() -> None:
 async def test_all_answers_of_a_name_are_checked_and_one_bad_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     guard = Guard()
     target = guard.check_url("http://name.example/")
-    for bad in ("10.0.0.1", "::ffff:127.0.0.1", "fe80::1%eth0", "::1", "64:ff9b::a9fe:a9fe"):
+    for bad in ("10.0.0.1", "::ffff:127.0.0.1", "fe80::1%eth0", "::1", "64:ff9b::a9fe:a9fe", "2600::5efe:a00:1"):
         Resolver(monkeypatch, ["8.8.8.8", "2606:4700::1111", bad])
         with pytest.raises(UnsafeTarget, match=r"name\.example"):
             await guard.resolve(target)
@@ -177,7 +191,7 @@ async def test_lookups_of_one_name_at_the_same_time_are_one(monkeypatch: pytest.
     answers = await asyncio.gather(*(guard.resolve(target) for _ in range(10)))
     assert [len(answer) for answer in answers] == [1] * 10
     assert resolver.lookups == 1
-    assert not guard._asking
+    assert not guard._lookups._asked
 
 
 async def test_a_caller_that_gives_up_does_not_spoil_the_lookup_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,10 +78,10 @@ async def test_the_call_deadline_also_bounds_connecting(sender: Sender) -> None:
 
 
 async def test_a_name_without_address_sent_nothing(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nowhere(*_: object, **__: object) -> list[object]:
+    def nowhere(*_: object, **__: object) -> list[object]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", nowhere)
+    monkeypatch.setattr(socket, "getaddrinfo", nowhere)
     reply = await sender.send(post("http://missing.example/"))
     assert ending(reply) == ("network", False)
     assert reply.detail.endswith("got: Name or service not known")
@@ -90,12 +90,8 @@ async def test_a_name_without_address_sent_nothing(sender: Sender, monkeypatch: 
 async def test_a_resolver_that_hangs_ends_at_the_connect_deadline(
     hasty: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def hang(*_: object, **__: object) -> list[object]:
-        await asyncio.Event().wait()
-        return []
-
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", hang)
-    assert ending(await hasty.send(post("http://slow.example/"))) == ("timeout", False)
+    with Resolver(monkeypatch):
+        assert ending(await hasty.send(post("http://dead.example/"))) == ("timeout", False)
 
 
 async def test_a_forbidden_target_is_refused(target: TargetServer) -> None:

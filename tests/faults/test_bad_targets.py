@@ -67,10 +67,10 @@ async def create_many(client: AsyncClient, prefix: str, url: str, count: int, *,
         assert view.failed == 0
 
 
-async def worst_lateness(client: AsyncClient, target: TargetServer) -> float:
+async def worst_lateness(client: AsyncClient, target: TargetServer, *, host: str = "127.0.0.1") -> float:
     """Milliseconds by which the latest of the good timers was late, created now and due over three seconds."""
     wall_offset = time.time() - time.monotonic()
-    await create_many(client, "good", f"{target.url}/good", GOOD, over_seconds=3.0)
+    await create_many(client, "good", f"http://{host}:{target.port}/good", GOOD, over_seconds=3.0)
     await asyncio.sleep(3.0)
 
     async def look() -> bool | None:
@@ -105,6 +105,30 @@ async def test_many_dead_targets_that_could_take_all_slots_do_not_delay_a_good_o
             hanging = await stack.enter_async_context(TargetServer(host=f"127.0.1.{n + 1}"))
             await create_many(ask, f"hanging{n}-", f"{hanging.url}/hang", 300)
         assert await worst_lateness(ask, target) < LATE_MS
+
+
+RESOLVER = """
+import socket, time
+system = socket.getaddrinfo
+def getaddrinfo(host, *arguments, **options):
+    if str(host).endswith(".dead.example"):
+        time.sleep(15)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+    return system("127.0.0.1" if host == "good.example" else host, *arguments, **options)
+socket.getaddrinfo = getaddrinfo
+"""
+"""The network's DNS of a server: silent about some names, as long as a system usually asks."""
+
+
+async def test_names_whose_dns_is_silent_do_not_delay_a_good_one(
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(RESOLVER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    async with serving(tmp_path / "data") as server, server.client(timeout=30) as ask:
+        for n in range(30):
+            await create_many(ask, f"dead{n}-", f"http://{n}.dead.example/", 50)
+        assert await worst_lateness(ask, target, host="good.example") < LATE_MS
 
 
 TABLE = [

@@ -10,8 +10,9 @@ import pytest
 
 from mainspring.clock import SystemClock
 from mainspring.errors import ConfigError
-from mainspring.stores import store_from_url
+from mainspring.stores import store_from_url, timer_store_from_url
 from mainspring.stores.memory import MemoryStore
+from mainspring.stores.redis import RedisStore
 from mainspring.stores.sqlite import SQLiteStore
 
 
@@ -35,10 +36,27 @@ def test_memory_is_a_store() -> None:
     assert isinstance(store_from_url("memory://", clock=SystemClock()), MemoryStore)
 
 
-@pytest.mark.parametrize("url", ["", "postgres://x", "sqlite:/x", "sqlite://", "sqlite:///", "memory://x", "a.db"])
+@pytest.mark.parametrize("url", ["", "oracle://x", "sqlite:/x", "sqlite://", "sqlite:///", "memory://x", "a.db"])
 def test_anything_else_is_refused_with_what_is_supported(url: str) -> None:
     with pytest.raises(ConfigError, match=r"sqlite:///|memory://"):
         store_from_url(url, clock=SystemClock())
+
+
+@pytest.mark.parametrize(
+    ("url", "right"), [("postgres://me:canary@h/d", "postgresql://"), ("mariadb://me:canary@h/d", "mysql://")]
+)
+def test_what_others_call_a_scheme_is_refused_with_our_name_for_it(url: str, right: str) -> None:
+    with pytest.raises(ConfigError, match=f"starts with {right}, got") as caught:
+        store_from_url(url, clock=SystemClock())
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["redis://:canary@h/0", "rediss://:canary@h/0"])
+def test_redis_is_refused_as_a_store_of_timers_and_taken_as_one_of_records(url: str) -> None:
+    with pytest.raises(ConfigError, match="records only") as caught:
+        timer_store_from_url(url, clock=SystemClock())
+    assert "canary" not in str(caught.value)
+    assert isinstance(store_from_url(url, clock=SystemClock()), RedisStore)
 
 
 def test_choosing_a_store_does_not_import_the_others() -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import itertools
 import logging
 import re
-import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +22,7 @@ from mainspring.api.internal import internal_routes
 from mainspring.api.namespaces import Namespaces, namespace_routes
 from mainspring.api.openapi import openapi_document
 from mainspring.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, internal, problem, problem_of
+from mainspring.api.request_id import request_id_of
 from mainspring.api.routes import NO_CONTENT_POLICY, Headers, Route, secure_headers
 from mainspring.api.shards import shard_routes
 from mainspring.api.status import status_routes
@@ -40,7 +39,6 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
 
 _KEY: Final = b"idempotency-key"
-_REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 _JSON: Final = b"application/json"
 _JSON_TYPE: Final = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?', re.IGNORECASE)
 
@@ -109,8 +107,6 @@ class _App:
         self._token_digests = api.token_digests
         self._cluster_digests = (api.cluster_digest,)
         self._max_body_bytes = api.max_body_bytes
-        self._request_prefix = secrets.token_hex(6) + "-"
-        self._request_numbers = itertools.count(1)
         self._once = None if api.idempotent is None else api.idempotent(self._without_key, self._refuse)
 
     async def _without_key(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,7 +114,7 @@ class _App:
         await self({**scope, "headers": headers}, receive, send)
 
     def _refuse(self, error: MainspringError, scope: Scope) -> tuple[int, Headers, bytes]:
-        request_id = self._request_id(dict(scope["headers"]))
+        request_id = request_id_of(dict(scope["headers"]))
         told = problem_of(error, request_id=request_id) or internal(request_id=request_id)
         body = msgspec.json.encode(told)
         requests.add(_STATUS_CLASSES[told.status // 100])
@@ -141,7 +137,7 @@ class _App:
         if _KEY in headers and self._once is not None and self._takes_key(scope, headers):
             await self._once(scope, receive, send)
             return
-        request_id = self._request_id(headers)
+        request_id = request_id_of(headers)
         found = self._routes.get(scope["path"])
         if found is None or (scope["method"] != found[0].method and not _is_head(scope["method"], found[0])):
             await _send_problem(send, *_misdirected(scope["method"], found and found[0], request_id))
@@ -170,13 +166,6 @@ class _App:
             await _send_problem(send, internal(request_id=request_id))
         else:
             await _send(send, 200, answer_headers, answer, request_id)
-
-    def _request_id(self, headers: dict[bytes, bytes]) -> str:
-        for name in (b"x-request-id", b"x-correlation-id"):
-            given = headers.get(name)
-            if given is not None and _REQUEST_ID.fullmatch(given):
-                return given.decode("ascii")
-        return f"{self._request_prefix}{next(self._request_numbers)}"
 
     async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         length = headers.get(b"content-length", b"0")

@@ -29,7 +29,6 @@ STATUSES: Final[Mapping[str, tuple[int, str]]] = {
     "unsupported_media_type": (415, "The body must be JSON"),
     "key_reuse": (422, "The idempotency key was used for another request"),
     "unsupported": (422, "This cannot be done here"),
-    "unsafe_target": (422, "The destination may not be called"),
     "rate_limited": (429, "Too many requests"),
     "headers_too_large": (431, "The request headers are too large"),
     "not_recorded": (500, "Done, but not recorded under its idempotency key"),

@@ -20,6 +20,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from mainspring.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, problem
+from mainspring.api.request_id import request_id_of
 from mainspring.api.routes import NO_CONTENT_POLICY, secure_headers
 
 if TYPE_CHECKING:
@@ -124,11 +125,11 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
         limit = self._guard.limits.head_bytes
         # Counting is needed only for a head that did not come in a small chunk.
         if self._head_bytes + self._chunk_bytes > limit and self._count_head() > limit:
             raise _HeadTooLarge
+        self._in_head = False
         if self.parser.should_upgrade():
             return  # the parser stops behind this head
         target = httptools.parse_url(self.url)
@@ -225,7 +226,9 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             written = False
         if not written:
-            self.transport.write(_refusal(code, detail))
+            # Beyond the request that is being received, the headers are those of the one before.
+            headers = dict(self.headers) if self._in_head or self._in_body else {}
+            self.transport.write(_refusal(code, detail, request_id_of(headers)))
         self.transport.close()
 
 
@@ -264,13 +267,14 @@ class _HeadTooLarge(Exception):
     """Stops the parser; it comes back as the context of the parser's own error."""
 
 
-def _refusal(code: str, detail: str) -> bytes:
-    told = problem(code, detail, request_id="", retryable=code in ("unavailable", "request_timeout"))
+def _refusal(code: str, detail: str, request_id: str) -> bytes:
+    told = problem(code, detail, request_id=request_id, retryable=code in ("unavailable", "request_timeout"))
     body = msgspec.json.encode(told)
     headers = [
         *secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
+        (b"x-request-id", request_id.encode("ascii")),
     ]
     if told.status in RETRY_AFTER_SECONDS:
         headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS[told.status]))

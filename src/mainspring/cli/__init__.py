@@ -17,7 +17,7 @@ COMMANDS = {
     "timer": ("mainspring.cli.timer:timer", "Create, look at, change, import and export timers."),
     "namespace": ("mainspring.cli.namespace:namespace", "Create, look at and change namespaces."),
     "admin": ("mainspring.cli.admin:admin", "Health, configuration, migrations, instances, shards, metrics."),
-    "dev": ("mainspring.cli.dev:dev", "Tools for trying things: a receiver, sample data."),
+    "dev": ("mainspring.cli.dev:dev", "Tools for trying things: a receiver, sample data, a small load."),
 }
 
 EPILOG = """\b
@@ -31,7 +31,7 @@ Examples:
 Exit codes:
   0  done
   1  error
-  2  the command was not used as described
+  2  the command was not used as described, or the configuration is wrong
   3  not found
   4  not authenticated, or not allowed
   5  conflict

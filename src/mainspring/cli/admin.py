@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,10 +10,8 @@ import click
 import msgspec
 
 from mainspring.cli.config_flags import config_options, load, sources
-from mainspring.cli.failure import report
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import say, show, show_document, show_rows, show_table
-from mainspring.errors import ConfigError
 
 
 @click.group()
@@ -109,7 +106,8 @@ def metrics(ctx: click.Context) -> None:
 def config(ctx: click.Context, /, validate: bool, output: str | None, file: Path | None, **flags: Any) -> None:
     """Print the configuration as `mainspring serve` would see it here, and where each value comes from.
 
-    Secrets are masked. Takes the same flags as `serve`.
+    Secrets are masked. Takes the same flags as `serve`, and refuses what `serve` refuses, all at once and with the
+    exit code 2. Nothing is opened: a port that is taken or a database that does not answer shows at the start.
 
     \b
     Examples:
@@ -154,11 +152,7 @@ def migrate(file: Path | None, **flags: Any) -> None:
       mainspring admin migrate --store sqlite:////var/lib/mainspring/timers.db
     """
     loaded = load(flags, file)
-    try:
-        applied = asyncio.run(_migrated(loaded.store_url))
-    except ConfigError as error:
-        report(error)
-        sys.exit(2)  # as `serve` does
+    applied = asyncio.run(_migrated(loaded.store_url))
     for name in applied:
         click.echo(name)
     count = "1 migration" if len(applied) == 1 else f"{len(applied)} migrations"

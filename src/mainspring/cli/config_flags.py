@@ -1,4 +1,7 @@
-"""Every field of `Config` as a flag, with its description as help: written once, in the struct."""
+"""Every field of `Config` as a flag, with its description as help: written once, in the struct.
+
+What a server would refuse when it starts is refused here already, together with all else that is wrong.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from typing import Any, TypeVar
 import click
 from msgspec import Meta
 
-from mainspring.config import PREFIX, Config, load_config
+from mainspring.config import PREFIX, Check, Config, load_config, read_token_file
+from mainspring.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,7 +37,43 @@ def config_options(command: F) -> F:
 
 def load(flags: dict[str, Any], file: Path | None) -> Config:
     """Flags that were not given do not count, so that the environment and the file can speak."""
-    return load_config({name: value for name, value in flags.items() if value is not None and value != ()}, file=file)
+    given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    return load_config(given, file=file, checks=_CHECKS)
+
+
+def _check_store(config: Config) -> None:
+    from mainspring.clock import SystemClock  # noqa: PLC0415  (not for --help)
+    from mainspring.stores import timer_store_from_url  # noqa: PLC0415
+
+    timer_store_from_url(config.store_url, clock=SystemClock())
+
+
+def _check_targets(config: Config) -> None:
+    from mainspring.delivery.guard import Guard  # noqa: PLC0415  (not for --help)
+
+    wrong: list[str] = []
+    for network in config.allow_targets:
+        try:
+            Guard(allow=(network,))
+        except ConfigError as error:
+            wrong.append(error.detail)
+    if wrong:
+        raise ConfigError("; ".join(wrong))
+
+
+def _check_token_file(config: Config) -> None:
+    try:
+        if not config.token and config.token_path.exists():
+            read_token_file(config.token_path)
+    except OSError as error:
+        raise ConfigError(f"Expected a readable file at {config.token_path}, got: {error.strerror}") from error
+
+
+_CHECKS = (
+    Check(("store", "data_dir"), _check_store),
+    Check(("allow_targets",), _check_targets),
+    Check(("token", "data_dir"), _check_token_file),
+)
 
 
 def sources(flags: dict[str, Any], file: Path | None) -> dict[str, str]:
@@ -63,8 +103,8 @@ def _option(name: str, hint: Any, default: object) -> Callable[[F], F]:
         name,
         multiple=many,
         # Text goes to load_config as it is, so that every wrong value is reported together, from wherever it came.
-        type=click.Choice(typing.get_args(base)) if literal else str,
-        metavar=None if literal else _metavar(base),
+        type=str,
+        metavar=f"[{'|'.join(typing.get_args(base))}]" if literal else _metavar(base),
         help=f"{description}{' Repeatable.' if many else ''}{shown}",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 from datetime import UTC, datetime, timedelta
@@ -10,18 +11,22 @@ import click
 import msgspec
 from msgspec import Raw
 
+from mainspring.cli.globals import connection_options, settings
+from mainspring.cli.output import show
 from mainspring.cli.parameters import DURATION, JSON
+from mainspring.cli.selection import namespace_option
 from mainspring.clock import wall_ms
 from mainspring.timers.messages import CreateTimer, to_instant
 
 
 @click.group()
 def dev() -> None:
-    """Tools for trying things: a receiver for callbacks, and sample data.
+    """Tools for trying things: a receiver for callbacks, sample data, a small load.
 
     \b
     Examples:
       mainspring dev receive
+      mainspring dev benchmark
       mainspring dev generate 1000 | mainspring timer import -
     """
 
@@ -99,3 +104,32 @@ def generate(*, count: int, callback_url: str, prefix: str, namespace: str, with
         )
         out.write(msgspec.json.encode(line) + b"\n")
     out.flush()
+
+
+@dev.command("benchmark")
+@click.option("--count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Timers to create.")
+@click.option("--connections", type=click.IntRange(1, 128), default=16, show_default=True, help="Creates at once.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address at which the server reaches this machine."
+)
+@namespace_option
+@connection_options
+@click.pass_context
+def benchmark_command(ctx: click.Context, *, count: int, connections: int, host: str, namespace: str) -> None:
+    """Put a small load on a running server: how fast it takes timers, and how late it calls.
+
+    Creates timers that are due after a second and receives their callbacks itself. Timers that did not arrive are
+    deleted in the end. A server that listens on more than this machine wants --allow-target for the address. If it
+    runs on another machine, the clocks of both must agree, or the lateness is theirs. The rate is what one client
+    can reach; careful figures come from `python -m bench`.
+
+    \b
+    Examples:
+      mainspring dev benchmark
+      mainspring dev benchmark --count 20000 --connections 64 --output json
+    """
+    from mainspring.cli.benchmark import benchmark  # noqa: PLC0415  (heavy)
+
+    chosen = settings(ctx)
+    view = asyncio.run(benchmark(count=count, connections=connections, namespace=namespace, host=host, chosen=chosen))
+    show(view, chosen)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import click
 
 from mainspring.cli.text import printable
 from mainspring.errors import (
+    ConfigError,
     Conflict,
+    FieldError,
     Forbidden,
     MainspringError,
     NetworkError,
@@ -21,6 +23,7 @@ from mainspring.errors import (
 )
 
 EXIT_CODES: tuple[tuple[type[MainspringError], int], ...] = (
+    (ConfigError, 2),
     (NotFound, 3),
     (Unauthenticated, 4),
     (Forbidden, 4),
@@ -52,8 +55,9 @@ def exit_code(error: MainspringError) -> int:
 
 
 def report(error: MainspringError) -> None:
-    lines = [f"Error: {error.detail}"]
-    lines += [f"  {field.pointer or '/'}: {field.detail}" for field in error.errors]
+    # Where fields are named, the detail repeats what is wrong with them, or a part of it.
+    lines = [f"Error: {type(error).__doc__ if error.errors else error.detail}"]
+    lines += [f"  {text}" for text in field_texts(error.errors)]
     lines += list(getattr(error, "__notes__", []))
     if error.outcome_unknown:
         lines.append("The request may have taken effect all the same: look before you repeat it.")
@@ -64,6 +68,10 @@ def report(error: MainspringError) -> None:
         lines.append(f"Request id: {error.request_id}")
     for line in lines:
         click.echo(printable(line), err=True)
+
+
+def field_texts(errors: Sequence[FieldError]) -> list[str]:
+    return [f"{field.pointer or '/'}: {field.detail}" for field in errors]
 
 
 def _hint(error: MainspringError) -> str:

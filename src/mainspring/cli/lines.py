@@ -2,7 +2,7 @@
 
 A line holds the fields of `CreateTimer`, named as on the wire. In CSV the fields that are objects, and the
 payload, are JSON text; an empty cell is an absent field. What a timer has lived through (attempts, state,
-generation) is not part of a line: an imported timer is a new one.
+generation) is not part of a line: an imported timer is a new one, and never a parked one.
 """
 
 from __future__ import annotations

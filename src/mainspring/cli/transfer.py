@@ -11,12 +11,15 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mainspring.cli.globals import Globals, connection_options, settings
+from mainspring.cli.failure import field_texts
+from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.lines import Format, Line, Writer, read_lines
 from mainspring.cli.output import say, show
+from mainspring.cli.progress import progress
 from mainspring.cli.selection import filter_options, take_where
 from mainspring.errors import MainspringError
-from mainspring.timers.messages import CreateTimer, View
+from mainspring.model import State
+from mainspring.timers.messages import CreateTimer, ProblemItem, View
 
 if TYPE_CHECKING:
     from mainspring.client import Client
@@ -55,7 +58,7 @@ def import_command(ctx: click.Context, file: str, form: Format | None, from_line
       mainspring timer import timers.jsonl --from-line 5001
       mainspring dev generate 1000 | mainspring timer import -
     """
-    with click.open_file(file, "rb") as source, _progress(_size(file), "importing", settings(ctx)) as advance:
+    with click.open_file(file, "rb") as source, progress(_size(file), "importing", settings(ctx)) as advance:
         every = _watched(read_lines(source, form or _format_of(file)), source, file, advance)
         lines = (line for line in every if line.number >= from_line)
         if dry_run:
@@ -71,13 +74,18 @@ def import_command(ctx: click.Context, file: str, form: Format | None, from_line
 @click.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), help="Else by the file's name; stdout is JSONL.")
+@click.option("--include-parked", is_flag=True, help="Also those that are parked. Imported, they are not parked.")
 @filter_options
 @connection_options
 @click.pass_context
-def export_command(ctx: click.Context, /, file: str, form: Format | None, **options: Any) -> None:
+def export_command(ctx: click.Context, /, file: str, form: Format | None, include_parked: bool, **options: Any) -> None:
     """Write timers to a file, or to stdout, as `timer import` reads them.
 
-    Timers that change while the export runs may be in it twice or not at all: park them first if that matters.
+    A line says what was asked for, not what has happened since: attempts, history and whether a timer is parked
+    are not in it. An import would run a parked timer, at its time or at once; so parked ones are left out and
+    counted, unless --include-parked or --state parked asks for them.
+
+    Timers that change while the export runs may be in it twice or not at all.
 
     \b
     Examples:
@@ -85,17 +93,23 @@ def export_command(ctx: click.Context, /, file: str, form: Format | None, **opti
       mainspring timer export timers.csv --namespace billing --state parked
       mainspring timer export --prefix invoice- | wc -l
     """
-    count = 0
+    count = left_out = 0
+    with_parked = include_parked or State.PARKED.value in options["states"]
     with (
         settings(ctx).connect() as client,
         _target(file) as target,
-        _progress(None, "exporting", settings(ctx)) as advance,
+        progress(None, "exporting", settings(ctx)) as advance,
     ):
         writer = Writer(target, form or _format_of(file))
         for timer in client.timers.iterate(page_size=200, **take_where(options)):
+            if timer.state is State.PARKED and not with_parked:
+                left_out += 1
+                continue
             writer.write(timer)
             count += 1
             advance(count)
+    if left_out:
+        say(f"{left_out} parked timers were left out; --include-parked takes them along, no longer parked")
     if file != "-":
         say(f"{count} timers written to {file}")
 
@@ -137,8 +151,7 @@ class _Import:
         self._failed += answer.failed
         for (number, _), item in zip(batch, answer.results, strict=True):
             if item.problem is not None:
-                fields = "".join(f"; {each.get('pointer')}: {each.get('detail')}" for each in item.problem.errors)
-                say(f"line {number}: {item.problem.detail}{fields}")
+                _report(number, item.problem)
 
 
 def _checked(lines: Iterator[Line]) -> ImportView:
@@ -151,10 +164,10 @@ def _checked(lines: Iterator[Line]) -> ImportView:
     return ImportView(lines=count, created=0, failed=failed)
 
 
-def _report(number: int, problem: MainspringError | None) -> None:
+def _report(number: int, problem: MainspringError | ProblemItem | None) -> None:
+    """A line with fields that are wrong is told by them: the detail repeats them."""
     if problem is not None:
-        fields = "".join(f"; {each.pointer}: {each.detail}" for each in problem.errors)
-        say(f"line {number}: {problem.detail}{fields}")
+        say(f"line {number}: {'; '.join(field_texts(problem.errors)) or problem.detail}")
 
 
 def _format_of(file: str) -> Format:
@@ -186,22 +199,3 @@ def _target(file: str) -> Iterator[IO[bytes]]:
         partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def _progress(total: int | None, label: str, chosen: Globals) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr if that is a terminal; the function takes how far things are."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console  # noqa: PLC0415  (heavy)
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=Console(stderr=True, no_color=chosen.no_color or None), transient=True) as bar:
-        task = bar.add_task(label, total=total)
-
-        def advance(done: int) -> None:
-            text = label if total is not None else f"{label} {done}"
-            bar.update(task, completed=done, description=text)
-
-        yield advance

@@ -1,8 +1,8 @@
 """Which addresses are public. A table, because `ipaddress.is_global` says yes to several that reach inside.
 
 IPv4 is refused by list. IPv6 is the other way round: only global unicast (2000::/3) can be public, less the parts
-of it that are set aside or that carry an IPv4 address through a tunnel. The one embedding that public hosts are reached
-by, NAT64, is unwrapped and its IPv4 address checked.
+of it that are set aside or that carry an IPv4 address through a tunnel. Two embeddings are unwrapped and their IPv4
+address checked: NAT64, by which public hosts are reached, and ISATAP, which any network may use below its own prefix.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ _V6: Final = tuple(
 )
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+_ISATAP: Final = 0x0000_5EFE
+_ISATAP_MASK: Final = 0xFCFF_FFFF
+"""Of the bits before the IPv4 address: the universal and group bits may be anything (::5efe:… and ::200:5efe:…)."""
 
 
 def normalise(address: Address) -> Address:
@@ -75,7 +78,11 @@ def why_not_public(address: Address) -> str:
     for network, reason in _V6:
         if address in network:
             return reason
-    return "" if address in _GLOBAL_UNICAST else "reserved"
+    if address not in _GLOBAL_UNICAST:
+        return "reserved"
+    if int(address) >> 32 & _ISATAP_MASK == _ISATAP:
+        return why_not_public(IPv4Address(int(address) & 0xFFFF_FFFF))
+    return ""
 
 
 def parse_ipv4(host: str) -> IPv4Address | None:

@@ -8,9 +8,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import socket
 from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
@@ -19,6 +17,7 @@ from typing import Final, Literal, NoReturn
 from msgspec import Struct
 
 from mainspring.delivery.address import LOOPBACK, Address, Network, normalise, parse_ipv4, why_not_public
+from mainspring.delivery.lookup import Lookups
 from mainspring.errors import ConfigError, InvalidInput, UnsafeTarget
 
 URL_LIMIT: Final = 8192
@@ -48,7 +47,7 @@ class Guard:
     def __init__(self, *, allow: Sequence[str] = (), allow_loopback: bool = False) -> None:
         self._open: tuple[Network, ...] = tuple(_network(text) for text in allow) + (LOOPBACK if allow_loopback else ())
         self._loopback_names = any(network.overlaps(opened) for network in LOOPBACK for opened in self._of(network))
-        self._asking: dict[str, asyncio.Task[list[Address]]] = {}
+        self._lookups = Lookups()
         self._parse_cached = lru_cache(maxsize=_CACHED_URLS)(self._parse)
 
     def check_url(self, url: str) -> Target:
@@ -65,19 +64,14 @@ class Guard:
         if literal is not None:
             self._check(literal, target.host)
             return [literal]
-        found = await self._lookup(target.host)
+        # An answer with a zone (fe80::1%eth0) is link-local: judged without its zone, and refused.
+        answers = [ip_address(text.partition("%")[0]) for text in await self._lookups.find(target.host)]
+        found = list(dict.fromkeys(normalise(address) for address in answers))
+        if not found:
+            raise OSError(f"no address for {target.host}")
         for address in found:
             self._check(address, target.host)
         return found
-
-    async def _lookup(self, name: str) -> list[Address]:
-        """Ask the resolver. Callers that come while it is busy with the same name share its answer: lookups run in a
-        few threads, and one name whose servers are silent must not hold all of them."""
-        asking = self._asking.get(name)
-        if asking is None:
-            asking = self._asking[name] = asyncio.create_task(_ask(name))
-            asking.add_done_callback(lambda _: self._asking.pop(name))
-        return await asyncio.shield(asking)
 
     def _check(self, address: Address, host: str) -> None:
         if any(address in network for network in self._of(address)):
@@ -143,16 +137,6 @@ class Guard:
         if (name == "localhost" or name.endswith(".localhost")) and not self._loopback_names:
             raise UnsafeTarget(f"Expected a public address, got {name}, which is loopback")
         return name
-
-
-async def _ask(name: str) -> list[Address]:
-    loop = asyncio.get_running_loop()
-    answers = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    # An answer with a zone (fe80::1%eth0) is link-local: judged without its zone, and refused.
-    found = dict.fromkeys(normalise(ip_address(str(answer[4][0]).partition("%")[0])) for answer in answers)
-    if not found:
-        raise OSError(f"no address for {name}")
-    return list(found)
 
 
 def _literal(host: str) -> Address | None:

@@ -58,6 +58,7 @@ class Engine:
         self._draining: dict[int, float] = {}
         self._keep_wake = asyncio.Event()
         self._complain_at = 0.0
+        self._newly_owned_elsewhere: set[int] = set()
         self._stopping = False
         self._loops: list[asyncio.Task[None]] = []
         self.dispatcher = Dispatcher(
@@ -250,6 +251,7 @@ class Engine:
             if self._draining or self._ownership.awaited:
                 pause = min(pause, HAND_OVER_SECONDS)
             await _wait(self._keep_wake, pause)
+            self._tell_deposed()
             renew = self._keep_wake.is_set() or self._clock.monotonic() >= renew_at
             self._keep_wake.clear()
             try:
@@ -319,8 +321,14 @@ class Engine:
 
     def _deposed(self, shard_ids: set[int]) -> None:
         """Another instance owns these shards now."""
-        telemetry.warning("a shard has a newer owner", count=len(shard_ids), first=min(shard_ids))
+        self._newly_owned_elsewhere |= shard_ids
         self._lose(shard_ids)
+
+    def _tell_deposed(self) -> None:
+        """One line for what may have been found out shard by shard."""
+        shards, self._newly_owned_elsewhere = self._newly_owned_elsewhere, set()
+        if shards:
+            telemetry.warning("a shard has a newer owner", count=len(shards), first=min(shards))
 
     def _lose(self, shard_ids: set[int]) -> None:
         for shard_id in shard_ids:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from mainspring.errors import FieldError
 from mainspring.model import Attempt, Delivery, Namespace, Result, RetryPolicy, State, Timer
 
 LAST_INSTANT = 253_402_300_799_999
@@ -172,7 +173,7 @@ class ProblemItem(View, frozen=True, kw_only=True):
     code: str
     detail: str
     retryable: bool = False
-    errors: tuple[dict[str, str], ...] = ()
+    errors: tuple[FieldError, ...] = ()
 
 
 class BatchItem(View, frozen=True, kw_only=True):

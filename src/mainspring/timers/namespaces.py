@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mainspring.clock import Clock
 from mainspring.delivery.signing import check_secret, new_secret
-from mainspring.errors import Conflict, NotFound
+from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound
 from mainspring.model import Namespace, to_json
 from mainspring.store import BATCH_LIMIT, RecordStore
 from mainspring.timers import cursors
@@ -94,7 +94,7 @@ class NamespaceService:
 
     async def create(self, request: CreateNamespace) -> NamespaceView:
         if request.secret is not UNSET:
-            check_secret(request.secret)
+            _check_secret(request.secret)
         now = self._clock.now_ms()
         if await self._records.get_record(NAMESPACES, request.name, now=now) is not None:
             raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
@@ -142,7 +142,7 @@ class NamespaceService:
 
     async def update(self, request: UpdateNamespace) -> NamespaceView:
         if request.secret is not UNSET:
-            check_secret(request.secret)
+            _check_secret(request.secret)
         while True:
             namespace, version = await self._load(request.name)
             now = self._clock.now_ms()
@@ -159,3 +159,10 @@ class NamespaceService:
             if put is not None:
                 self._known[request.name] = changed
                 return namespace_view(changed)
+
+
+def _check_secret(secret: str) -> None:
+    try:
+        check_secret(secret)
+    except InvalidInput as error:
+        raise InvalidInput(error.detail, errors=(FieldError("/secret", error.detail),)) from error

@@ -318,5 +318,5 @@ def _problem_item(error: MainspringError) -> ProblemItem:
         code=error.code,
         detail=error.detail,
         retryable=error.retryable,
-        errors=tuple({"pointer": field.pointer, "detail": field.detail} for field in error.errors),
+        errors=error.errors,
     )
