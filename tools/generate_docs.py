@@ -39,8 +39,9 @@ def configuration_page() -> Iterator[str]:
     yield (
         "Every setting is a flag of `mainspring serve`, an environment variable and a name in a TOML file. A flag wins "
         "over the\nvariable, the variable over the file. The file is named by `--config` or `MAINSPRING_CONFIG`. Lists "
-        "are repeated flags,\ncomma-separated variables, or TOML arrays. All wrong values are reported together, and "
-        "nothing starts.\n`mainspring admin config` prints what would be used here and where each value comes from.\n"
+        "are repeated flags,\ncomma-separated variables, or TOML arrays. All wrong values are reported together, with "
+        "names that are no settings, and\nnothing starts. `mainspring admin config --validate` does the same without "
+        "starting.\n`mainspring admin config` prints what would be used here and where each value comes from.\n"
     )
     yield "| setting | flag | variable | default | meaning |\n|---|---|---|---|---|"
     hints = typing.get_type_hints(Config, include_extras=True)
@@ -54,7 +55,11 @@ def configuration_page() -> Iterator[str]:
             meaning += f" One of {', '.join(f'`{choice}`' for choice in choices)}."
         yield f"| `{name}` | `{flags[name]}` | `{PREFIX}{name.upper()}` | {shown} | {meaning} |"
     yield "\n`renew_seconds` may be at most half of `lease_seconds`.\n"
-    yield "The client and the other commands read `MAINSPRING_URL` and `MAINSPRING_TOKEN`; see [cli.md](cli.md)."
+    yield (
+        "The client and the other commands read `MAINSPRING_URL` and `MAINSPRING_TOKEN`; see [cli.md](cli.md). "
+        "Any other\nvariable that begins with `MAINSPRING_` is refused, because it would be a misspelt one (but for "
+        "`MAINSPRING_CRASH_AT`, which is for tests)."
+    )
 
 
 # --- API ------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -141,6 +142,33 @@ def test_every_wrong_field_is_named() -> None:
         "/callbackUrl",
     }
     assert all(item.detail for item in error.errors)
+
+
+def test_what_is_wrong_is_said_without_words_of_python() -> None:
+    body = {
+        "timerId": "",
+        "namespace": 1,
+        "callbackUrl": None,
+        "executeAt": [],
+        "headers": [],
+        "labels": {"a": 1},
+        "callbackTimeoutSeconds": "x",
+        "retryPolicy": {"maxAttempts": 1.5, "schedule": {}},
+    }
+    error = refusal(json.dumps(body).encode())
+    found = {item.pointer: item.detail for item in error.errors}
+    assert found["/timerId"] == "Expected text of length >= 1"
+    assert found["/namespace"] == "Expected text, got a whole number"
+    assert found["/callbackUrl"] == "Expected text, got null"
+    assert found["/headers"] == "Expected an object, got an array"
+    assert found["/labels/a"] == "Expected text, got a whole number"
+    assert found["/retryPolicy/maxAttempts"] == "Expected a whole number, got a number"
+    assert error.detail.startswith("Expected a valid request, got: ")
+    for text in (error.detail, *found.values()):
+        assert not re.search(r"`|\b(str|int|float|bool|datetime|CreateTimer)\b", text), text
+    batch = decode(b'{"timers":[3]}', CreateTimers)
+    with pytest.raises(InvalidInput, match="Expected an object, got a whole number"):
+        decode_item(batch.timers[0], CreateTimer)
 
 
 def test_the_number_of_named_fields_is_bounded() -> None:

@@ -57,6 +57,17 @@ def test_every_route_is_described(route: Route) -> None:
         assert {"400", "401", "413", "415", "503"} <= set(operation["responses"])
 
 
+def test_the_problem_of_an_item_names_fields_like_any_problem() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    field = {"$ref": "#/components/schemas/FieldError"}
+    assert schemas["ProblemItem"]["properties"]["errors"]["items"] == field
+    assert schemas["Problem"]["properties"]["errors"]["items"] == field
+
+
+def test_a_code_that_no_answer_has_is_not_described() -> None:
+    assert "unsafe_target" not in DOCUMENT["components"]["responses"]
+
+
 async def test_document_and_page_are_served_without_a_token() -> None:
     app = build_app(Edge().api)
     document = await call(app, "/openapi.json", method="GET", token=None)

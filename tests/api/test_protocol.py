@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import re
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -243,6 +245,43 @@ async def test_more_connections_than_allowed_are_refused(listener: Listener) -> 
         writer.close()
     await connections_are(listener, 0)
     assert status(await exchange(listener.port, request())) == 200
+
+
+def told_id(answer: bytes) -> str:
+    """The request id of a problem, which is in its header and its body."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    found = re.search(rb"x-request-id: (\S+)", head)
+    assert found is not None
+    told = str(json.loads(body)["requestId"])
+    assert told == found[1].decode()
+    return told
+
+
+async def test_a_refusal_of_the_protocol_has_a_request_id_of_its_own(listener: Listener) -> None:
+    refused = [b"POST /", b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", GARBAGE["words"]]
+    answers = [await exchange(listener.port, start) for start in refused]
+    held = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(LIMITS.connections)]
+    answers.append(await exchange(listener.port))
+    for _, writer in held:
+        writer.close()
+    assert [status(answer) for answer in answers] == [408, 431, 400, 503]
+    ids = {told_id(answer) for answer in answers}
+    assert len(ids) == 4
+    assert "" not in ids
+
+
+async def test_a_refusal_of_the_protocol_keeps_the_id_of_the_request_and_of_no_other(listener: Listener) -> None:
+    own = "x-request-id: mine\r\n"
+    assert told_id(await exchange(listener.port, request(b"{}", headers=own)[:-1])) == "mine"
+    large = request(headers=own + "x-a: " + "a" * 20_000 + "\r\n")
+    assert told_id(await exchange(listener.port, large)) == "mine"
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    async with asyncio.timeout(5):
+        writer.write(request(headers=own, close=False))
+        await reader.readuntil(b'"nextCursor":null}')
+        writer.write(b"junk\r\n\r\n")
+        assert told_id(await reader.read()) != "mine"
+    writer.close()
 
 
 async def test_a_peer_that_takes_no_answers_is_dropped(listener: Listener) -> None:

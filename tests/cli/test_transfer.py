@@ -99,8 +99,37 @@ def test_wrong_lines_are_named_and_the_others_created(run: Run) -> None:
     assert json.loads(result.stdout) == {"lines": 6, "created": 2, "failed": 4}
     named = [line.split(":")[0] for line in result.stderr.splitlines()]
     assert sorted(named) == ["line 2", "line 4", "line 5", "line 6"]
-    assert "/colour" in result.stderr
+    assert "line 4: /colour: unknown field\n" in result.stderr
+    assert result.stderr.count("got something else") == 1, "what is wrong with a field is said once"
     assert run("timer", "get", "bad").exit_code == 3
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_parked_timers_are_exported_only_when_asked_for(run: Run, form: str) -> None:
+    name = f"parked-{form}"
+    run("namespace", "create", name, "--shard-count", "2")
+    lines = jsonl(*(LINE | {"namespace": name, "timerId": timer_id} for timer_id in ("runs", "waits")))
+    assert run("timer", "import", "-", stdin=lines).exit_code == 0
+    assert run("timer", "park", "waits", "--namespace", name).exit_code == 0
+
+    def exported(*flags: str) -> tuple[set[str], str]:
+        result = run("timer", "export", f"out.{form}", "--namespace", name, *flags)
+        assert result.exit_code == 0
+        with Path(f"out.{form}").open("rb") as file:
+            found = {line.timer.timer_id for line in read_lines(file, form) if line.timer}  # type: ignore[arg-type]
+        return found, result.stderr
+
+    found, said = exported()
+    assert found == {"runs"}
+    assert "1 parked timers were left out" in said
+    found, said = exported("--state", "parked")
+    assert found == {"waits"}
+    assert "left out" not in said
+    found, said = exported("--include-parked")
+    assert found == {"runs", "waits"}
+    assert run("timer", "import", f"out.{form}").exit_code == 0
+    state = json.loads(run("timer", "get", "waits", "--namespace", name, "-o", "json").stdout)["state"]
+    assert state == "scheduled", "as --help says"
 
 
 def test_an_interrupted_import_says_where_to_go_on(run: Run) -> None:

@@ -32,8 +32,8 @@ def test_the_token_is_the_argument_then_the_environment_then_the_file(monkeypatc
     Path(".mainspring").mkdir()
     Path(".mainspring/token").write_text("from-file\n")
     assert find_token(None, url=DEFAULT_URL) == "from-file"
-    monkeypatch.setenv("MAINSPRING_TOKEN", "from-environment")
-    assert find_token(None, url=DEFAULT_URL) == "from-environment"
+    monkeypatch.setenv("MAINSPRING_TOKEN", "from-the-environment-0123456789")
+    assert find_token(None, url=DEFAULT_URL) == "from-the-environment-0123456789"
     assert find_token("from-argument", url=DEFAULT_URL) == "from-argument"
 
 

@@ -75,7 +75,7 @@ async def test_a_worker_that_is_refused_after_it_was_ready_is_started_again_and_
         os.kill(pid_of(views[0]), signal.SIGKILL)
 
         async def refused() -> bool | None:
-            return True if "'2'" in _exits(server) else None
+            return True if 2 in _exit_codes(server) else None
 
         await until(refused, seconds=15, what="a worker that ended with exit code 2")
         assert server.exit_code is None
@@ -87,10 +87,10 @@ async def test_a_worker_that_is_refused_after_it_was_ready_is_started_again_and_
         assert await server.stop() == 0
 
 
-def _exits(server: ServerProcess) -> str:
+def _exit_codes(server: ServerProcess) -> list[int]:
+    """How workers have ended so far."""
     lines = server.log.read_text().splitlines()
-    ends = [line for line in lines if "a worker has ended" in line]
-    return str([json.loads(line)["exit_code"] for line in ends])
+    return [int(json.loads(line)["exit_code"]) for line in lines if "a worker has ended" in line]
 
 
 def _execute(path: str, statement: str) -> None:

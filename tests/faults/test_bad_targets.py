@@ -127,7 +127,7 @@ async def test_names_whose_dns_is_silent_do_not_delay_a_good_one(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     async with serving(tmp_path / "data") as server, server.client(timeout=30) as ask:
         for n in range(30):
-            await create_many(ask, f"dead{n}-", f"http://{n}.dead.example/", 50)
+            await create_many(ask, f"dead{n}-", f"http://{n}.dead.example/", 20)
         assert await worst_lateness(ask, target, host="good.example") < LATE_MS
 
 

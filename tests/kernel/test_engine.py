@@ -434,3 +434,23 @@ def test_a_carrier_that_raises_ends_its_own_timer_and_no_other() -> None:
         assert len(cluster.ledger.of("good")) == 1
 
     simulate(scenario)
+
+
+def test_many_dead_destinations_cannot_take_every_slot() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        unreachable = Ending(outcome=Result.UNKNOWN, next="parked", started_at=0, reachable=False)
+        cluster.behave = lambda timer: (30.0, unreachable) if "dead" in timer.detail.callback_url else (0.01, done())
+        await cluster.join("a")
+        await cluster.create("first", url="http://good")
+        await asyncio.sleep(1)
+        for number in range(1500):
+            await cluster.create(f"dead{number}", in_ms=100, url=f"http://dead{number % 30}")
+        good = [
+            await cluster.create(f"good{number}", in_ms=200 + number * 50, url="http://good") for number in range(60)
+        ]
+        new = await cluster.create("new", in_ms=1000, url="http://new")
+        await asyncio.sleep(5)
+        sent = {sending.timer.uuid: sending.at for sending in cluster.ledger.sendings}
+        assert all(sent[timer.uuid] - timer.due_at < 500 for timer in (*good, new))
+
+    simulate(scenario, EngineSettings(in_flight_limit=512))

@@ -177,13 +177,17 @@ async def hold(connection: apsw.Connection, seconds: float) -> int:
     return holds
 
 
+def another_process(path: str, seconds: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.stores.test_sqlite_fence", path, str(seconds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
 async def test_no_write_of_two_processes_under_a_fence_commits_after_the_next_claim(
     path: str, store: SQLiteStore, raw: apsw.Connection
 ) -> None:
     seconds = 3.0
     await store.claim_shards([Shard(shard_id, 0, "first") for shard_id in SHARDS])
-    command = [sys.executable, "-m", "tests.stores.test_sqlite_fence", path, str(seconds)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+    with another_process(path, seconds) as child:
         try:
             assert child.stdout is not None
             assert await asyncio.to_thread(child.stdout.readline) == "ready\n"

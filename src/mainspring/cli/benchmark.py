@@ -45,6 +45,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.lateness_ms: list[float] = []
+        self.connections: set[asyncio.Transport] = set()
         self._arrived = asyncio.Event()
 
     def add(self, lateness_ms: float) -> None:
@@ -68,6 +69,10 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._sink.connections.add(self._transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._sink.connections.discard(self._transport)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -95,7 +100,12 @@ async def sink_at(host: str) -> AsyncIterator[tuple[Sink, str]]:
         raise click.ClickException(f"Expected an address of this machine, got {host}: {error.strerror}") from error
     async with server:
         port = server.sockets[0].getsockname()[1]
-        yield sink, f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        try:
+            yield sink, f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        finally:
+            for connection in tuple(sink.connections):
+                connection.abort()
+            await asyncio.sleep(0)  # for the sockets to close
 
 
 async def benchmark(*, count: int, connections: int, namespace: str, host: str, chosen: Globals) -> BenchmarkView:

@@ -161,8 +161,7 @@ class Dispatcher:
                 self._ready.append(lane)
 
     def _fill(self, lane: LaneState, monotonic: float) -> None:
-        # No lane takes more slots than it leaves to others, so several dead destinations leave room for a good one.
-        fair = (self._settings.in_flight_limit - self.in_flight - lane.in_flight + 1) // 2
+        fair = lane.fair_slots(taken=self.in_flight, slots=self._settings.in_flight_limit)
         slots = min(lane.free_slots(monotonic), fair)
         while slots > 0 and lane.queue:
             timer = lane.queue.popleft()

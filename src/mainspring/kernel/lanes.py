@@ -29,6 +29,7 @@ class LaneState:
         self.listed = False
         self._allowed = lane.limit
         self._failures = 0
+        self._proven = False
         self._open_until = 0.0
         self._circuit_failures = circuit_failures
         self._circuit_seconds = circuit_seconds
@@ -36,6 +37,18 @@ class LaneState:
     @property
     def is_open(self) -> bool:
         return self._failures >= self._circuit_failures
+
+    def fair_slots(self, *, taken: int, slots: int) -> int:
+        """How many more of all slots this lane may take, of which so many are taken.
+
+        No lane takes more than it leaves to others. The last quarter is for destinations that answer, so that however
+        many dead ones there are, they cannot take every slot; half of it also for a first call to one never tried.
+        """
+        if self._proven:
+            return (slots - taken - self.in_flight + 1) // 2
+        untried = not self.in_flight and not self._failures
+        some = (slots * 3 // 4 - taken - self.in_flight + 1) // 2
+        return 1 if some < 1 and untried and taken < slots * 7 // 8 else some
 
     @property
     def idle(self) -> bool:
@@ -55,6 +68,7 @@ class LaneState:
 
     def record(self, *, reachable: bool, monotonic: float) -> None:
         """Take note of whether the destination could be reached."""
+        self._proven = reachable
         if reachable:
             self._failures = 0
             self._allowed = min(self.limit, max(1, self._allowed) * 2)

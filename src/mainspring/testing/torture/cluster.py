@@ -34,6 +34,8 @@ from mainspring.testing.torture.workload import Workload
 Blow = Literal["kill", "freeze", "stop"]
 CLIENTS: Final = 12
 """Of each server."""
+ANSWER_SECONDS: Final = 0.3
+"""How long an answer takes, so that each server always has calls in flight when something happens to it."""
 _PENDING: Final = (State.SCHEDULED, State.RUNNING, State.RETRYING)
 
 
@@ -70,7 +72,7 @@ async def run_cluster(directory: Path, wanted: ClusterRun) -> tuple[Report, list
     randomness = random.Random(wanted.seed)
     with Journal(directory / "journal.jsonl") as journal:
         async with AsyncExitStack() as stack:
-            receiver = await stack.enter_async_context(receiving(journal))
+            receiver = await stack.enter_async_context(receiving(journal, answer_seconds=ANSWER_SECONDS))
             servers = [ServerProcess(directory / str(n), **wanted.settings(n)) for n in range(wanted.servers)]
             stack.push_async_callback(_kill_all, servers)
             await _all_ready(servers)

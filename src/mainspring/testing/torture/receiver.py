@@ -46,8 +46,9 @@ _decode = msgspec.json.Decoder(_Body).decode
 class Receiver:
     """Counts arrivals per delivery; `url` is where timers point."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, answer_seconds: float) -> None:
         self.journal = journal
+        self.answer_seconds = answer_seconds
         self.url = ""
         self._arrived: Counter[str] = Counter()
 
@@ -112,13 +113,13 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         answer = self._receiver.receive(self._headers, self._body)
-        asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._transport.write, answer)
+        asyncio.get_running_loop().call_later(self._receiver.answer_seconds, self._transport.write, answer)
 
 
 @asynccontextmanager
-async def receiving(journal: Journal) -> AsyncIterator[Receiver]:
+async def receiving(journal: Journal, *, answer_seconds: float = ANSWER_SECONDS) -> AsyncIterator[Receiver]:
     """A receiver on a loopback port, on the running loop."""
-    receiver = Receiver(journal)
+    receiver = Receiver(journal, answer_seconds)
     server = await asyncio.get_running_loop().create_server(lambda: _Connection(receiver), "127.0.0.1", 0, backlog=1024)
     receiver.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     try:

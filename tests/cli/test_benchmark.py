@@ -1,0 +1,30 @@
+"""`mainspring dev benchmark` against a real server."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.conftest import Run, run_alone
+
+
+def test_a_small_load_is_created_received_and_reported(run: Run) -> None:
+    result = run("dev", "benchmark", "--count", "50", "--connections", "4", "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    figures = json.loads(result.stdout)
+    assert figures["timers"] == 50
+    assert figures["createsPerSecond"] > 1
+    assert -2 < figures["latenessP50Ms"] <= figures["latenessP99Ms"] < 20_000
+    assert json.loads(run("timer", "list", "--prefix", "benchmark-", "-o", "json").stdout)["timers"] == []
+
+
+def test_an_address_that_the_server_may_not_call_is_explained_and_nothing_is_left(run: Run) -> None:
+    result = run("dev", "benchmark", "--count", "5", "--host", "0.0.0.0")
+    assert result.exit_code == 1
+    assert "/callbackUrl: Expected a public address" in result.stderr
+    assert "0.0.0.0" in result.stderr
+    assert run("dev", "benchmark", "--host", "192.0.2.1").exit_code == 1
+
+
+def test_without_a_server_there_is_a_hint() -> None:
+    result = run_alone("--url", "http://127.0.0.1:9", "dev", "benchmark", "--count", "5")
+    assert (result.exit_code, "mainspring serve" in result.stderr) == (6, True)
