@@ -73,9 +73,13 @@ class Process:
             self._let_go()
 
     def kill(self) -> None:
-        """kill -9, its children too."""
+        """kill -9, its children too. Returns when all of them are gone, and with them their ports."""
+        pids = _tree(self._server.pid)
         self._signal_tree(signal.SIGKILL)
         self._server.wait(STOP_TIMEOUT)
+        deadline = time.monotonic() + STOP_TIMEOUT
+        while any(map(_is_running, pids)) and time.monotonic() < deadline:
+            time.sleep(0.01)
         self._let_go()
 
     def pause(self) -> None:
@@ -132,3 +136,12 @@ def _tree(root: int) -> list[int]:
     for pid in found:
         found += children.get(pid, [])
     return found
+
+
+def _is_running(pid: int) -> bool:
+    """Not a process that is gone, nor one that only waits for somebody to ask how it ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
