@@ -49,7 +49,17 @@ def test_everything_that_is_wrong_is_named_at_once_and_nothing_starts(monkeypatc
 
 @pytest.mark.parametrize(
     "store",
-    ["oracle://x", "sqlite://", "sqlite:file.db", "memory://x", "redis://h/0", "postgresql://h", "mysql://h/a/b"],
+    [
+        "oracle://x",
+        "sqlite://",
+        "sqlite:file.db",
+        "memory://x",
+        "redis://h/0",
+        "postgresql://h",
+        "mysql://h/a/b",
+        "mongodb://h",
+        "mongodb://h/d?colour=red",
+    ],
 )
 def test_a_store_that_a_server_would_refuse_is_found_by_validation(store: str) -> None:
     result = run_alone(*VALIDATE, "--store", store)

@@ -47,9 +47,9 @@ async def test_a_third_instance_has_its_share_within_five_seconds_and_then_owner
 
         clients.append(await start("third"))
         after = await until_spread(clients, seconds=SHARE_SECONDS)
-        assert all(
-            now == then or now.version > then.version for now, then in zip(after, before, strict=True)
-        ), "a shard changed hands without a claim"
+        assert all(now == then or now.version > then.version for now, then in zip(after, before, strict=True)), (
+            "a shard changed hands without a claim"
+        )
 
         end = time.monotonic() + CALM_SECONDS
         while time.monotonic() < end:

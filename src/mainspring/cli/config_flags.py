@@ -46,6 +46,11 @@ def _check_store(config: Config) -> None:
     from mainspring.stores import timer_store_from_url  # noqa: PLC0415
 
     timer_store_from_url(config.store_url, clock=SystemClock())
+    if config.store_url.startswith("mongodb"):
+        # The driver knows the options of these URLs, and reads them when a client is made; none connects yet.
+        from mainspring.stores.mongodb.connection import make_client  # noqa: PLC0415
+
+        make_client(config.store_url)
 
 
 def _check_targets(config: Config) -> None:
