@@ -28,6 +28,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.delivery.wakeups import Wake, Wakeups
 from mainspring.errors import StoreUnavailable, Unavailable
+from mainspring.kernel.carrier import Carriers
 from mainspring.kernel.dispatcher import EngineSettings
 from mainspring.kernel.engine import Engine
 from mainspring.kernel.ownership import INSTANCES, Lease, Ownership
@@ -111,6 +112,7 @@ class Instance:
             revive=self.courier.revive,
             max_payload=config.max_payload_bytes,
         )
+        self.carriers = Carriers(self.courier, {})
         self.engine: Engine | None = None
         self.cluster_secret = ""
         """What instances of this cluster know each other by; read from the store at the start."""
@@ -133,7 +135,7 @@ class Instance:
                 store=self.store,
                 clock=self.clock,
                 ownership=self.ownership,
-                carrier=self.courier,
+                carrier=self.carriers,
                 spawn=tasks.create_task,
                 settings=_settings(self.config),
                 foreign_writes=self.store.foreign_writes if isinstance(self.store, NoticesWriters) else None,

@@ -6,6 +6,7 @@ user while the call was in flight is neither lost nor overwritten.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
@@ -13,6 +14,8 @@ from msgspec.structs import replace
 
 from mainspring.model import FOREVER, Attempt, LastOutcome, Result, State, Timer
 from mainspring.store import Finish, Put, Remove
+
+Next = Literal["done", "retry", "rescheduled", "parked", "dropped"]
 
 
 class Lane(Struct, frozen=True):
@@ -26,7 +29,7 @@ class Ending(Struct, frozen=True, kw_only=True):
     """How an attempt ended and what follows from it."""
 
     outcome: Result
-    next: Literal["done", "retry", "rescheduled", "parked", "dropped"]
+    next: Next
     next_at: int | None = None
     status: int | None = None
     detail: str = ""
@@ -39,6 +42,8 @@ class Ending(Struct, frozen=True, kw_only=True):
     """The id of the next delivery, on a reschedule: it is not a repeat of this one."""
     reachable: bool = True
     """Whether the destination answered at all; what its circuit goes by."""
+    kept: bool = True
+    """Whether the history tells of it. Services that keep their own account of what happened leave it out."""
 
 
 class Carrier(Protocol):
@@ -61,6 +66,26 @@ class Carrier(Protocol):
         ...
 
 
+class Carriers:
+    """One carrier for each namespace of a service, and one for all that users made."""
+
+    def __init__(self, users: Carrier, services: Mapping[str, Carrier]) -> None:
+        self._users = users
+        self._services = services
+
+    def lane(self, timer: Timer) -> Lane:
+        return self._services.get(timer.namespace, self._users).lane(timer)
+
+    def refusal(self, timer: Timer, now: int) -> Ending | None:
+        return self._services.get(timer.namespace, self._users).refusal(timer, now)
+
+    async def carry(self, timer: Timer) -> Ending:
+        return await self._services.get(timer.namespace, self._users).carry(timer)
+
+    def lost(self, timer: Timer, now: int, reason: str) -> Ending:
+        return self._services.get(timer.namespace, self._users).lost(timer, now, reason)
+
+
 def conclude(begun: Timer, current: Timer | None, ending: Ending, fence: int) -> Finish:
     """The fenced write that records an ending.
 
@@ -68,8 +93,17 @@ def conclude(begun: Timer, current: Timer | None, ending: Ending, fence: int) ->
     A row that is gone or carries another delivery is no longer this attempt's: only history is written.
     """
     superseded = current is None or current.detail.delivery_id != begun.detail.delivery_id
-    next_step = "superseded" if superseded else ending.next
-    attempt = Attempt(
+    next_step: Next | Literal["superseded"] = "superseded" if superseded else ending.next
+    attempt = _attempt(begun, ending, next_step) if ending.kept else None
+    if superseded or current is None:
+        return Finish(begun.key, fence, None, attempt)
+    if ending.next in ("done", "dropped"):
+        return Finish(begun.key, fence, Remove(begun.key, current.version), attempt)
+    return Finish(begun.key, fence, Put(_moved(current, ending), current.version), attempt)
+
+
+def _attempt(begun: Timer, ending: Ending, next_step: Next | Literal["superseded"]) -> Attempt:
+    return Attempt(
         attempt=begun.attempts,
         generation=begun.generation,
         delivery_id=begun.detail.delivery_id,
@@ -81,13 +115,8 @@ def conclude(begun: Timer, current: Timer | None, ending: Ending, fence: int) ->
         detail=ending.detail,
         answer_head=ending.answer_head,
         next=next_step,
-        next_at=None if superseded else ending.next_at,
+        next_at=None if next_step == "superseded" else ending.next_at,
     )
-    if superseded or current is None:
-        return Finish(begun.key, fence, None, attempt)
-    if ending.next in ("done", "dropped"):
-        return Finish(begun.key, fence, Remove(begun.key, current.version), attempt)
-    return Finish(begun.key, fence, Put(_moved(current, ending), current.version), attempt)
 
 
 def _moved(timer: Timer, ending: Ending) -> Timer:

@@ -1,6 +1,8 @@
 """Namespaces: a record each, kept in memory because every create and every callback needs one.
 
 The shard range of a namespace is taken from one counter, so ranges never overlap, and it never changes.
+The rows of jobs and fetches live in *system* namespaces, made at their first use and kept apart from those of users:
+no request reaches them by name, and no user's namespace may be called like one.
 Other instances' changes are seen at the next `refresh`, which the keeper asks for when there are others.
 """
 
@@ -30,6 +32,9 @@ from mainspring.timers.messages import (
 )
 
 NAMESPACES = "namespace"
+SYSTEM = "system-namespace"
+SYSTEM_PREFIX = "mainspring."
+SYSTEM_SHARDS = 16
 SEQUENCES = "sequence"
 DEFAULT = "default"
 SECRETS_KEPT = 2
@@ -45,6 +50,7 @@ class NamespaceService:
         self._clock = clock
         self._random = randomness
         self._known: dict[str, Namespace] = {}
+        self._system: dict[str, Namespace] = {}
 
     async def open(self) -> None:
         """Load what exists and make sure that `default` does."""
@@ -56,25 +62,53 @@ class NamespaceService:
                 await self.refresh()  # another instance started at the same moment
 
     async def refresh(self) -> None:
+        self._known = await self._scan(NAMESPACES)
+        self._system = await self._scan(SYSTEM)
+
+    async def _scan(self, collection: str) -> dict[str, Namespace]:
         now = self._clock.now_ms()
         found: dict[str, Namespace] = {}
         after = ""
         while True:
-            page = await self._records.scan_records(NAMESPACES, now=now, after=after, limit=BATCH_LIMIT)
+            page = await self._records.scan_records(collection, now=now, after=after, limit=BATCH_LIMIT)
             found.update({record.key: msgspec.json.decode(record.value, type=Namespace) for record in page})
             if len(page) < BATCH_LIMIT:
-                break
+                return found
             after = page[-1].key
-        self._known = found
 
     async def shard_ids(self, refresh: bool) -> Sequence[int]:
         if refresh:
             await self.refresh()
-        return [shard_id for namespace in self._known.values() for shard_id in namespace.shards]
+        return [shard_id for namespace in self.known for shard_id in namespace.shards]
 
     @property
     def known(self) -> Sequence[Namespace]:
-        return list(self._known.values())
+        """All of them, those of the system too."""
+        return [*self._known.values(), *self._system.values()]
+
+    async def system(self, name: str) -> Namespace:
+        """The namespace of a service's own rows, made when it is first asked for."""
+        namespace = self._system.get(name)
+        if namespace is not None:
+            return namespace
+        now = self._clock.now_ms()
+        record = await self._records.get_record(SYSTEM, name, now=now)
+        if record is None:
+            first_shard = await self._take_shards(SYSTEM_SHARDS)
+            made = Namespace(
+                name=name,
+                first_shard=first_shard,
+                shard_count=SYSTEM_SHARDS,
+                created_at=now,
+                updated_at=now,
+                secrets=(),
+            )
+            record = await self._records.put_record(SYSTEM, name, to_json(made), expect=0, now=now)
+            if record is None:
+                return await self.system(name)  # another instance was first
+        namespace = self._system[name] = msgspec.json.decode(record.value, type=Namespace)
+        self._created()
+        return namespace
 
     def cached(self, name: str) -> Namespace | None:
         return self._known.get(name)
@@ -95,6 +129,9 @@ class NamespaceService:
     async def create(self, request: CreateNamespace) -> NamespaceView:
         if request.secret is not UNSET:
             _check_secret(request.secret)
+        if request.name.startswith(SYSTEM_PREFIX):
+            detail = f"Expected a name that does not begin with {SYSTEM_PREFIX!r}, got {request.name!r}"
+            raise InvalidInput(detail, errors=(FieldError("/name", detail),))
         now = self._clock.now_ms()
         if await self._records.get_record(NAMESPACES, request.name, now=now) is not None:
             raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
