@@ -21,6 +21,10 @@ help: ## List the targets.
 serve: $(VENV)/.runtime ## Run a server on 127.0.0.1:8700; its data lives in .mainspring.
 	@exec $(BIN)/mainspring serve $(ARGS)
 
+.PHONY: daily-report
+daily-report: $(VENV)/.runtime ## Run the sample service of docs/guides/jobs.md, beside a server.
+	@PYTHONPATH=examples exec $(PYTHON) -m daily_report $(ARGS)
+
 .PHONY: test
 test: check ## Run the checks and all tests; installs the database servers that are missing.
 	$(PYTHON) -m pytest $(ARGS)

@@ -3,15 +3,24 @@
     python -m bench.idempotency [--quick]
 
 Contenders are measured in turn, round by round, in one process; the median counts. The function returns a small
-dictionary at once, so what is measured is overhead. Compared, where they are installed: aws-lambda-powertools (with
-a persistence layer in a dictionary of ours, with its own local cache in front of it, and with its Redis layer) and
-idempotency (with its memory and Redis stores). Neither is a dependency: put them, and the boto3 that the first one
-wants, in a directory of their own (`pip install --no-deps --target …`) and name that in PYTHONPATH. What no library
-of two steps can beat with the same client is measured, too: SET NX, then SET.
+dictionary at once, so what is measured is overhead. Every call gets a payload object of its own. `replay` repeats one
+payload, `replay, many payloads` goes round a thousand of them, `replay, large payload` has one of 1.4 kB.
+
+Compared are aws-lambda-powertools (with a persistence layer in a dictionary of ours, with its own local cache in front
+of that, and with its Redis layer) and idempotency (with its memory and Redis stores). They are no dependencies of
+anything here: put them in a directory of their own, and name that in PYTHONPATH.
+
+    pip install --no-deps --target DIR aws-lambda-powertools==3.37.0 idempotency==0.1.0 \\
+        boto3==1.43.117 botocore s3transfer jmespath
+    PYTHONPATH=DIR python -m bench.idempotency
+
+What is not installed is not compared, which is said. What no library of two steps can beat with the same client is
+measured, too: SET NX, then SET.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import statistics
 import sys
@@ -20,8 +29,9 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from importlib import import_module
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +44,7 @@ from mainspring.idempotency import IdempotentProcessor, InMemoryStore, PostgresS
 from mainspring.idempotency.stores import IdempotencyStore
 
 ROUNDS: Final = 7
+MANY: Final = 1000
 Payload = dict[str, Any]
 Call = Callable[[Payload], object]
 
@@ -44,6 +55,25 @@ def charge(order: Payload) -> dict[str, object]:
 
 def order(number: int) -> Payload:
     return {"id": f"order-{number}", "customer": "c-17", "cents": 12950, "lines": [{"sku": "A-1", "count": 2}]}
+
+
+def large_order() -> Payload:
+    lines = [
+        {
+            "sku": f"A-{number}",
+            "count": number,
+            "price": 2.5 * number,
+            "name": "A fine thing to have",
+            "tags": ["a", "b"],
+        }
+        for number in range(16)
+    ]
+    return {
+        "id": "large",
+        "at": "2026-01-01T10:00:00.000Z",
+        "lines": lines,
+        "address": {"city": "Rome", "zip": "00100"},
+    }
 
 
 async def idempotency(setting: Setting) -> list[Figure]:
@@ -57,10 +87,10 @@ def _measure(setting: Setting) -> list[Figure]:
         setting.say("starting Redis and PostgreSQL")
         redis = _started(Redis(), stack)
         postgresql = _started(PostgreSQL(), stack)
-        memory: dict[str, Call] = {"mainspring": _ours(InMemoryStore()), **_others_in_memory()}
+        memory: dict[str, Call] = {"mainspring": _ours(InMemoryStore()), **_others_in_memory(setting.say)}
         on_redis: dict[str, Call] = {
             "mainspring": _ours(_closing(RedisStore(redis.fresh()), stack)),
-            **_others_on_redis(redis.url("1")),
+            **_others_on_redis(redis.url("1"), setting.say),
             "SET NX, SET": _two_commands(redis.url("2")),
         }
         on_sqlite = {"mainspring": _ours(_closing(SQLiteStore(str(setting.directory / "bench.db")), stack))}
@@ -77,7 +107,20 @@ def _measure(setting: Setting) -> list[Figure]:
             firsts = _medians(calls, size, lambda: order(next(numbers)))
             replays = _medians(calls, size, lambda: order(-1))
             figures += _figures(place, "first run", firsts) + _figures(place, "replay", replays)
+        figures += _replays_of_others(memory, setting)
     return figures
+
+
+def _replays_of_others(calls: dict[str, Call], setting: Setting) -> list[Figure]:
+    """From memory, where what a key costs is most of it: payloads that were not seen lately, and a large one."""
+    known = range(-MANY, 0)
+    for call in calls.values():
+        for number in known:
+            call(order(number))
+    numbers = cycle(known)
+    many = _medians(calls, setting.size(4000, 50), lambda: order(next(numbers)))
+    large = _medians(calls, setting.size(400, 20), large_order)
+    return _figures("memory", "replay, many payloads", many) + _figures("memory", "replay, large payload", large)
 
 
 def _figures(place: str, what: str, medians: dict[str, float]) -> list[Figure]:
@@ -89,7 +132,7 @@ def _figures(place: str, what: str, medians: dict[str, float]) -> list[Figure]:
     aim = None
     if (place, what) == ("redis", "first run") and fastest is not None:
         aim = Aim("ratio", "most", 1.0)
-    if (place, what) == ("memory", "replay") and powertools:
+    if place == "memory" and what in ("replay", "replay, many payloads") and powertools:
         fastest, aim = min(powertools), Aim("ratio", "most", 0.2)
     name = f"idempotency {place}"
     others = [
@@ -145,21 +188,38 @@ def _two_commands(url: str) -> Call:
 # --- The others ---------------------------------------------------------------------------------------------
 
 
-def _others_in_memory() -> dict[str, Call]:
-    return dict(_powertools_in_memory()) | dict(_idempotency_package(None))
+def _others_in_memory(say: Callable[[str], None]) -> dict[str, Call]:
+    return _present(say, {"aws-lambda-powertools": _powertools_in_memory, "idempotency": _idempotency_in_memory})
 
 
-def _others_on_redis(url: str) -> dict[str, Call]:
-    return dict(_powertools_on_redis(url)) | dict(_idempotency_package(url))
+def _others_on_redis(url: str, say: Callable[[str], None]) -> dict[str, Call]:
+    return _present(
+        say,
+        {
+            "aws-lambda-powertools with Redis": partial(_powertools_on_redis, url),
+            "idempotency with Redis": partial(_idempotency_on_redis, url),
+        },
+    )
+
+
+def _present(
+    say: Callable[[str], None], others: dict[str, Callable[[], Iterator[tuple[str, Call]]]]
+) -> dict[str, Call]:
+    """Those whose modules are all there. Nobody shall believe that he has compared what was not."""
+    calls: dict[str, Call] = {}
+    for name, others_of in others.items():
+        try:
+            calls |= dict(others_of())
+        except ModuleNotFoundError as error:
+            say(f"NOT COMPARED: {name} ({error}); what it needs: python -m bench.idempotency --help")
+    return calls
 
 
 def _powertools_in_memory() -> Iterator[tuple[str, Call]]:
-    library = _module("aws_lambda_powertools.utilities.idempotency.persistence.base")
-    errors = _module("aws_lambda_powertools.utilities.idempotency.exceptions")
-    if library is None or errors is None:
-        return
+    library: Any = import_module("aws_lambda_powertools.utilities.idempotency.persistence.base")
+    errors: Any = import_module("aws_lambda_powertools.utilities.idempotency.exceptions")
 
-    class Layer(library.BasePersistenceLayer):  # type: ignore[misc, name-defined]
+    class Layer(library.BasePersistenceLayer):  # type: ignore[misc]
         """The least that a layer can do."""
 
         def __init__(self) -> None:
@@ -187,15 +247,13 @@ def _powertools_in_memory() -> Iterator[tuple[str, Call]]:
 
 
 def _powertools_on_redis(url: str) -> Iterator[tuple[str, Call]]:
-    library = _module("aws_lambda_powertools.utilities.idempotency.persistence.redis")
-    if library is not None:
-        layer = library.RedisCachePersistenceLayer(client=Client.from_url(url, decode_responses=True))
-        yield "powertools", _powertools(layer, use_local_cache=False)
+    library: Any = import_module("aws_lambda_powertools.utilities.idempotency.persistence.redis")
+    layer = library.RedisCachePersistenceLayer(client=Client.from_url(url, decode_responses=True))
+    yield "powertools", _powertools(layer, use_local_cache=False)
 
 
 def _powertools(layer: Any, *, use_local_cache: bool) -> Call:
-    library = _module("aws_lambda_powertools.utilities.idempotency")
-    assert library is not None
+    library: Any = import_module("aws_lambda_powertools.utilities.idempotency")
     config = library.IdempotencyConfig(use_local_cache=use_local_cache, expires_after_seconds=86_400)
     decorated = library.idempotent_function(
         charge, data_keyword_argument="order", persistence_store=layer, config=config
@@ -203,32 +261,26 @@ def _powertools(layer: Any, *, use_local_cache: bool) -> Call:
     return lambda payload: decorated(order=payload)
 
 
-def _idempotency_package(url: str | None) -> Iterator[tuple[str, Call]]:
-    library = _module("idempotency")
-    if library is None:
-        return
-    if url is None:
-        store = library.MemoryStore()
-    else:
-        stores = _module("idempotency.stores.redis")
-        assert stores is not None
-        store = stores.RedisStore(Client.from_url(url))
+def _idempotency_in_memory() -> Iterator[tuple[str, Call]]:
+    library: Any = import_module("idempotency")
+    yield "idempotency", library.idempotent(ttl=86_400, store=library.MemoryStore())(charge)
+
+
+def _idempotency_on_redis(url: str) -> Iterator[tuple[str, Call]]:
+    library: Any = import_module("idempotency")
+    store = import_module("idempotency.stores.redis").RedisStore(Client.from_url(url))
     yield "idempotency", library.idempotent(ttl=86_400, store=store)(charge)
-
-
-def _module(name: str) -> Any:
-    """The module, or None where it is not installed."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError:
-        return None
 
 
 def main() -> None:
     from rich.console import Console  # noqa: PLC0415
 
+    parser = argparse.ArgumentParser(
+        "python -m bench.idempotency", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing")
+    quick = parser.parse_args().quick
     with tempfile.TemporaryDirectory(prefix="mainspring-bench-") as place:
-        quick = "--quick" in sys.argv
         figures = asyncio.run(idempotency(Setting(Path(place), quick, lambda text: print(text, file=sys.stderr))))
     Console().print(table(figures))
 

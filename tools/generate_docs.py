@@ -70,6 +70,8 @@ def document() -> Document:
     instance = Instance(Config(store="memory://"))
     api = Api(
         timers=instance.timers,
+        jobs=instance.jobs,
+        fetches=instance.fetches,
         namespaces=instance.namespaces,
         shards=instance.shards,
         instances=instance.instances,
@@ -132,6 +134,8 @@ def _operation(openapi: Document, title: str, operation: Document) -> Iterator[s
         example = body["content"]["application/json"].get("example")
         if example:
             yield f"```json\n{json.dumps(example, indent=2)}\n```\n"
+    for header in operation.get("parameters", ()):
+        yield f"Takes the header `{header['name']}`, {_type(header['schema'])}. {header['description']}\n"
     answer = next(iter(operation["responses"]["200"]["content"].items()))
     shown = _type(answer[1]["schema"]) if "$ref" in answer[1]["schema"] else f"`{answer[0]}`"
     statuses = ", ".join(status for status in operation["responses"] if status != "200")

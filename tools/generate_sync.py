@@ -22,8 +22,8 @@ WORDS = {
     r"\b__aexit__\b": "__exit__",
     r"\bAsyncIterator\b": "Iterator",
     r"\bAsyncTransport\b": "SyncTransport",
-    r"\bAsync(Client|Connection|Timers|Namespaces)\b": r"\1",
-    r"\basync_(client|connection|timers|namespaces)\b": r"sync_\1",
+    r"\bAsync(Client|Connection|Fetches|Jobs|Timers|Namespaces)\b": r"\1",
+    r"\basync_(client|connection|fetches|jobs|timers|namespaces)\b": r"sync_\1",
 }
 
 

@@ -44,7 +44,7 @@ class SystemClock:
         return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
     def now_ms(self) -> int:
-        return self._offset_ms + self._monotonic_ms()
+        return self._offset_ms + time.clock_gettime_ns(_CLOCK) // 1_000_000
 
     def monotonic(self) -> float:
         return time.clock_gettime(_CLOCK)

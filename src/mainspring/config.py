@@ -49,6 +49,20 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             " Empty: mainspring.db in the data directory."
         ),
     ] = ""
+    registry: Annotated[
+        str,
+        Meta(
+            description="Store URL of the registry of jobs, such as redis://host, where other programs may write jobs. "
+            "Empty: the store."
+        ),
+    ] = ""
+    job_base_url: Annotated[
+        str, Meta(description="Where the routes of jobs lead, such as https://app.example.com.")
+    ] = ""
+    job_token: Annotated[
+        str,
+        Meta(description="Bearer token that the routes of jobs are called with. It goes nowhere but to job_base_url."),
+    ] = ""
     token: Annotated[
         str,
         Meta(
@@ -89,6 +103,18 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         5.0
     )
     answer_bytes: Annotated[Positive, Meta(description="How much of a callback's answer is read.")] = 65_536
+    fetch_limit: Annotated[Positive, Meta(description="Calls of fetches in flight.")] = 2000
+    fetch_pending_limit: Annotated[
+        Positive, Meta(description="Fetches accepted here that wait for a call to end; more are refused with 429.")
+    ] = 50_000
+    fetch_body_bytes: Annotated[Positive, Meta(description="Largest request body of a fetch.")] = 262_144
+    fetch_answer_bytes: Annotated[Positive, Meta(description="How much of a fetch's response is kept.")] = 1_000_000
+    fetch_retention_days: Annotated[
+        int, Meta(ge=1, le=90, description="How long a fetch that has ended is kept, with its result.")
+    ] = 7
+    launch_retention_days: Annotated[
+        int, Meta(ge=1, le=3650, description="How long the ledger of jobs keeps what became of an instant.")
+    ] = 30
     max_body_bytes: Annotated[Positive, Meta(description="Largest request body of the API.")] = 1_000_000
     max_payload_bytes: Annotated[Positive, Meta(description="Largest payload of a timer.")] = 102_400
     request_seconds: Annotated[PositiveSeconds, Meta(description="Deadline for receiving a whole API request.")] = 10.0
@@ -215,6 +241,16 @@ def _check_advertised(config: Config) -> None:
         raise ConfigError(f"Expected http://host:port, got {config.advertise_url!r}")
 
 
+def _check_job_base(config: Config) -> None:
+    if config.job_base_url and not re.fullmatch(r"https?://[^/\s?#@]+(/[^\s?#]*)?", config.job_base_url):
+        raise ConfigError("Expected http(s)://host, with a path or without, got something else")
+
+
+def _check_job_token(config: Config) -> None:
+    if config.job_token and (not (config.job_token.isascii() and config.job_token.isprintable())):
+        raise ConfigError("Expected visible ASCII characters, got others")
+
+
 def _check_renewal(config: Config) -> None:
     if config.renew_seconds * 2 > config.lease_seconds:
         raise ConfigError(
@@ -225,6 +261,8 @@ def _check_renewal(config: Config) -> None:
 _CHECKS: Final = (
     Check(("token",), _check_token),
     Check(("advertise_url",), _check_advertised),
+    Check(("job_base_url",), _check_job_base),
+    Check(("job_token",), _check_job_token),
     Check(("renew_seconds", "lease_seconds"), _check_renewal),
 )
 

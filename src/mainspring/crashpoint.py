@@ -29,6 +29,30 @@ AFTER_COMMIT: Final = "after-commit"
 SHARD_CLAIMED: Final = "shard-claimed"
 SHARD_RELEASED: Final = "shard-released"
 """At a stop: shards are given back, the lease is not."""
+FETCH_RECORDED: Final = "fetch-recorded"
+"""A fetch has its record, but no row that would make anybody look at it."""
+FETCH_DISPATCHED: Final = "fetch-dispatched"
+"""A fetch is committed as running, nothing of it is sent."""
+FETCH_ANSWERED: Final = "fetch-answered"
+"""The target has answered, nothing of it is recorded."""
+FETCH_SETTLED: Final = "fetch-settled"
+"""The result of a fetch is committed; its row does not know, its origin neither."""
+FETCH_DELIVERED: Final = "fetch-delivered"
+"""The origin has taken the result, nothing of that is recorded."""
+LAUNCHES_RECORDED: Final = "launches-recorded"
+"""Instants of a job are in the ledger, but there are no rows by which they would be launched."""
+CLOCK_CARRIED: Final = "clock-carried"
+"""Launches have their rows; the clock of their job does not know it."""
+LAUNCH_SETTLED: Final = "launch-settled"
+"""The ledger says how a launch ended; its row does not know."""
+ORIGIN_HANDLED: Final = "origin-handled"
+"""A method of an origin has returned, nothing of what it did is committed."""
+ORIGIN_KEPT: Final = "origin-kept"
+"""The fetches that it asked for are in the outbox, its changes are not committed."""
+ORIGIN_COMMITTED: Final = "origin-committed"
+"""Its changes are committed; nobody knows, and the fetches are not created."""
+ORIGIN_CREATED: Final = "origin-created"
+"""The fetches are created, and still in the outbox."""
 
 NAMES: Final = (
     CREATE_STORED,
@@ -40,13 +64,17 @@ NAMES: Final = (
     SHARD_CLAIMED,
     SHARD_RELEASED,
 )
+FETCH_NAMES: Final = (FETCH_RECORDED, FETCH_DISPATCHED, FETCH_ANSWERED, FETCH_SETTLED, FETCH_DELIVERED)
+JOB_NAMES: Final = (LAUNCHES_RECORDED, CLOCK_CARRIED, LAUNCH_SETTLED)
+ORIGIN_NAMES: Final = (ORIGIN_HANDLED, ORIGIN_KEPT, ORIGIN_COMMITTED, ORIGIN_CREATED)
+_ALL: Final = NAMES + FETCH_NAMES + JOB_NAMES + ORIGIN_NAMES
 
 
 def _armed(setting: str) -> Callable[[str], None]:
     wanted, _, count = setting.partition(":")
     left = int(count or "1")
-    if wanted not in NAMES or left < 1:
-        raise ValueError(f"Expected {VARIABLE} to be one of {', '.join(NAMES)}, with an optional :count; got {setting}")
+    if wanted not in _ALL or left < 1:
+        raise ValueError(f"Expected {VARIABLE} to be one of {', '.join(_ALL)}, with an optional :count; got {setting}")
 
     def die_here(name: str) -> None:
         nonlocal left

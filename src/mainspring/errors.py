@@ -4,6 +4,8 @@
     ├── InvalidInput             the request cannot be understood or breaks a rule
     ├── NotFound                 the named thing does not exist
     ├── Conflict                 the thing is not in the state that the request expects
+    │   ├── LockTaken            somebody else holds the lock
+    │   └── LockLost             the lock is no longer ours, or may not be
     ├── Unauthenticated          no valid token
     ├── Forbidden                the token does not allow this
     ├── TooLarge                 the request body is over its limit
@@ -78,6 +80,19 @@ class Conflict(MainspringError):
     """The thing has changed or is not in the expected state."""
 
     code = "conflict"
+
+
+class LockTaken(Conflict):
+    """Somebody else holds the lock."""
+
+    code = "lock_taken"
+    retryable = True
+
+
+class LockLost(Conflict):
+    """The lock is no longer held, or may not be: its lease has ended."""
+
+    code = "lock_lost"
 
 
 class Unauthenticated(MainspringError):

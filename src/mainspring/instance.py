@@ -11,15 +11,12 @@ import os
 import random
 import secrets
 import socket
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Self
-
-import msgspec
+from typing import Any, Self
 
 from mainspring import telemetry
 from mainspring.clock import Clock, SystemClock
@@ -28,14 +25,19 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.delivery.wakeups import Wake, Wakeups
 from mainspring.errors import StoreUnavailable, Unavailable
+from mainspring.fetches.fetching import Fetching, call_sender
+from mainspring.fetches.inside import Receiver
+from mainspring.fetches.record import NAMESPACE as FETCHES
+from mainspring.instance_views import instances_view, shards_view
+from mainspring.jobs.scheduling import Scheduling
 from mainspring.kernel.carrier import Carriers
 from mainspring.kernel.dispatcher import EngineSettings
 from mainspring.kernel.engine import Engine
-from mainspring.kernel.ownership import INSTANCES, Lease, Ownership
-from mainspring.store import BATCH_LIMIT, NoticesWriters, RecordStore, Store
-from mainspring.stores import timer_store_from_url
+from mainspring.kernel.ownership import Lease, Ownership
+from mainspring.store import NoticesWriters, RecordStore, Store
+from mainspring.stores import store_from_url, timer_store_from_url
 from mainspring.timers.courier import Courier
-from mainspring.timers.messages import InstancesView, InstanceView, ShardsView, ShardView, to_instant
+from mainspring.timers.messages import InstancesView, ShardsView
 from mainspring.timers.namespaces import NamespaceService
 from mainspring.timers.service import TimerService
 
@@ -97,7 +99,7 @@ class Instance:
         self.ownership = Ownership(
             store=self.store,
             clock=self.clock,
-            lease=_lease(self.clock),
+            lease=new_lease(self.clock),
             lease_seconds=config.lease_seconds,
             shard_ids=self._shard_ids,
             is_dead=is_dead,
@@ -112,25 +114,64 @@ class Instance:
             revive=self.courier.revive,
             max_payload=config.max_payload_bytes,
         )
-        self.carriers = Carriers(self.courier, {})
+        self._registry = store_from_url(config.registry, clock=self.clock) if config.registry else self.store
+        self.scheduling = Scheduling(
+            config=config,
+            store=self.store,
+            registry=self._registry,
+            namespaces=self.namespaces,
+            sender=self.sender,
+            guard=self.guard,
+            clock=self.clock,
+            randomness=self._random,
+            wake=self._wake,
+            owner=self.ownership.instance,
+            allow_handlers=allow_handlers,
+        )
+        self.jobs = self.scheduling.service
+        self._call_sender = call_sender(config, self.guard)
+        self._fetching = Fetching(
+            config=config,
+            store=self.store,
+            namespaces=self.namespaces,
+            ownership=self.ownership,
+            guard=self.guard,
+            calls=self._call_sender,
+            callbacks=self.sender,
+            clock=self.clock,
+            randomness=self._random,
+            spawn=self.spawn,
+            wake=self._wake,
+            freed=self._pump,
+            is_dead=is_dead,
+            secret=lambda: self.cluster_secret,
+        )
+        self.fetches = self._fetching.service
+        self.carriers = Carriers(self.courier, {FETCHES: self._fetching.carrier, **self.scheduling.carriers})
         self.engine: Engine | None = None
         self.cluster_secret = ""
         """What instances of this cluster know each other by; read from the store at the start."""
         self._wakeups: Wakeups | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             await self.store.open()
             stack.push_async_callback(self.store.close)
+            if self._registry is not self.store:
+                await self._registry.open()
+                stack.push_async_callback(self._registry.close)
             self.clock.align(await self.store.time())
             await self.namespaces.open()
             await self.courier.refresh()
             await stack.enter_async_context(self.sender)
+            await stack.enter_async_context(self._call_sender)
+            await stack.enter_async_context(self._fetching.pools)
             self.cluster_secret = await read_cluster_secret(self.store, self.clock)
             self._wakeups = await stack.enter_async_context(Wakeups(self.cluster_secret))
             stack.callback(self._announce)  # after the engine has given everything back
-            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            self._tasks = tasks = await stack.enter_async_context(asyncio.TaskGroup())
             self.engine = Engine(
                 store=self.store,
                 clock=self.clock,
@@ -142,13 +183,34 @@ class Instance:
             )
             pruning = tasks.create_task(self._prune_loop())
             stack.callback(pruning.cancel)
+            watching = tasks.create_task(self._fetching.watcher.watch())
+            stack.callback(watching.cancel)
+            reconciling = tasks.create_task(self.scheduling.reconciler.run())
+            stack.callback(reconciling.cancel)
             await self.engine.start()
-            stack.push_async_callback(self.engine.stop)
+            stack.push_async_callback(self._stop, self.engine)
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *exception: object) -> bool | None:
         return await self._stack.__aexit__(*exception)  # type: ignore[arg-type]
+
+    def receive_results(self, receiver: Receiver) -> None:
+        """Have results for origins inside this program go to one of its functions."""
+        self._fetching.inside.receiver = receiver
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        assert self._tasks is not None, "Expected an instance that is running"
+        return self._tasks.create_task(coroutine)
+
+    def _pump(self) -> None:
+        if self.engine is not None:
+            self.engine.dispatcher.pump()
+
+    async def _stop(self, engine: Engine) -> None:
+        """Timers and fetches end their calls in the same time, before others can think that nobody makes them."""
+        await asyncio.gather(engine.drain(), self._fetching.executor.stop(self.config.drain_seconds))
+        await engine.stop()
 
     # --- other instances ------------------------------------------------------------------------------
 
@@ -220,27 +282,7 @@ class Instance:
             self.engine.claim_soon()
 
     async def instances(self) -> InstancesView:
-        owned = Counter(shard.owner for shard in (await self.shards()).shards)
-        views: list[InstanceView] = []
-        after = ""
-        while True:
-            page = await self.store.scan_records(INSTANCES, now=self.clock.now_ms(), after=after, limit=BATCH_LIMIT)
-            for record in page:
-                lease = msgspec.json.decode(record.value, type=Lease)
-                if not lease.left and record.expires_at is not None and not is_dead(lease):
-                    views.append(
-                        InstanceView(
-                            instance=lease.instance,
-                            address=lease.address,
-                            started_at=to_instant(lease.started_at),
-                            lease_expires_at=to_instant(record.expires_at),
-                            owned_shards=owned[lease.instance],
-                            this=lease.instance == self.ownership.instance,
-                        )
-                    )
-            if len(page) < BATCH_LIMIT:
-                return InstancesView(instance=self.ownership.instance, instances=tuple(views))
-            after = page[-1].key
+        return await instances_view(self.store, await self.shards(), now=self.clock.now_ms(), is_dead=is_dead)
 
     async def ready(self) -> None:
         """Raises `Unavailable` when this instance cannot do its work."""
@@ -250,15 +292,7 @@ class Instance:
             raise Unavailable("Expected a valid lease, got one that could not be renewed")
 
     async def shards(self) -> ShardsView:
-        views: list[ShardView] = []
-        for namespace in self.namespaces.known:
-            for shard in await self.store.shards(namespace.shards):
-                views.append(
-                    ShardView(
-                        shard_id=shard.shard_id, namespace=namespace.name, version=shard.version, owner=shard.owner
-                    )
-                )
-        return ShardsView(instance=self.ownership.instance, shards=tuple(views))
+        return await shards_view(self.store, self.namespaces.known, instance=self.ownership.instance)
 
     def metrics(self) -> str:
         engine = self.engine
@@ -271,6 +305,10 @@ class Instance:
                 "mainspring_open_circuits": (
                     "Destinations that are only probed.",
                     lambda: engine.dispatcher.open_circuits,
+                ),
+                "mainspring_fetches_in_flight": (
+                    "Calls of fetches in flight.",
+                    lambda: self._fetching.executor.in_flight,
                 ),
                 "mainspring_owned_shards": ("Shards owned by this instance.", lambda: engine.owned_shards),
             }
@@ -317,7 +355,8 @@ def _settings(config: Config) -> EngineSettings:
     )
 
 
-def _lease(clock: Clock) -> Lease:
+def new_lease(clock: Clock) -> Lease:
+    """For a process like this one, with a name that no other has."""
     name = socket.gethostname().split(".")[0][:40] or "host"
     instance = f"{name}-{os.getpid()}-{secrets.token_hex(3)}"
     return Lease(instance=instance, machine=_machine(), pid=os.getpid(), process=_PROCESS, started_at=clock.now_ms())

@@ -11,25 +11,40 @@ A handler is treated like a receiver: when it returns, the timer is done; when i
 retried by the policy; a returned dict is an answer with `ok`, `nextExecuteAt` and `payload`. Timers outlive the
 program: register the handlers of earlier runs before the block is entered, or at its start.
 
+`@ms.job("0 9 * * *", timezone="Europe/Berlin")` has a function launched by a calendar: see `mainspring.jobs.program`.
 With `connection=`, a timer is created in a transaction of the program: see `mainspring.transactional`.
+`ms.fetch(url)` is a call that is made at most once, and whose result outlives the program that asked for it.
+`ms.origin(kind, id)` is an object with durable state that gets the results of fetches: see `mainspring.origins`.
+`ms.lock(name)` is a lock that programs on one store share; `open_lock` is for those that run no engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from mainspring.clock import Clock
+from mainspring.clock import Clock, SystemClock
 from mainspring.config import load_config
 from mainspring.errors import Conflict, InvalidInput, NotFound
+from mainspring.fetches.messages import FetchResult
+from mainspring.fetches.program import Fetches
+from mainspring.fetches.requesting import FetchFields
 from mainspring.instance import Instance
+from mainspring.jobs.asking import FunctionFields
+from mainspring.jobs.handlers import DueJob
+from mainspring.jobs.program import Jobs
+from mainspring.locks import TTL_SECONDS, Lock
 from mainspring.model import Delivery, RetryPolicy, Timer
+from mainspring.origins.origin import Origin
+from mainspring.origins.runtime import OriginRef, Origins
+from mainspring.origins.services import ServiceFactory, Services
+from mainspring.stores import store_from_url
 from mainspring.timers.messages import (
     AttemptView,
     CreateNamespace,
@@ -63,14 +78,36 @@ class DueTimer(Struct, frozen=True, kw_only=True):
 
 HandlerFunction = Callable[[DueTimer], Awaitable[Any]]
 F = TypeVar("F", bound=HandlerFunction)
+O = TypeVar("O", bound=Origin)  # noqa: E741 - an origin
+J = TypeVar("J", bound=Callable[[DueJob], object])
 
 
 class Mainspring:
     """One instance inside this program. Settings are those of `Config`, read like the server's."""
 
-    def __init__(self, store: str = "", *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        store: str = "",
+        *,
+        clock: Clock | None = None,
+        origins: Iterable[type[Origin]] = (),
+        services: Mapping[str, ServiceFactory] | None = None,
+        **settings: Any,
+    ) -> None:
+        """`origins` that earlier runs of the program may have left waiting for results; `services` are for them."""
         config = load_config({**settings, "store": store or None})
-        self._instance = Instance(config, clock=clock, allow_handlers=True)
+        self._instance = instance = Instance(config, clock=clock, allow_handlers=True)
+        self._origins = Origins(
+            records=instance.store,
+            clock=instance.clock,
+            fetches=instance.fetches,
+            services=Services(services),
+            kinds=origins,
+        )
+        instance.receive_results(self._origins.receive)
+        self._stack = AsyncExitStack()
+        self.fetches = Fetches(self._instance.fetches)
+        self.jobs = Jobs(self._instance.jobs, self._instance.scheduling.launcher.handlers, self._instance.spawn)
         self.timers = Timers(self._instance.timers, self._instance.namespaces, _creation(self._instance))
 
     def handler(self, name: str) -> Callable[[F], F]:
@@ -85,17 +122,65 @@ class Mainspring:
 
         return register
 
+    def job(self, schedule: str, *, name: str | None = None, **fields: Unpack[FunctionFields]) -> Callable[[J], J]:
+        """Have a function launched by a calendar, as a job with its name.
+
+        The registry is made equal to this when the block is entered, or at once inside of it. A coroutine function is
+        awaited, another one runs in a thread; it is called with a `DueJob`.
+        """
+
+        def register(function: J) -> J:
+            return self.jobs.declare(function, schedule, name=name, **fields)
+
+        return register
+
     async def create_namespace(self, name: str) -> None:
         """Make a namespace, if there is none of that name."""
         with suppress(Conflict):
             await self._instance.namespaces.create(CreateNamespace(name=name))
 
+    async def fetch(self, url: str, **fields: Unpack[FetchFields]) -> FetchResult:
+        """A call that is made at most once, and its result: `mainspring.fetches.program` says more.
+
+        result = await ms.fetch("https://example.com/pay", method="POST", json={"amount": 12}, req_id="payment-42")
+        response = result.raise_for_error()
+        """
+        return await self.fetches.run(url, **fields)
+
+    def origin(self, kind: type[O], origin_id: str) -> OriginRef[O]:
+        """An origin by its id: see `mainspring.origins`. To be used inside the block."""
+        return self._origins.ref(kind, origin_id)
+
+    def lock(self, name: str, *, ttl_seconds: float = TTL_SECONDS) -> Lock:
+        """A lock in this store: see `mainspring.locks`. To be used inside the block."""
+        instance = self._instance
+        return Lock(instance.store, instance.clock, name, ttl_seconds=ttl_seconds, owner=instance.ownership.instance)
+
     async def __aenter__(self) -> Self:
-        await self._instance.__aenter__()
+        async with AsyncExitStack() as stack:
+            stack.callback(self._origins.close)  # after the instance has drained: results still come until then
+            await stack.enter_async_context(self._instance)
+            await self.jobs.open()
+            sweeping = self._instance.spawn(self._origins.sweep())
+            stack.callback(sweeping.cancel)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *exception: object) -> bool | None:
-        return await self._instance.__aexit__(*exception)
+        return await self._stack.__aexit__(*exception)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def open_lock(store: str, name: str, *, ttl_seconds: float = TTL_SECONDS, owner: str = "") -> AsyncIterator[Lock]:
+    """A lock in the database that a store URL names, for programs that run no engine. Redis will do, too."""
+    clock = SystemClock()
+    records = store_from_url(store, clock=clock)
+    await records.open()
+    try:
+        clock.align(await records.time())
+        yield Lock(records, clock, name, ttl_seconds=ttl_seconds, owner=owner)
+    finally:
+        await records.close()
 
 
 class Timers:

@@ -16,10 +16,11 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import uvloop
 
@@ -31,14 +32,19 @@ from mainspring.api.serving import listening
 from mainspring.config import Config, check_token
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.idempotency.middleware import IdempotencyMiddleware
-from mainspring.idempotency.stores.records import RecordsStore
+from mainspring.idempotency.stores.records import RecordsStore, TimedRecords
 from mainspring.instance import Instance, is_loopback
+from mainspring.timers.messages import BATCH_ITEMS
+
+T = TypeVar("T")
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
 STOP_SECONDS = 5.0
 """What a stop may take beyond the draining."""
 STORE_RETRY_SECONDS = 1.0
+ITEM_BYTES = 1_024
+"""By how much a timer in an answer may be longer than three times what was asked for: `3e7` is written 30000000.0."""
 
 
 class Role(Protocol):
@@ -70,9 +76,14 @@ class Alone:
 
 def run(config: Config, role: Role | None = None) -> int:
     """Serve until told to stop. Answers the exit code."""
+    return run_to_end(config, _serve(config, role or Alone()))
+
+
+def run_to_end(config: Config, work: Coroutine[Any, Any, None]) -> int:
+    """What a process does; answers its exit code, and says what was wrong."""
     telemetry.set_up_logging(config.log_level, config.log_format)
     try:
-        uvloop.run(_serve(config, role or Alone()))
+        uvloop.run(work)
     except (MainspringError, ExceptionGroup) as raised:
         error = _only_cause(raised)
         if not isinstance(error, MainspringError):
@@ -97,7 +108,7 @@ async def _serve(config: Config, role: Role) -> None:
     role.watch(stop)
     token, source = read_token(config)
     async with AsyncExitStack() as stack:
-        instance = await _started(config, stack, stop)
+        instance = await started(lambda: Instance(config), config, stack, stop)
         if instance is None:
             return
         api = _api(config, instance, token, shared=role.is_worker)
@@ -121,29 +132,30 @@ async def _serve(config: Config, role: Role) -> None:
             drain_seconds=config.drain_seconds,
             share_port=role.is_worker,
         ) as listener:
-            await instance.advertise(address=_advertised(config, listener.port), local_address=local_address)
+            await instance.advertise(address=advertised(config, listener.port), local_address=local_address)
             role.ready(config, listener.port, token, source)
             await stop.wait()
             telemetry.info("stopping", calls_in_flight=instance.engine.dispatcher.in_flight if instance.engine else 0)
             # First the listener drains, then the engine: both are bounded, and so is all that comes after them.
-            loop.call_later(2 * config.drain_seconds + STOP_SECONDS, _abandon)
+            loop.call_later(2 * config.drain_seconds + STOP_SECONDS, abandon)
     telemetry.info("stopped")
 
 
-def _abandon() -> None:
+def abandon() -> None:
     """The way out when something does not end: like a crash, it loses nothing that was acknowledged."""
     waiting = [f"{task.get_name()}: {task.get_coro()}" for task in asyncio.all_tasks()]
     telemetry.error("the stop took too long and is cut short", tasks=waiting)
     os._exit(EXIT_FAILED)
 
 
-async def _started(config: Config, stack: AsyncExitStack, stop: asyncio.Event) -> Instance | None:
-    """A running instance, as soon as the store can be reached; None if the server is stopped before."""
+async def started(
+    make: Callable[[], AbstractAsyncContextManager[T]], config: Config, stack: AsyncExitStack, stop: asyncio.Event
+) -> T | None:
+    """What `make` makes, entered as soon as the store can be reached; None if the process is stopped before."""
     deadline = time.monotonic() + config.store_wait_seconds
     while not stop.is_set():
-        instance = Instance(config)
         try:
-            return await stack.enter_async_context(instance)
+            return await stack.enter_async_context(make())
         except (StoreUnavailable, ExceptionGroup) as raised:
             error = _only_cause(raised)
             if not isinstance(error, StoreUnavailable) or time.monotonic() >= deadline:
@@ -162,6 +174,8 @@ async def _started(config: Config, stack: AsyncExitStack, stop: asyncio.Event) -
 def _api(config: Config, instance: Instance, token: str, *, shared: bool) -> Api:
     return Api(
         timers=instance.timers,
+        jobs=instance.jobs,
+        fetches=instance.fetches,
         namespaces=instance.namespaces,
         shards=instance.shards,
         instances=instance.instances,
@@ -173,24 +187,28 @@ def _api(config: Config, instance: Instance, token: str, *, shared: bool) -> Api
         max_body_bytes=config.max_body_bytes,
         wake=partial(instance.receive_wake, shared=shared),
         cluster_digest=token_digest(instance.cluster_secret),
-        idempotent=partial(_idempotent, config, instance),
+        idempotent=partial(keyed, config, instance.store),
     )
 
 
-def _idempotent(config: Config, instance: Instance, app: AsgiApp, refuse: Refuse) -> AsgiApp:
-    # A refusal changes nothing, so only what was done is kept. To create again what was created is harmless.
+def keyed(config: Config, records: TimedRecords, app: AsgiApp, refuse: Refuse, /, *, safe_to_repeat: bool) -> AsgiApp:
+    """The API with `Idempotency-Key`. A refusal changes nothing, so only what was done is kept.
+
+    A create whose outcome is unknown is carried out again: that replaces the timer by an equal one. A launch is not.
+    """
     return IdempotencyMiddleware(
         app,
-        store=RecordsStore(instance.store),
+        store=RecordsStore(records),
         keep=lambda status: status < 300,
-        safe_to_repeat=True,
+        safe_to_repeat=safe_to_repeat,
         max_request_bytes=config.max_body_bytes,
+        max_response_bytes=3 * config.max_body_bytes + BATCH_ITEMS * ITEM_BYTES,
         scope="api",
         refuse=refuse,
     )
 
 
-def _advertised(config: Config, port: int) -> str:
+def advertised(config: Config, port: int) -> str:
     """Where others reach this server: as configured, or where it listens, if that is one address."""
     if config.advertise_url:
         return config.advertise_url.rstrip("/")

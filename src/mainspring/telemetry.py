@@ -6,68 +6,51 @@ Metrics are plain numbers, rendered in the Prometheus text format; counting cost
 
 from __future__ import annotations
 
-import json
-import logging
-import math
-import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Literal
+from functools import cache
+from typing import TYPE_CHECKING, Literal
 
-logger = logging.getLogger("mainspring")
+if TYPE_CHECKING:
+    import logging
+
+    logger: logging.Logger
+
+
+def __getattr__(name: str) -> object:
+    # `logging` is loaded when there is something to say: a library that only counts shall not pay for it.
+    if name == "logger":
+        return _logger()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@cache
+def _logger() -> logging.Logger:
+    import logging  # noqa: PLC0415
+
+    return logging.getLogger("mainspring")
 
 
 def debug(message: str, **fields: object) -> None:
-    logger.debug(message, extra={"fields": fields})
+    _logger().debug(message, extra={"fields": fields})
 
 
 def info(message: str, **fields: object) -> None:
-    logger.info(message, extra={"fields": fields})
+    _logger().info(message, extra={"fields": fields})
 
 
 def warning(message: str, **fields: object) -> None:
-    logger.warning(message, extra={"fields": fields})
+    _logger().warning(message, extra={"fields": fields})
 
 
 def error(message: str, **fields: object) -> None:
-    logger.error(message, extra={"fields": fields})
-
-
-class _TextFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{key}={value}" for key, value in getattr(record, "fields", {}).items())
-        line = f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():7} {record.getMessage()}"
-        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{line}  {fields}{trace}" if fields else line + trace
-
-
-class _JsonFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "level": record.levelname.lower(),
-            "message": record.getMessage(),
-            **{key: _json_value(value) for key, value in getattr(record, "fields", {}).items()},
-        }
-        if record.exc_info:
-            line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
-
-
-def _json_value(value: object) -> object:
-    """Numbers, truth and lists as they are, anything else as text: a log line never fails."""
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_json_value(part) for part in value]
-    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    return str(value)
+    _logger().error(message, extra={"fields": fields})
 
 
 def set_up_logging(level: str, style: Literal["auto", "text", "json"]) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    as_text = style == "text" or (style == "auto" and sys.stderr.isatty())
-    handler.setFormatter(_TextFormatter() if as_text else _JsonFormatter())
-    logger.handlers[:] = [handler]
+    from mainspring.loglines import handler  # noqa: PLC0415  (see `__getattr__`)
+
+    logger = _logger()
+    logger.handlers[:] = [handler(style)]
     logger.setLevel(level.upper())
     logger.propagate = False
 
@@ -127,9 +110,17 @@ attempts = Counter("mainspring_attempts_total", "Attempts that ended, by outcome
 due_reads = Counter("mainspring_due_reads_total", "Reads of due timers from the store.")
 wakeups = Counter("mainspring_wakeups_total", "Wake-ups of other instances, by fate.", "fate")
 writes = Counter("mainspring_timer_writes_total", "Timer rows written or removed for users.")
+fetches = Counter("mainspring_fetches_total", "Fetches that ended here, by final state.", "state")
+fetch_deliveries = Counter("mainspring_fetch_deliveries_total", "Results whose delivery is over, by its end.", "state")
+late_results = Counter("mainspring_fetch_late_results_total", "Results that came after the first of their fetch.")
 requests = Counter("mainspring_http_requests_total", "API requests, by status class.", "status")
 lateness = Histogram("mainspring_lateness_seconds", "Start of a first attempt after its instant.", _BOUNDS_MS)
+launches = Counter("mainspring_launches_total", "Instants of jobs that came to an end, by state.", "state")
+launch_lateness = Histogram(
+    "mainspring_launch_lateness_seconds", "Start of a launch after its instant, jitter included.", _BOUNDS_MS
+)
 call_duration = Histogram("mainspring_call_seconds", "Duration of callbacks.", _BOUNDS_MS)
+fetch_duration = Histogram("mainspring_fetch_seconds", "Duration of the calls of fetches.", _BOUNDS_MS)
 
 
 def render_metrics(gauges: dict[str, tuple[str, Callable[[], float]]]) -> str:

@@ -8,6 +8,37 @@ from msgspec import Raw, UnsetType
 
 from mainspring.api.app import Api, token_digest
 from mainspring.errors import Conflict, MainspringError, NotFound
+from mainspring.fetches.messages import (
+    CreateFetch,
+    DeliveryView,
+    FetchPage,
+    FetchRef,
+    FetchStats,
+    FetchView,
+    ListFetches,
+    StatsView,
+)
+from mainspring.jobs.calendar import Dst
+from mainspring.jobs.messages import (
+    BackfillJob,
+    BackfillView,
+    CreateJob,
+    DeletedJobView,
+    InstantView,
+    JobPage,
+    JobRef,
+    JobView,
+    ListJobs,
+    ListRuns,
+    PauseJob,
+    PreviewJob,
+    PreviewView,
+    ResumeJob,
+    RunsPage,
+    RunView,
+    TriggerJob,
+    UpdateJob,
+)
 from mainspring.model import Delivery, RetryPolicy, State
 from mainspring.timers.messages import (
     BatchItem,
@@ -158,14 +189,178 @@ class MemoryNamespaces:
         return namespace_view(request.name)
 
 
+def job_view(name: str) -> JobView:
+    return JobView(
+        name=name,
+        state="scheduled",
+        problem="",
+        schedule="0 9 * * *",
+        timezone="UTC",
+        seconds=False,
+        url="https://example.com/",
+        route=None,
+        method="POST",
+        headers={},
+        body=Raw(b"null"),
+        timeout_seconds=10.0,
+        retry_policy=None,
+        overlap="skip",
+        catchup="latest",
+        catchup_window_seconds=3600.0,
+        dst=Dst(),
+        jitter_seconds=0.0,
+        start_at=None,
+        end_at=None,
+        max_runs=None,
+        labels={},
+        note="",
+        by="",
+        generation=1,
+        runs=0,
+        last_run=None,
+        next_at=NOW,
+        created_at=NOW,
+        updated_at=NOW,
+    )
+
+
+def run_view(name: str) -> RunView:
+    return RunView(
+        launch_id=f"{name}@1",
+        name=name,
+        kind="manual",
+        state="planned",
+        scheduled_at=NOW,
+        scheduled_until=None,
+        count=1,
+        reason="",
+        by="",
+        planned_at=NOW,
+        started_at=None,
+        late_ms=None,
+        finished_at=None,
+        attempts=0,
+        status=None,
+        duration_ms=None,
+        answer_head="",
+        delivery_id="msg_1",
+    )
+
+
+class MemoryJobs:
+    """Answers every request, and keeps the last of each kind."""
+
+    def __init__(self) -> None:
+        self.triggers = 0
+        self.previewed: PreviewJob | None = None
+        self.cut: BaseException | None = None
+        """Raised by a trigger after it has counted, as if the process had died there."""
+
+    async def create(self, request: CreateJob) -> JobView:
+        return job_view(request.name)
+
+    async def get(self, request: JobRef) -> JobView:
+        return job_view(request.name)
+
+    async def update(self, request: UpdateJob) -> JobView:
+        return job_view(request.name)
+
+    async def delete(self, request: JobRef) -> DeletedJobView:
+        return DeletedJobView(job=job_view(request.name))
+
+    async def list(self, request: ListJobs) -> JobPage:
+        return JobPage(jobs=(job_view("a"),), next_cursor=None)
+
+    async def pause(self, request: PauseJob) -> JobView:
+        return job_view(request.name)
+
+    async def resume(self, request: ResumeJob) -> JobView:
+        return job_view(request.name)
+
+    async def trigger(self, request: TriggerJob) -> RunView:
+        self.triggers += 1
+        if self.cut is not None:
+            raise self.cut
+        return run_view(request.name)
+
+    async def preview(self, request: PreviewJob) -> PreviewView:
+        self.previewed = request
+        instant = InstantView(at=NOW, local=NOW.isoformat(), mark="")
+        return PreviewView(schedule="0 9 * * *", timezone="UTC", instants=(instant,))
+
+    async def runs(self, request: ListRuns) -> RunsPage:
+        return RunsPage(runs=(run_view("a"),), next_cursor=None)
+
+    async def backfill(self, request: BackfillJob) -> BackfillView:
+        return BackfillView(name=request.name, instants=1, launched=1, first=NOW, last=NOW, dry_run=request.dry_run)
+
+
+def fetch_view(req_id: str) -> FetchView:
+    return FetchView(
+        req_id=req_id,
+        state="pending",
+        method="GET",
+        url="https://example.com/",
+        timeout_seconds=30.0,
+        result_url=None,
+        executor="in-process",
+        labels={},
+        context=Raw(b"null"),
+        created_at=NOW,
+        started_at=None,
+        watchdog_at=None,
+        result=None,
+        late_result=None,
+        delivery=DeliveryView(state="none", attempts=0, last_status=None, detail="", delivered_at=None),
+    )
+
+
+class MemoryFetches:
+    """Answers every request, and keeps the last create."""
+
+    def __init__(self) -> None:
+        self.created: CreateFetch | None = None
+
+    async def create(self, request: CreateFetch) -> FetchView:
+        self.created = request
+        return fetch_view("req_1" if isinstance(request.req_id, UnsetType) else request.req_id)
+
+    async def get(self, request: FetchRef) -> FetchView:
+        return fetch_view(request.req_id)
+
+    async def list(self, request: ListFetches) -> FetchPage:
+        return FetchPage(fetches=(), next_cursor=None)
+
+    async def cancel(self, request: FetchRef) -> FetchView:
+        return fetch_view(request.req_id)
+
+    async def stats(self, request: FetchStats) -> StatsView:
+        return StatsView(
+            pending=0,
+            running=0,
+            succeeded=0,
+            failed=0,
+            unknown=0,
+            cancelled=0,
+            counts_are_minimum=False,
+            p50_ms=None,
+            p99_ms=None,
+            executors=(),
+        )
+
+
 class Edge:
     """An `Api` over the services in memory, with switches for tests."""
 
     def __init__(self) -> None:
         self.timers = MemoryTimers()
+        self.jobs = MemoryJobs()
+        self.fetches = MemoryFetches()
         self.not_ready: MainspringError | None = None
         self.api = Api(
             timers=self.timers,
+            jobs=self.jobs,
+            fetches=self.fetches,
             namespaces=MemoryNamespaces(),
             shards=self._shards,
             instances=self._instances,

@@ -55,6 +55,7 @@ def test_the_summaries_in_the_table_are_those_of_the_commands() -> None:
         (["serve", "--help"], {"rich", "yaml", "uvicorn", "mainspring.client", "mainspring.server"}),
         (["serve", "--port", "x"], {"rich", "yaml", "mainspring.client"}),
         (["timer", "--help"], {"rich", "yaml", "uvicorn", "mainspring.client", "mainspring.server"}),
+        (["job", "--help"], {"rich", "yaml", "uvicorn", "mainspring.client", "mainspring.server"}),
     ],
 )
 def test_a_command_loads_only_what_it_needs(arguments: list[str], forbidden: set[str]) -> None:

@@ -46,6 +46,19 @@ def post(port: int, body: bytes, **headers: str) -> tuple[int, dict[str, object]
         connection.close()
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE"])
+def test_every_method_of_a_job_is_received(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with receiving(Script()) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request(method, "/hook", b"{}" if method.startswith("P") else None)
+            answer = connection.getresponse()
+            assert (answer.status, answer.read() == b"") == (200, method == "HEAD")
+        finally:
+            connection.close()
+    assert f"{method} /hook → 200" in capsys.readouterr().out
+
+
 def test_the_first_attempts_fail_as_told() -> None:
     with receiving(Script(fail_first=2)) as port:
         assert post(port, b"{}", mainspring_attempt="1") == (500, {"ok": False})

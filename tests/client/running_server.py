@@ -24,6 +24,8 @@ def clean_environment() -> dict[str, str]:
 class Running:
     url: str
     token: str
+    store: str
+    """The URL of its store, which others may open, too."""
 
 
 @contextmanager
@@ -33,7 +35,7 @@ def running_server(directory: Path) -> Iterator[Running]:
     with log.open("wb") as stderr:
         process = subprocess.Popen([*COMMAND, *flags], stderr=stderr, env=clean_environment(), cwd=directory)
     try:
-        yield Running(_address(process, log), TOKEN)
+        yield Running(_address(process, log), TOKEN, f"sqlite:///{directory / 'data' / 'mainspring.db'}")
     finally:
         process.terminate()
         assert process.wait(15) == 0, log.read_text()

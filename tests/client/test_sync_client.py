@@ -14,8 +14,10 @@ import pytest
 
 import mainspring.client
 from mainspring.client import AsyncClient, Client
+from mainspring.client.async_jobs import AsyncJobs
 from mainspring.client.async_namespaces import AsyncNamespaces
 from mainspring.client.async_timers import AsyncTimers
+from mainspring.client.sync_jobs import Jobs
 from mainspring.client.sync_namespaces import Namespaces
 from mainspring.client.sync_timers import Timers
 from mainspring.errors import NetworkError, NotFound
@@ -65,7 +67,7 @@ def test_the_generated_files_are_up_to_date() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(AsyncClient, Client), (AsyncTimers, Timers), (AsyncNamespaces, Namespaces)]
+    ("one", "other"), [(AsyncClient, Client), (AsyncTimers, Timers), (AsyncJobs, Jobs), (AsyncNamespaces, Namespaces)]
 )
 def test_both_sides_have_the_same_methods_with_the_same_arguments(one: type, other: type) -> None:
     def surface(kind: type) -> dict[str, list[str]]:

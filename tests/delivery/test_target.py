@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 
 import pytest
@@ -31,10 +32,33 @@ async def test_requests_are_recorded_with_their_arrival(sender: Sender, target: 
         await target.wait_for(4, seconds=0.01)
 
 
+async def test_requests_are_counted_by_their_id(sender: Sender, target: TargetServer) -> None:
+    for path, headers in (
+        ("/status/503?id=a", (("idempotency-key", "never"),)),
+        ("/a?x=1&id=a", ()),
+        ("/b", (("Req-Id", "b"), ("webhook-id", "m"))),
+        ("/c", (("webhook-id", "c"),)),
+        ("/d", ()),
+    ):
+        await sender.send(Call("POST", target.url + path, headers, b"", 5000))
+    reply = await sender.send(Call("GET", target.url + "/counts", (), b"", 5000))
+    assert json.loads(reply.body) == target.counts == {"a": 2, "b": 1, "c": 1}
+    assert len(target.requests) == 5
+
+
+async def test_an_echo_answers_with_the_request(sender: Sender, target: TargetServer) -> None:
+    headers = (("X-Team", "blue"),)
+    reply = await sender.send(Call("PUT", target.url + "/echo/x?a=1&a=2&b=", headers, "ü\xff".encode("latin-1"), 5000))
+    told = json.loads(reply.body)
+    assert (told["method"], told["path"], told["query"]) == ("PUT", "/echo/x", {"a": ["1", "2"], "b": [""]})
+    assert (told["headers"]["x-team"], told["body"]) == ("blue", "\\xfc\\xff")
+
+
 def test_a_path_without_script_chooses_its_answer() -> None:
     assert answer_by_path("/status/418").status == 418
     assert answer_by_path("/delay/0.5?x=1").delay_seconds == 0.5
     assert answer_by_path("/huge/10").size == 10
+    assert answer_by_path("/drip/0.2").drip_seconds == 0.2
     assert answer_by_path("/gzip-bomb").behaviour == "gzip-bomb"
     assert answer_by_path("/status/none") == answer_by_path("/anything") == Answer()
 

@@ -13,7 +13,7 @@ from tests.servers.catalogue import SERVERS
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
 
-SHARED = ["sqlite", *server_params("postgresql", "redis", "mysql", "mongodb", "dynamodb")]
+SHARED = ["sqlite", *server_params("postgresql", "redis", "mysql", "mongodb", "dynamodb", "cassandra")]
 
 
 @pytest.fixture(params=["memory", *SHARED])

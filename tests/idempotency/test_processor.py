@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mainspring.errors import ConfigError, InvalidInput
+from mainspring.errors import ConfigError, InvalidInput, StoreUnavailable
 from mainspring.idempotency import (
     AsyncIdempotentProcessor,
     IdempotencyRecord,
@@ -22,10 +23,18 @@ from mainspring.idempotency import (
     NotDone,
     NotRecorded,
     Resolved,
+    SQLiteStore,
     UnknownOutcome,
     Unresolved,
+    idempotent,
 )
 from mainspring.idempotency.stores import IdempotencyStore
+
+
+class _Client:
+    """Has a method that stores have, too."""
+
+    def close(self) -> None: ...
 
 
 class Work:
@@ -108,36 +117,6 @@ def test_an_exception_is_not_kept_and_the_next_caller_runs(store: IdempotencySto
     with pytest.raises(TimeoutError, match="slow"):
         processor.process(1)
     assert processor.process(1) == IdempotencyRecord("done", False, processor.process(1).key)
-
-
-def test_after_an_exception_one_waiter_takes_over_and_the_others_go_on_waiting() -> None:
-    started, at_once, most = threading.Barrier(9, timeout=10), 0, 0
-    work = Work(ValueError("no"), "done")
-    lock = threading.Lock()
-
-    def slow(payload: object) -> object:
-        nonlocal at_once, most
-        with lock:
-            at_once += 1
-            most = max(most, at_once)
-        time.sleep(0.05)
-        with lock:
-            at_once -= 1
-        return work(payload)
-
-    processor = IdempotentProcessor(InMemoryStore(), slow, scope="stampede")
-
-    def ask(_: int) -> object:
-        started.wait()
-        try:
-            return processor.process(1).result
-        except ValueError:
-            return "raised"
-
-    with ThreadPoolExecutor(9) as pool:
-        answers = list(pool.map(ask, range(9)))
-    assert sorted(map(str, answers)) == ["done"] * 8 + ["raised"]
-    assert (work.runs, most) == (2, 1)
 
 
 def test_ten_threads_and_five_keys_are_five_runs_side_by_side(store: IdempotencyStore) -> None:
@@ -355,6 +334,52 @@ def test_a_scope_is_needed_where_a_name_would_not_do() -> None:
 def test_coroutine_functions_need_the_waiting_form() -> None:
     with pytest.raises(ConfigError, match="AsyncIdempotentProcessor"):
         IdempotentProcessor(InMemoryStore(), Work().later, scope="coroutine")
+
+
+def test_the_parameters_have_the_names_that_are_published() -> None:
+    processor = IdempotentProcessor(store=InMemoryStore(), fn=_named, exclude_fields=["seen_at"])
+    assert not processor.process({"id": 1, "seen_at": 1}).was_replay
+    assert processor.process({"id": 1, "seen_at": 2}).was_replay
+
+
+def test_the_key_of_a_record_may_be_given_back_with_its_payload() -> None:
+    processor = IdempotentProcessor(InMemoryStore(), _named)
+    key = processor.process({"id": 1}).key
+    assert processor.process({"id": 1}, key=key).was_replay
+    with pytest.raises(InvalidInput, match="the one of this payload"):
+        processor.process({"id": 2}, key=key)
+
+
+@pytest.mark.parametrize("store", ["sqlite:///app.db", InMemoryStore, None, {}, _Client()], ids=str)
+def test_what_is_no_store_is_refused(store: Any) -> None:
+    with pytest.raises(ConfigError, match=r"Expected a store, such as InMemoryStore\(\)"):
+        IdempotentProcessor(store, _named)
+    with pytest.raises(ConfigError, match=r"Expected a store, such as InMemoryStore\(\)"):
+        AsyncIdempotentProcessor(store, Work().later, scope="store")
+    with pytest.raises(ConfigError, match="Expected a store"):
+        idempotent(store)(_named)
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Expected a function as the work, got 'charge'"):
+        IdempotentProcessor(InMemoryStore(), "charge", scope="function")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", ["", "sqlite:///app.db", 17, None])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    with pytest.raises(ConfigError, match="Expected the path of a file"):
+        SQLiteStore(path)
+
+
+def test_a_file_is_made_with_its_directory(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "not" / "yet" / "app.db")
+    assert IdempotentProcessor(store, _named).process(1).result == 1
+    store.close()
+    (tmp_path / "file").touch()
+    nowhere = SQLiteStore(tmp_path / "file" / "app.db")
+    with pytest.raises(StoreUnavailable, match=r"app\.db"):
+        IdempotentProcessor(nowhere, _named).process(1)
+    nowhere.close()
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

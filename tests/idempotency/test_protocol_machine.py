@@ -62,6 +62,9 @@ class SteppedModel:
     ) -> AbstractAsyncContextManager[object]:
         return nullcontext()
 
+    async def shielded(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return await coroutine
+
     async def call(self, work: Callable[..., Any], *arguments: object) -> Any:
         return await work(*arguments)
 

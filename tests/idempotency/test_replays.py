@@ -20,9 +20,9 @@ class Watch:
 
 def _count(counts: Replays, executed: int, replayed: int) -> None:
     for _ in range(executed):
-        counts.count(was_replay=False)
+        counts.count_run()
     for _ in range(replayed):
-        counts.count(was_replay=True)
+        counts.count_replay()
 
 
 @pytest.mark.parametrize(("executed", "replayed", "warns"), [(95, 5, False), (94, 7, True), (10, 9, False)])

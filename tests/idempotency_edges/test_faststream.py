@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from faststream.rabbit import RabbitBroker, RabbitQueue
 
+from mainspring.errors import StoreUnavailable
 from mainspring.idempotency import InMemoryStore, UnknownOutcome
 from mainspring.idempotency.faststream import IdempotentConsumption
 from tests.servers.rabbitmq import RabbitMQ
@@ -22,7 +23,8 @@ class Bench:
     """A broker with a queue of its own, and a subscriber that answers as told."""
 
     def __init__(self, url: str, **options: Any) -> None:
-        self.consumption = IdempotentConsumption(InMemoryStore(), **options)
+        self.store = InMemoryStore()
+        self.consumption = IdempotentConsumption(self.store, **options)
         self.broker = RabbitBroker(url, middlewares=[self.consumption], logger=None)
         self.queue = f"edges-{os.getpid()}-{next(_numbers)}"
         self.runs: list[dict[str, Any]] = []
@@ -96,6 +98,30 @@ async def test_work_that_fails_is_not_recorded(bench: Bench) -> None:
     async with asyncio.timeout(10):
         await bench.rejected.get()
     assert await bench.ask({"n": 1}) == {"run": 2}
+
+
+async def test_a_message_comes_again_when_the_store_is_back(bench: Bench) -> None:
+    claim, tries = bench.store.claim, 0
+
+    async def down_at_first(*given: Any, **named: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise StoreUnavailable
+        return await claim(*given, **named)
+
+    bench.store.claim = down_at_first  # type: ignore[method-assign]
+    assert await bench.ask({"n": 1}) == {"run": 1}
+    assert (tries, bench.rejected.qsize()) == (2, 0)
+
+
+async def test_work_whose_outcome_cannot_be_recorded_is_answered_all_the_same(bench: Bench) -> None:
+    async def down(*_: object, **__: object) -> bool:
+        raise StoreUnavailable
+
+    bench.store.replace = down  # type: ignore[method-assign]
+    assert await bench.ask({"n": 1}) == {"run": 1}
+    assert len(bench.runs) == 1
 
 
 async def test_a_message_that_is_in_progress_elsewhere_comes_again(amqp: RabbitMQ) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import http.client
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
+from mainspring import server
 from mainspring.api.app import Api, all_routes, build_app
 from mainspring.api.openapi import openapi_document
 from mainspring.api.protocol import Limits
 from mainspring.api.serving import listening
+from mainspring.clock import SystemClock
 from mainspring.config import Config
-from mainspring.idempotency import IdempotencyStore, InMemoryStore, SQLiteStore
+from mainspring.idempotency import InMemoryStore, SQLiteStore
+from mainspring.idempotency.entries import COLLECTION
 from mainspring.idempotency.exchange import AsgiApp, Receive, Scope, Send
-from mainspring.idempotency.middleware import IdempotencyMiddleware, Refuse
-from mainspring.idempotency.stores.records import RecordsStore
+from mainspring.idempotency.middleware import IdempotencyMiddleware
 from mainspring.instance import Instance
+from mainspring.model import Record
+from mainspring.store import Store
+from mainspring.stores.memory import MemoryStore
 from mainspring.timers.messages import TimerRef
 from tests.api.services import TOKEN, Edge
 from tests.idempotency_edges.calling import Client
@@ -41,14 +47,14 @@ TIMER = b'{"timerId":"t1","delaySeconds":3600,"callbackUrl":"http://127.0.0.1:9/
 
 @asynccontextmanager
 async def serving(app: AsgiApp) -> AsyncIterator[int]:
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off"))
+    listener = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off"))
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(server.serve())
+        tasks.create_task(listener.serve())
         async with asyncio.timeout(10):
-            while not server.started:  # noqa: ASYNC110  (it tells in no other way)
+            while not listener.started:  # noqa: ASYNC110  (it tells in no other way)
                 await asyncio.sleep(0.01)
-        yield server.servers[0].sockets[0].getsockname()[1]
-        server.should_exit = True
+        yield listener.servers[0].sockets[0].getsockname()[1]
+        listener.should_exit = True
 
 
 def post(port: int, path: str, key: str) -> tuple[int, dict[str, str], bytes]:
@@ -151,53 +157,66 @@ async def test_an_answer_does_not_wait_for_background_tasks_and_outlives_their_e
 # --- our own API ------------------------------------------------------------------------------------------
 
 
-def keyed(edge: Edge, store: IdempotencyStore) -> Api:
+async def claims(store: Store) -> list[Record]:
+    return await store.scan_records(COLLECTION, now=await store.time())
+
+
+def keyed(edge: Edge, store: Store | None = None) -> Api:
     """The API as the server puts it together."""
-
-    def guarded(app: AsgiApp, refuse: Refuse) -> AsgiApp:
-        return IdempotencyMiddleware(
-            app, store=store, keep=lambda status: status < 300, safe_to_repeat=True, scope="api", refuse=refuse
-        )
-
-    return dataclasses.replace(edge.api, idempotent=guarded)
+    return dataclasses.replace(
+        edge.api, idempotent=partial(server.keyed, Config(), store or MemoryStore(SystemClock()))
+    )
 
 
 async def test_a_create_with_a_key_is_carried_out_once_and_answered_as_before() -> None:
     edge = Edge()
-    call = Client(build_app(keyed(edge, InMemoryStore())))
-    first = await call("/v1/timers/create", TIMER, key="k", headers=BEARER)
-    again = await call("/v1/timers/create", TIMER, key="k", headers=BEARER)
+    call = Client(build_app(keyed(edge)))
+    given = {**BEARER, "x-request-id": "r-6"}
+    first = await call("/v1/timers/create", TIMER, key="k", headers=given)
+    again = await call("/v1/timers/create", TIMER, key="k", headers=given)
     assert (first.status, again.status, edge.timers.calls) == (200, 200, 1)
     assert again.body == first.body
     assert again.headers == [*first.headers, (b"idempotent-replayed", b"true")]
+    assert first.header(b"x-request-id") == b"r-6"
     refused = await call("/v1/timers/create", TIMER + b" ", key="k", headers={**BEARER, "x-request-id": "r-7"})
     assert (refused.status, refused.code, edge.timers.calls) == (422, "key_reuse", 1)
     assert refused.header(b"x-request-id") == b"r-7"
     assert refused.header(b"x-content-type-options") == b"nosniff"
 
 
+async def test_a_repeated_create_has_a_request_id_of_its_own() -> None:
+    call = Client(build_app(keyed(Edge())))
+    headers: list[dict[str, str]] = [BEARER, BEARER, {**BEARER, "x-correlation-id": "c-1"}]
+    ids = [
+        (await call("/v1/timers/create", TIMER, key="k", headers=given)).header(b"x-request-id") for given in headers
+    ]
+    assert None not in ids
+    assert len(set(ids)) == 3
+    assert ids[2] == b"c-1"
+
+
 async def test_a_create_without_a_key_or_on_another_route_is_carried_out_each_time() -> None:
     edge = Edge()
-    store = InMemoryStore()
+    store = MemoryStore(SystemClock())
     call = Client(build_app(keyed(edge, store)))
     for _ in range(2):
         assert (await call("/v1/timers/create", TIMER, headers=BEARER)).status == 200
         assert (await call("/v1/timers/get", b'{"timerId":"t1"}', key="k", headers=BEARER)).status == 200
-    assert (edge.timers.calls, len(store)) == (4, 0)
+    assert (edge.timers.calls, await claims(store)) == (4, [])
 
 
 async def test_nobody_claims_a_key_without_the_token() -> None:
     edge = Edge()
-    store = InMemoryStore()
+    store = MemoryStore(SystemClock())
     call = Client(build_app(keyed(edge, store)))
     assert (await call("/v1/timers/create", TIMER, key="k")).code == "unauthenticated"
     assert (await call("/v1/timers/create", TIMER, key="a b", headers=BEARER)).code == "invalid_input"
-    assert (edge.timers.calls, len(store)) == (0, 0)
+    assert (edge.timers.calls, await claims(store)) == (0, [])
 
 
 async def test_a_refused_create_may_be_corrected_elsewhere_and_tried_again_under_its_key() -> None:
     edge = Edge()
-    call = Client(build_app(keyed(edge, InMemoryStore())))
+    call = Client(build_app(keyed(edge)))
     edge.timers.failure = ValueError("unforeseen")
     assert (await call("/v1/timers/create", TIMER, key="k", headers=BEARER)).code == "internal"
     assert (await call("/v1/timers/create", b"{}", key="j", headers=BEARER)).code == "invalid_input"
@@ -215,12 +234,13 @@ async def test_the_key_is_described_where_it_is_taken() -> None:
         for parameter in operation.get("parameters", ())
         if parameter["name"] == "Idempotency-Key"
     }
-    assert taking == {"/v1/timers/create", "/v1/timers/create-batch", "/v1/namespaces/create"}
+    jobs = {"/v1/jobs/create", "/v1/jobs/trigger", "/v1/jobs/backfill"}
+    assert taking == {"/v1/timers/create", "/v1/timers/create-batch", "/v1/namespaces/create", *jobs}
 
 
 async def test_a_timer_created_with_a_key_on_sqlite_stays_as_it_is_when_the_request_is_repeated(tmp_path: Path) -> None:
     async with Instance(Config(store=f"sqlite:///{tmp_path / 'm.db'}")) as instance:
-        api = keyed(Edge(), RecordsStore(instance.store))
+        api = keyed(Edge(), instance.store)
         call = Client(build_app(dataclasses.replace(api, timers=instance.timers)))
         first = await call("/v1/timers/create", TIMER, key="k", headers=BEARER)
         again = await call("/v1/timers/create", TIMER, key="k", headers=BEARER)
@@ -229,8 +249,25 @@ async def test_a_timer_created_with_a_key_on_sqlite_stays_as_it_is_when_the_requ
         assert (await instance.timers.get(TimerRef(timer_id="t1"))).generation == 1
 
 
+async def test_the_longest_answer_to_a_batch_is_given_again() -> None:
+    policy = b'"retryPolicy":{"schedule":[' + b",".join([b"3e7"] * 100) + b'],"retryOn":["network"]}'
+    payload = b'"payload":"' + b"x" * 400 + b'"'
+    timers = (TIMER.replace(b'"t1"', b'"t%d",%s,%s' % (number, policy, payload)) for number in range(1000))
+    body = b'{"timers":[' + b",".join(timers) + b"]}"
+    assert 900_000 < len(body) < Config().max_body_bytes
+    async with Instance(Config(store="memory://")) as instance:
+        api = keyed(Edge(), instance.store)
+        call = Client(build_app(dataclasses.replace(api, timers=instance.timers)))
+        first = await call("/v1/timers/create-batch", body, key="k", headers=BEARER)
+        assert msgspec.json.decode(first.body)["created"] == 1000
+        assert len(first.body) > 2 * len(body)
+        again = await call("/v1/timers/create-batch", body, key="k", headers=BEARER)
+    assert again.was_replayed
+    assert again.body == first.body
+
+
 async def test_the_listener_of_the_server_sends_a_repeat_as_it_is() -> None:
-    app = build_app(keyed(Edge(), InMemoryStore()))
+    app = build_app(keyed(Edge()))
     headers = {**BEARER, "idempotency-key": "k", "content-type": "application/json"}
     async with listening(app, host="127.0.0.1", port=0, limits=Limits()) as listener:
 

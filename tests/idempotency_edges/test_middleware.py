@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import ConfigError, StoreUnavailable, TooLarge
 from mainspring.idempotency import InMemoryStore
 from mainspring.idempotency.exchange import AsgiApp, Receive, Scope, Send
 from mainspring.idempotency.middleware import IdempotencyMiddleware, authorization, request_key
@@ -184,6 +184,53 @@ async def test_the_principal_and_the_route_can_be_told(shop: Shop) -> None:
     assert not (await call("/orders/1", key=KEY, headers={"x-tenant": "b"})).was_replayed
 
 
+async def test_where_an_application_is_mounted_is_part_of_its_route_once(shop: Shop) -> None:
+    """ASGI: `path` includes `root_path`."""
+    app = IdempotencyMiddleware(shop, store=InMemoryStore())
+
+    async def mounted(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "root_path": "/shop"}, receive, send)
+
+    await Client(mounted)("/shop/orders", key=KEY)
+    assert await app.processor.forget(request_key(principal="", method="POST", route="/shop/orders", key=KEY))
+
+
+async def test_methods_may_be_written_in_either_case(shop: Shop) -> None:
+    call = guarded(shop, methods=["post"])
+    await call(key=KEY)
+    assert (await call(key=KEY)).was_replayed
+
+
+@pytest.mark.parametrize("methods", ["POST", ()])
+async def test_what_names_no_methods_is_refused_at_once(shop: Shop, methods: Any) -> None:
+    with pytest.raises(ConfigError, match="Expected the names of methods"):
+        guarded(shop, methods=methods)
+
+
+@pytest.mark.parametrize("option", ["principal", "route"])
+async def test_a_principal_or_route_that_is_not_text_is_an_error_that_names_it(shop: Shop, option: str) -> None:
+    with pytest.raises(TypeError, match=f"Expected {option}= to give text, got int"):
+        await guarded(shop, **{option: lambda scope: 7})(key=KEY)
+    assert shop.runs == 0
+
+
+async def test_a_header_that_is_not_bytes_is_an_error_of_the_application(shop: Shop) -> None:
+    shop.headers = [("x-own", "text")]  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="Expected a header of bytes"):
+        await guarded(shop)(key=KEY)
+
+
+async def test_a_repeat_is_answered_under_its_own_request_id(shop: Shop) -> None:
+    shop.headers = [(b"x-own", b"1"), (b"X-Request-ID", b"r-1"), (b"x-other", b"2")]
+    call = guarded(shop)
+    assert (await call(key=KEY, headers={"x-request-id": "r-1"})).headers == shop.headers
+    again = await call(key=KEY, headers={"x-request-id": "r-2"})
+    replayed = (b"idempotent-replayed", b"true")
+    assert again.headers == [(b"x-own", b"1"), (b"X-Request-ID", b"r-2"), (b"x-other", b"2"), replayed]
+    for without in ({}, {"x-request-id": "a b"}):
+        assert (await call(key=KEY, headers=without)).headers == [(b"x-own", b"1"), (b"x-other", b"2"), replayed]
+
+
 def test_credentials_are_never_part_of_a_key() -> None:
     scope = {"headers": [(b"authorization", b"Bearer secret")]}
     assert "secret" not in authorization(scope)
@@ -326,11 +373,14 @@ async def test_nothing_runs_without_a_claim(shop: Shop) -> None:
     assert b'"requestId":"r-1"' in refused.body
 
 
-async def test_the_caller_of_work_whose_outcome_cannot_be_recorded_gets_its_answer(shop: Shop) -> None:
+@pytest.mark.parametrize("error", [StoreUnavailable, TooLarge])
+async def test_the_caller_of_work_whose_outcome_cannot_be_recorded_gets_its_answer(
+    shop: Shop, error: type[Exception]
+) -> None:
     store = InMemoryStore()
 
     async def down(*_: object, **__: object) -> bool:
-        raise StoreUnavailable
+        raise error
 
     store.replace = down  # type: ignore[method-assign]
     assert (await Client(IdempotencyMiddleware(shop, store=store))(key=KEY)).body == shop.body

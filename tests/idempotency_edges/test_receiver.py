@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from mainspring.client import callback_answer
 from mainspring.delivery.signing import new_secret
-from mainspring.errors import ConfigError, StoreUnavailable
+from mainspring.errors import ConfigError, InvalidInput, StoreUnavailable
 from mainspring.idempotency import InMemoryStore, NotDone, Resolved, SQLiteStore, UnknownOutcome, Unresolved
 from mainspring.idempotency.answers import Answer
 from mainspring.idempotency.receiver import Delivery, Received, Receiver
@@ -96,8 +97,9 @@ def test_a_body_that_cannot_be_read_is_refused(body: bytes, expected: tuple[int,
     assert code(receiver(max_body_bytes=100).blocking(Work())(signed(body=body), body)) == expected
 
 
-def test_a_delivery_id_that_is_too_long_is_refused() -> None:
-    assert code(receiver().blocking(Work())(signed("x" * 256), BODY)) == (400, "invalid_input")
+@pytest.mark.parametrize("name", ["x" * 256, "sha256-1"], ids=["too long", "like a derived key"])
+def test_a_delivery_id_that_cannot_be_a_key_is_refused(name: str) -> None:
+    assert code(receiver().blocking(Work())(signed(name), BODY)) == (400, "invalid_input")
 
 
 @pytest.mark.parametrize(
@@ -188,6 +190,53 @@ def test_a_store_that_is_away_is_an_answer_that_is_tried_again() -> None:
 def test_work_without_a_name_of_its_own_must_be_given_one() -> None:
     with pytest.raises(ConfigError, match="scope="):
         receiver(scope=None).blocking(lambda delivery: None)
+
+
+async def awaited(delivery: Delivery) -> None:
+    raise AssertionError
+
+
+def test_work_that_is_awaited_is_refused_where_nobody_awaits_it() -> None:
+    with pytest.raises(ConfigError, match="got a coroutine function"):
+        receiver().blocking(awaited)
+
+
+def lost(delivery: Delivery) -> object:
+    raise UnknownOutcome("the call timed out")
+
+
+def test_who_decides_by_hand_names_the_function_or_its_view_where_the_receiver_has_no_scope() -> None:
+    kit = receiver(scope=None)
+    receive = kit.blocking(lost)
+    names: list[Callable[..., object]] = [lost, kit.flask(lost), kit.django(lost)]
+    for number, named in enumerate(names):
+        name = f"msg_{number}"
+        assert code(receive(signed(name), BODY)) == (503, "unknown_outcome")
+        kit.settle(name, work=named)
+        assert receive(signed(name), BODY).answer.body == b'{"ok":true}'
+    with pytest.raises(ConfigError, match="work="):
+        kit.settle("msg_1")
+    with pytest.raises(ConfigError, match="scope="):
+        kit.forget("msg_1", work=lambda delivery: None)
+
+
+def test_only_a_delivery_whose_outcome_is_unknown_can_be_settled() -> None:
+    kit = receiver()
+    kit.blocking(Work())(signed(), BODY)
+    for name in ("msg_1", "msg_2"):
+        with pytest.raises(InvalidInput, match="Expected a key whose outcome is unknown"):
+            kit.settle(name)
+
+
+async def test_an_event_loop_settles_what_is_unknown_to_it() -> None:
+    async def lost(delivery: Delivery) -> None:
+        raise UnknownOutcome
+
+    kit = receiver()
+    receive = kit.waiting(lost)
+    assert code(await receive(signed(), BODY)) == (503, "unknown_outcome")
+    await kit.asettle("msg_1", b"[]")
+    assert (await receive(signed(), BODY)).answer.body == b"[]"
 
 
 async def test_an_event_loop_does_the_work_of_many_equal_deliveries_once() -> None:

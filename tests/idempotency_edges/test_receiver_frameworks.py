@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -12,13 +13,13 @@ import flask
 import msgspec
 import pytest
 from django.conf import settings  # type: ignore[import-untyped]
-from django.http import HttpResponse  # type: ignore[import-untyped]
+from django.http import HttpResponse, StreamingHttpResponse  # type: ignore[import-untyped]
 from django.test import RequestFactory  # type: ignore[import-untyped]
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
-from mainspring.idempotency import InMemoryStore
+from mainspring.idempotency import InMemoryStore, UnknownOutcome
 from mainspring.idempotency.receiver import Delivery, Receiver
 from tests.idempotency_edges.calling import Client
 from tests.idempotency_edges.deliveries import BODY, SECRET, signed
@@ -71,6 +72,10 @@ def by_flask(seen: Seen) -> Call:
         seen.append(delivery.data["timerId"])
         return flask.Response(msgspec.json.encode({"n": len(seen)}), 202, {"x-own": "1"})
 
+    return _by_test_client(app)
+
+
+def _by_test_client(app: flask.Flask) -> Call:
     async def call(headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
         answer = app.test_client().post("/", data=body, headers=headers)
         return answer.status_code, {name.lower(): value for name, value in answer.headers.items()}, answer.data
@@ -85,10 +90,13 @@ def by_django(seen: Seen) -> Call:
         return HttpResponse(msgspec.json.encode({"n": len(seen)}), status=202, headers={"x-own": "1"})
 
     assert remind.csrf_exempt  # type: ignore[attr-defined]
+    return _by_factory(remind)
 
+
+def _by_factory(view: Callable[[Any], Any]) -> Call:
     async def call(headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
         request = RequestFactory().post("/", body, content_type="application/json", headers=headers)
-        answer = remind(request)
+        answer = view(request)
         return answer.status_code, {name.lower(): value for name, value in answer.items()}, bytes(answer.content)
 
     return call
@@ -123,11 +131,97 @@ async def test_a_view_refuses_forgeries_and_what_is_too_large(made: Callable[[Se
     assert seen == []
 
 
-def test_frameworks_are_imported_only_when_they_are_used() -> None:
+def the_views(kit: Receiver, work: Callable[[Delivery], object]) -> dict[str, Call]:
+    """One function as a view of each framework, under one receiver."""
+
+    async def waited(delivery: Delivery) -> object:
+        return work(delivery)
+
+    starlette = Starlette(routes=[Route("/", kit.starlette(waited), methods=["POST"])])
+    fast = fastapi.FastAPI()
+    fast.post("/")(kit.starlette(waited))
+    flasks = flask.Flask(__name__)
+    flasks.post("/")(kit.flask(work))
+    return {
+        "starlette": _asgi(Client(starlette)),
+        "fastapi": _asgi(Client(fast)),
+        "flask": _by_test_client(flasks),
+        "django": _by_factory(kit.django(work)),
+    }
+
+
+every_name = pytest.mark.parametrize("name", FRAMEWORKS)
+
+
+@every_name
+async def test_a_delivery_whose_outcome_is_unknown_is_settled_by_hand_and_answered_so(name: str) -> None:
+    kit = receiver()
+
+    def lost(delivery: Delivery) -> object:
+        raise UnknownOutcome("the call timed out")
+
+    call = the_views(kit, lost)[name]
+    assert [(await call(signed(), BODY))[0] for _ in range(2)] == [503, 503]
+    await asyncio.to_thread(kit.settle, "msg_1", {"found": True})
+    status, headers, body = await call(signed(), BODY)
+    assert (status, body, headers["idempotent-replayed"]) == (200, b'{"found":true}', "true")
+
+
+@every_name
+async def test_a_delivery_that_is_forgotten_by_hand_runs_again(name: str) -> None:
+    kit = receiver()
+    failures = [UnknownOutcome("the call timed out")]
+
+    def work(delivery: Delivery) -> object:
+        if failures:
+            raise failures.pop()
+        return {"n": 2}
+
+    call = the_views(kit, work)[name]
+    assert (await call(signed(), BODY))[0] == 503
+    assert not await kit.aforget("msg_2")
+    assert await kit.aforget("msg_1")
+    assert (await call(signed(), BODY))[2] == b'{"n":2}'
+
+
+UNANSWERABLE: dict[str, Callable[[], object]] = {
+    "starlette": lambda: StreamingResponse(iter([b"x"])),
+    "fastapi": lambda: StreamingResponse(iter([b"x"])),
+    "flask": object,
+    "django": lambda: StreamingHttpResponse([b"x"]),
+}
+
+
+@every_name
+async def test_work_that_returns_what_cannot_be_kept_was_done_all_the_same_and_never_runs_again(name: str) -> None:
+    seen: Seen = []
+
+    def work(delivery: Delivery) -> object:
+        seen.append(delivery.id)
+        return UNANSWERABLE[name]()
+
+    call = the_views(receiver(), work)[name]
+    for _ in range(2):
+        status, _, body = await call(signed(), BODY)
+        assert (status, msgspec.json.decode(body)["code"]) == (503, "unknown_outcome")
+    assert seen == ["msg_1"]
+
+
+async def test_what_flask_takes_for_body_and_status_is_an_answer() -> None:
+    call = the_views(receiver(), lambda delivery: ({"n": 1}, 202))["flask"]
+    for _ in range(2):
+        status, _, body = await call(signed(), BODY)
+        assert (status, msgspec.json.decode(body)) == (202, {"n": 1})
+
+
+def test_frameworks_are_imported_only_when_they_are_used_and_nothing_of_the_server_ever() -> None:
     program = (
         "import sys, mainspring.idempotency.receiver, mainspring.idempotency.middleware\n"
-        "frameworks = {'starlette', 'fastapi', 'flask', 'django', 'faststream', 'uvicorn'}\n"
-        "found = (frameworks | {'mainspring.api', 'mainspring.kernel'}) & set(sys.modules)\n"
+        "import mainspring.idempotency.transaction, mainspring.idempotency.stores.sqlite\n"
+        "frameworks = {'starlette', 'fastapi', 'flask', 'django', 'faststream'}\n"
+        "of_the_server = {'uvicorn', 'uvloop', 'httptools', 'click', 'rich', 'yaml'}\n"
+        "ours = {'mainspring.api', 'mainspring.kernel', 'mainspring.instance', 'mainspring.config'}\n"
+        "found = (frameworks | of_the_server | ours) & set(sys.modules)\n"
         "sys.exit(repr(found) if found else 0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)

@@ -48,7 +48,7 @@ class LedgerCarrier:
         self.name, self.ledger, self.clock, self.cluster = name, ledger, clock, cluster
 
     def lane(self, timer: Timer) -> Lane:
-        return Lane(timer.detail.callback_url, self.cluster.lane_limit)
+        return Lane(timer.detail.callback_url, self.cluster.lane_limit, self.cluster.lane_room)
 
     def refusal(self, timer: Timer, now: int) -> Ending | None:
         return self.cluster.refuse(timer, now)
@@ -118,6 +118,7 @@ class Cluster:
         self.fault_rate = 0.0
         self.latency_seconds = 0.0
         self.lane_limit = 100
+        self.lane_room: Callable[[], int] | None = None
         self.foreign_writes: Callable[[], Awaitable[int]] | None = None
         """As of a database on a server, which cannot tell."""
         self.members: list[Member] = []

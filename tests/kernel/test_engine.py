@@ -267,6 +267,38 @@ def test_a_reschedule_starts_a_new_delivery_with_the_new_payload() -> None:
     simulate(scenario)
 
 
+def test_a_reschedule_can_give_the_row_other_labels() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        at = cluster.clock.now_ms() + 60_000
+        ending = done(next="rescheduled", next_at=at, delivery_id="msg_next", labels={"state": "sent"}, kept=False)
+        cluster.behave = lambda _: (0.0, ending)
+        await cluster.join("a")
+        await cluster.create("t")
+        await asyncio.sleep(5)
+        [row] = await cluster.rows()
+        assert (row.detail.labels, row.detail.delivery_id) == ({"state": "sent"}, "msg_next")
+
+    simulate(scenario)
+
+
+def test_a_lane_waits_for_room_that_comes_from_elsewhere_and_begins_nothing_before() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        room = 0
+        cluster.lane_room = lambda: room
+        member = await cluster.join("a")
+        for n in range(5):
+            await cluster.create(f"t{n}")
+        await asyncio.sleep(5)
+        assert cluster.ledger.sendings == []
+        assert {row.state for row in await cluster.rows()} == {State.SCHEDULED}
+        room = 2
+        member.engine.dispatcher.pump()
+        await asyncio.sleep(1)
+        assert len(cluster.ledger.sendings) == 5
+
+    simulate(scenario)
+
+
 def test_a_refused_timer_is_never_begun() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.refuse = lambda _timer, now: replace(FAILED, started_at=now)

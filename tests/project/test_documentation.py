@@ -10,12 +10,13 @@ import pytest
 from tools.generate_docs import document
 
 from mainspring.config import Config
-from mainspring.errors import MainspringError
+from mainspring.errors import LockLost, LockTaken, MainspringError
 from mainspring.telemetry import render_metrics
 from tests.project.tree import ROOT, files, name
 
 PAGES = files(".md")
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+LOCK_CODES = (LockLost.code, LockTaken.code)
 LINK = re.compile(r"(?<!\!)\[[^\]\n]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -79,8 +80,11 @@ def test_every_error_code_that_the_api_uses_is_in_the_reference() -> None:
         return {kind.code}.union(*(codes(child) for child in kind.__subclasses__()))
 
     unsaid = {code for code in codes(MainspringError) if f"`{code}`" not in text}
-    # The root is never raised, a bad configuration never serves, and a forbidden destination is a wrong field.
-    assert unsaid == {"error", "config", "unsafe_target"}
+    # The root is never raised, a bad configuration never serves, a forbidden destination is a wrong field, and locks
+    # are for programs.
+    assert unsaid == {"error", "config", "unsafe_target", *LOCK_CODES}
+    library = (ROOT / "docs" / "reference" / "library.md").read_text()
+    assert [code for code in LOCK_CODES if f"`{code}`" not in library] == []
 
 
 def test_every_metric_is_documented() -> None:

@@ -165,7 +165,7 @@ class Cassandra(Server):
         )
         tables = session.execute(f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{_SHARED}'")
         for (table,) in tables:
-            if not table.endswith("_migrations"):
+            if not table.startswith("mainspring_migration"):
                 session.execute(f"TRUNCATE {_SHARED}.{table}")
         return self.url(_SHARED)
 

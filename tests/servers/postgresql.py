@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
+from typing import ClassVar
 
 from tests.servers.obtaining import debian_packages
 from tests.servers.server import Server, new_place
@@ -18,6 +19,7 @@ _QUICK = ["-c", "fsync=off", "-c", "full_page_writes=off"]
 class PostgreSQL(Server):
     name = "postgresql"
     stop_signal = signal.SIGINT
+    initdb_options: ClassVar[Sequence[str]] = ()
 
     @property
     def user(self) -> str | None:
@@ -33,7 +35,14 @@ class PostgreSQL(Server):
         initdb = [f"{_BIN}/initdb", "-D", f"{self.directory}/data", "-U", "postgres", "-A", "trust"]
         options = ["--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]
         with self.log.open("ab") as log:
-            subprocess.run([*initdb, *options], user=self.user, cwd=self.directory, stdout=log, stderr=log, check=True)
+            subprocess.run(
+                [*initdb, *options, *self.initdb_options],
+                user=self.user,
+                cwd=self.directory,
+                stdout=log,
+                stderr=log,
+                check=True,
+            )
 
     def command(self) -> Sequence[str]:
         options = [] if self.durable else _QUICK

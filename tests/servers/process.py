@@ -28,6 +28,7 @@ class Process:
 
     def __init__(self, command: Sequence[str], *, directory: Path, log: Path, user: str | None = None) -> None:
         self._log = log
+        self._user = user
         with log.open("ab") as output:
             self._server = subprocess.Popen(
                 command,
@@ -88,6 +89,15 @@ class Process:
 
     def resume(self) -> None:
         self._signal_tree(signal.SIGCONT)
+
+    def limit_files(self, size: int | None) -> None:
+        """Let it write no file beyond this size; None: any size, as at first."""
+        for pid in _tree(self._server.pid):  # parents first, so that children who come meanwhile inherit it
+            command = ["prlimit", f"--pid={pid}", f"--fsize={'unlimited' if size is None else size}:"]
+            # As the server's own user: whoever is root in a container may lack the right to do this to others.
+            done = subprocess.run(command, user=self._user, group=self._user, check=False, timeout=STOP_TIMEOUT)
+            if done.returncode and _is_running(pid):
+                raise ServerFailed(f"Expected a limit of {size} for the files of process {pid}, got {done.returncode}")
 
     def _let_go(self) -> None:
         # First the guardian, unheard: its pipe closing would make it kill a process id that is no longer ours.

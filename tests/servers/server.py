@@ -102,6 +102,10 @@ class Server(ABC):
     def resume(self) -> None:
         self._running().resume()
 
+    def limit_files(self, size: int | None) -> None:
+        """A disk that is full, as far as the server can tell: no file may grow beyond `size` bytes. None: all may."""
+        self._running().limit_files(size)
+
     def close(self) -> None:
         """End it if it runs, and remove its data."""
         if self._process is not None:

@@ -103,16 +103,6 @@ def test_without_its_library_the_store_names_the_extra() -> None:
 # Tables
 
 
-async def test_several_processes_may_open_new_tables_at_once(dynamodb: DynamoDB) -> None:
-    url = dynamodb.fresh()
-    stores = [dynamodb_store(url, clock=SystemClock()) for _ in range(4)]
-    await asyncio.gather(*(store.open() for store in stores))
-    await create(stores[0], timer("a"))
-    assert await stores[3].get([timer("a").key]) == [timer("a")]
-    for store in stores:
-        await store.close()
-
-
 async def test_migrations_are_told_before_and_not_after(dynamodb: DynamoDB) -> None:
     store = dynamodb_store(dynamodb.fresh(), clock=SystemClock())
     assert await store.pending_migrations() == ["0001 timers, history, records"]

@@ -92,6 +92,23 @@ class TestFence:
         assert await store.get([row.key]) == [row]
         assert await store.begin([Begin(row.key, 2, 1)]) == [APPLIED]
 
+    async def test_creates_do_not_wait_for_changes_of_rows_that_a_frozen_owner_holds(
+        self, store: MongoDBStore, raw: Collections, client: Client
+    ) -> None:
+        [held] = await create(store, timer("held"))
+        async with client.start_session() as frozen, asyncio.TaskGroup() as tasks:
+            await frozen.start_transaction()
+            await raw.timers.update_one({"uuid": held.uuid}, {"$set": {"fence": 1}}, session=frozen)
+            change = tasks.create_task(store.write([Put(held, 1)]))
+            removal = tasks.create_task(store.write([Remove(held.key, 1)]))
+            await asyncio.sleep(0.1)
+            for number in range(3):
+                await create(store, timer(f"new{number}"))
+            assert not change.done()
+            assert not removal.done()
+            await frozen.abort_transaction()
+        assert {change.result()[0], removal.result()[0]} == {APPLIED, STALE}
+
     async def test_a_claim_waits_for_a_fenced_write_that_it_cannot_abort(
         self, store: MongoDBStore, client: Client, raw: Collections
     ) -> None:
@@ -243,13 +260,6 @@ class TestDocuments:
 
 
 class TestOpening:
-    async def test_several_processes_may_open_a_new_database_at_once(self, url: str) -> None:
-        stores = [MongoDBStore(url) for _ in range(5)]
-        await asyncio.gather(*(store.open() for store in stores))
-        assert await stores[0].pending_migrations() == []
-        for store in stores:
-            await store.close()
-
     async def test_migrations_are_applied_once(self, url: str) -> None:
         store = MongoDBStore(url)
         assert len(await store.pending_migrations()) == 1

@@ -12,13 +12,15 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from mainspring.api.docs import docs_routes
+from mainspring.api.fetches import Fetches, fetch_routes
 from mainspring.api.instances import instance_routes
-from mainspring.api.internal import internal_routes
+from mainspring.api.internal import executor_routes, internal_routes
+from mainspring.api.jobs import Jobs, job_routes
 from mainspring.api.namespaces import Namespaces, namespace_routes
 from mainspring.api.openapi import openapi_document
 from mainspring.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, internal, problem, problem_of
@@ -29,6 +31,7 @@ from mainspring.api.status import status_routes
 from mainspring.api.timers import Timers, timer_routes
 from mainspring.delivery.wakeups import Wake
 from mainspring.errors import MainspringError, TooLarge, Unauthenticated
+from mainspring.fetches.pools import Execute, Executing
 from mainspring.telemetry import requests
 from mainspring.timers.messages import InstancesView, ShardsView
 
@@ -38,11 +41,19 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
 
+MAX_BODY_BYTES: Final = 1_000_000
 _KEY: Final = b"idempotency-key"
+_REQUEST_ID: Final = b"x-request-id"
 _JSON: Final = b"application/json"
 _JSON_TYPE: Final = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?', re.IGNORECASE)
 
 logger = logging.getLogger("mainspring.api")
+
+
+class ByKey(Protocol):
+    """Puts the middleware for `Idempotency-Key` in front of an application."""
+
+    def __call__(self, app: AsgiApp, refuse: Refuse, /, *, safe_to_repeat: bool) -> AsgiApp: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,8 @@ class Api:
     """What the HTTP edge is put together from."""
 
     timers: Timers
+    jobs: Jobs
+    fetches: Fetches
     namespaces: Namespaces
     shards: Callable[[], Awaitable[ShardsView]]
     instances: Callable[[], Awaitable[InstancesView]]
@@ -60,13 +73,13 @@ class Api:
     """SHA-256 of every token that is let in."""
     instance: str
     version: str
-    max_body_bytes: int = 1_000_000
+    max_body_bytes: int = MAX_BODY_BYTES
     wake: Callable[[Wake], None] | None = None
     """Takes what other instances say; None: nobody is listened to."""
     cluster_digest: bytes = b""
     """SHA-256 of the secret by which they are known."""
-    idempotent: Callable[[AsgiApp, Refuse], AsgiApp] | None = None
-    """Puts the middleware for `Idempotency-Key` in front of an application; None: the header means nothing."""
+    idempotent: ByKey | None = None
+    """None: the header `Idempotency-Key` means nothing."""
 
 
 def token_digest(token: str) -> bytes:
@@ -76,6 +89,8 @@ def token_digest(token: str) -> bytes:
 def all_routes(api: Api) -> tuple[Route, ...]:
     routes = (
         *timer_routes(api.timers),
+        *job_routes(api.jobs),
+        *fetch_routes(api.fetches),
         *namespace_routes(api.namespaces),
         *shard_routes(api.shards),
         *instance_routes(api.instances),
@@ -85,12 +100,37 @@ def all_routes(api: Api) -> tuple[Route, ...]:
 
 
 def build_app(api: Api) -> AsgiApp:
-    return _App(api, (*all_routes(api), *_internal(api)))
+    return _app(api, (*all_routes(api), *_internal(api)))
 
 
 def build_internal_app(api: Api) -> AsgiApp:
     """Only what other instances say: for an address that is not everybody's."""
-    return _App(api, _internal(api))
+    return _app(api, _internal(api))
+
+
+def build_executor_app(
+    execute: Callable[[Execute], Awaitable[Executing]],
+    *,
+    ready: Callable[[], Awaitable[None]],
+    metrics: Callable[[], str],
+    name: str,
+    version: str,
+    token_digests: tuple[bytes, ...],
+    cluster_digest: bytes,
+) -> AsgiApp:
+    """What an executor of a pool answers: instances, and whoever looks after it."""
+    routes = status_routes(ready=ready, metrics=metrics, instance=name, version=version)
+    return _App((*routes, *executor_routes(execute)), token_digests=token_digests, cluster_digest=cluster_digest)
+
+
+def _app(api: Api, routes: tuple[Route, ...]) -> AsgiApp:
+    return _App(
+        routes,
+        token_digests=api.token_digests,
+        cluster_digest=api.cluster_digest,
+        max_body_bytes=api.max_body_bytes,
+        idempotent=api.idempotent,
+    )
 
 
 def _internal(api: Api) -> tuple[Route, ...]:
@@ -102,12 +142,24 @@ class _ClientGone(Exception):  # never leaves this module: there is nobody left 
 
 
 class _App:
-    def __init__(self, api: Api, routes: tuple[Route, ...]) -> None:
+    def __init__(
+        self,
+        routes: tuple[Route, ...],
+        *,
+        token_digests: tuple[bytes, ...],
+        cluster_digest: bytes,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        idempotent: ByKey | None = None,
+    ) -> None:
         self._routes = {route.path: (route, secure_headers(route.content_type, route.policy)) for route in routes}
-        self._token_digests = api.token_digests
-        self._cluster_digests = (api.cluster_digest,)
-        self._max_body_bytes = api.max_body_bytes
-        self._once = None if api.idempotent is None else api.idempotent(self._without_key, self._refuse)
+        self._token_digests = token_digests
+        self._cluster_digests = (cluster_digest,)
+        self._max_body_bytes = max_body_bytes
+        self._once: dict[bool, AsgiApp] = {}
+        """By whether a request may be carried out again when nobody knows whether it was."""
+        if idempotent is not None:
+            for safe in (False, True):
+                self._once[safe] = idempotent(self._without_key, self._refuse, safe_to_repeat=safe)
 
     async def _without_key(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [header for header in scope["headers"] if header[0] != _KEY]
@@ -118,26 +170,27 @@ class _App:
         told = problem_of(error, request_id=request_id) or internal(request_id=request_id)
         body = msgspec.json.encode(told)
         requests.add(_STATUS_CLASSES[told.status // 100])
-        own = [(b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode("ascii"))]
+        own = [(b"content-length", b"%d" % len(body)), (_REQUEST_ID, request_id.encode("ascii"))]
         return told.status, [*_PROBLEM_HEADERS, *own], body
 
-    def _takes_key(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
-        """Whether a request goes by its key: nobody claims one without the right token."""
+    def _by_key(self, scope: Scope, headers: dict[bytes, bytes]) -> AsgiApp | None:
+        """Who answers a request that goes by its key: nobody claims one without the right token."""
         found = self._routes.get(scope["path"])
         if found is None or not found[0].takes_key or scope["method"] != found[0].method:
-            return False
+            return None
         try:
             _check_token(headers.get(b"authorization", b""), self._token_digests)
         except Unauthenticated:
-            return False
-        return True
+            return None
+        return self._once.get(found[0].safe_to_repeat)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        if _KEY in headers and self._once is not None and self._takes_key(scope, headers):
-            await self._once(scope, receive, send)
-            return
         request_id = request_id_of(headers)
+        once = self._by_key(scope, headers) if _KEY in headers else None
+        if once is not None:
+            await once(_named(scope, request_id), receive, send)
+            return
         found = self._routes.get(scope["path"])
         if found is None or (scope["method"] != found[0].method and not _is_head(scope["method"], found[0])):
             await _send_problem(send, *_misdirected(scope["method"], found and found[0], request_id))
@@ -208,6 +261,12 @@ def _check_token(header: bytes, digests: tuple[bytes, ...]) -> None:
     raise Unauthenticated
 
 
+def _named(scope: Scope, request_id: str) -> Scope:
+    """The request with its id in the header, where all who answer it look."""
+    others = [header for header in scope["headers"] if header[0] != _REQUEST_ID]
+    return {**scope, "headers": [*others, (_REQUEST_ID, request_id.encode("ascii"))]}
+
+
 def _is_json(content_type: bytes) -> bool:
     return content_type == _JSON or _JSON_TYPE.fullmatch(content_type) is not None
 
@@ -241,6 +300,6 @@ async def _send_problem(send: Send, told: Problem, extra: Headers | None = None)
 
 async def _send(send: Send, status: int, headers: Headers, body: bytes, request_id: str) -> None:
     requests.add(_STATUS_CLASSES[status // 100])
-    own = [(b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode("ascii"))]
+    own = [(b"content-length", b"%d" % len(body)), (_REQUEST_ID, request_id.encode("ascii"))]
     await send({"type": "http.response.start", "status": status, "headers": headers + own})
     await send({"type": "http.response.body", "body": body})

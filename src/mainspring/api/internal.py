@@ -1,12 +1,16 @@
-"""What instances of a cluster say to each other. Not part of the described API: it knows only the cluster's secret."""
+"""What processes of a cluster say to each other. Not part of the described API: it knows only the cluster's secret."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+
+import msgspec
 
 from mainspring.api.routes import Route
 from mainspring.decoding import decode
 from mainspring.delivery.wakeups import PATH, Wake
+from mainspring.fetches import pools
+from mainspring.fetches.pools import Execute, Executing
 
 
 def internal_routes(wake: Callable[[Wake], None]) -> tuple[Route, ...]:
@@ -15,3 +19,10 @@ def internal_routes(wake: Callable[[Wake], None]) -> tuple[Route, ...]:
         return b"{}"
 
     return (Route("POST", PATH, "internal", "Something has changed", respond_wake, is_internal=True),)
+
+
+def executor_routes(execute: Callable[[Execute], Awaitable[Executing]]) -> tuple[Route, ...]:
+    async def respond_execute(body: bytes) -> bytes:
+        return msgspec.json.encode(await execute(decode(body, Execute)))
+
+    return (Route("POST", pools.PATH, "internal", "A call is to be made", respond_execute, is_internal=True),)

@@ -17,13 +17,15 @@ from mainspring.api.routes import JSON, Route
 Document = dict[str, Any]
 
 DESCRIPTION: Final = (
-    "Mainspring is the durable clock and courier of HTTP services. Ask for an HTTP call that must happen at a moment; "
-    "an acknowledged request is a committed one. Every operation is a POST with a JSON object; every error is an "
-    "application/problem+json. Instants are read as RFC 3339 with an offset or as epoch milliseconds and written as "
-    "RFC 3339 in UTC."
+    "Mainspring is the durable clock and courier of HTTP services. Ask for an HTTP call that must happen at a moment "
+    "or on a calendar; an acknowledged request is a committed one. Every operation is a POST with a JSON object; every "
+    "error is an application/problem+json. Instants are read as RFC 3339 with an offset or as epoch milliseconds and "
+    "written as RFC 3339 in UTC."
 )
 _TAGS: Final = {
     "timers": "HTTP calls that must happen.",
+    "jobs": "HTTP calls on a calendar, and what became of each of its instants.",
+    "fetches": "HTTP calls that are made at most once, and whose result is brought back.",
     "namespaces": "Spaces of timer ids with their own shards, secrets and defaults.",
     "shards": "Who owns what.",
     "instances": "Who is there.",
@@ -32,16 +34,19 @@ _TAGS: Final = {
 _ONE_TIME: Final = [{"required": ["executeAt"]}, {"required": ["delaySeconds"]}]
 _RULES: Final[Mapping[str, Mapping[str, object]]] = {
     "CreateTimer": {"oneOf": _ONE_TIME},
+    "OutboundRequest": {"not": {"required": ["body", "bodyBase64"]}},
     "UpdateTimer": {"not": {"required": ["executeAt", "delaySeconds"]}},
 }
 _KEY_PARAMETER: Final[Mapping[str, object]] = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "A repeat of the same bytes under the same key and token within 24 h gets the first answer and "
-    "changes nothing. In progress: 409; other bytes: 422. Answers other than 200 are not kept.",
+    "description": "A repeat of the same bytes under the same key and token within 24 h gets the first answer, with "
+    "Idempotent-Replayed: true, and changes nothing. In progress: 409 in_progress with Retry-After; other bytes: 422 "
+    "key_reuse. Answers other than 200 are not kept.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 }
+_NOT_REPEATED: Final = " If nobody knows whether the first was carried out: 409 unknown_outcome."
 _REPLAYED: Final[Mapping[str, object]] = {
     "Idempotent-Replayed": {"schema": {"const": "true"}, "description": "The answer was recorded before."}
 }
@@ -75,7 +80,7 @@ def _operation(route: Route) -> Document:
             content["example"] = msgspec.json.decode(msgspec.json.encode(route.example))
         operation["requestBody"] = {"required": True, "content": {JSON: content}}
     if route.takes_key:
-        operation["parameters"] = [_KEY_PARAMETER]
+        operation["parameters"] = [_key_parameter(route)]
     schema = _ref(route.answer) if route.answer is not None else {"type": "string"}
     media_type = route.content_type.partition(";")[0]
     responses: Document = {
@@ -89,6 +94,11 @@ def _operation(route: Route) -> Document:
         responses[str(STATUSES[code][0])] = {"$ref": f"#/components/responses/{code}"}
     operation["responses"] = responses
     return operation
+
+
+def _key_parameter(route: Route) -> Document:
+    description = str(_KEY_PARAMETER["description"])
+    return {**_KEY_PARAMETER, "description": description if route.safe_to_repeat else description + _NOT_REPEATED}
 
 
 def _schemas(routes: tuple[Route, ...]) -> Document:

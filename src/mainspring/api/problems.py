@@ -23,6 +23,8 @@ STATUSES: Final[Mapping[str, tuple[int, str]]] = {
     "request_timeout": (408, "The request did not arrive in time"),
     "conflict": (409, "The thing is not in the expected state"),
     "in_progress": (409, "The same request is in progress"),
+    "lock_taken": (409, "Somebody else holds the lock"),
+    "lock_lost": (409, "The lock is no longer held"),
     "lost_claim": (409, "The same request was taken over meanwhile"),
     "unknown_outcome": (409, "Nobody knows whether the request was carried out"),
     "too_large": (413, "The request body is too large"),

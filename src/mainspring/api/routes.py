@@ -44,6 +44,8 @@ class Route:
     """Whether it answers other instances and nobody else."""
     takes_key: bool = False
     """Whether the header `Idempotency-Key` makes a repeat get the first answer."""
+    safe_to_repeat: bool = True
+    """Whether such a request is carried out again when nobody knows whether the first one was."""
     problems: tuple[str, ...] = ()
     """The codes of the problems that it may answer with."""
 
@@ -76,6 +78,7 @@ def operation(
     example: Request,
     answer: type[View],
     takes_key: bool = False,
+    safe_to_repeat: bool = True,
 ) -> Route:
     """A POST route that reads one message and answers with one view."""
     request = type(example)
@@ -93,6 +96,7 @@ def operation(
         answer=answer,
         example=example,
         takes_key=takes_key,
+        safe_to_repeat=safe_to_repeat,
         problems=_OPERATION_PROBLEMS,
     )
 

@@ -14,7 +14,10 @@ from mainspring import __version__
 
 COMMANDS = {
     "serve": ("mainspring.cli.serve:serve", "Run an instance: the API and the engine."),
+    "executor": ("mainspring.cli.executor:executor", "Run an executor: a process that makes the calls of fetches."),
     "timer": ("mainspring.cli.timer:timer", "Create, look at, change, import and export timers."),
+    "job": ("mainspring.cli.job:job", "HTTP calls on a calendar: create, change, launch, apply a file of them."),
+    "fetch": ("mainspring.cli.fetch:fetch", "HTTP calls made at most once: create, wait for, look at, cancel."),
     "namespace": ("mainspring.cli.namespace:namespace", "Create, look at and change namespaces."),
     "admin": ("mainspring.cli.admin:admin", "Health, configuration, migrations, instances, shards, metrics."),
     "dev": ("mainspring.cli.dev:dev", "Tools for trying things: a receiver, sample data, a small load."),
@@ -26,6 +29,7 @@ Examples:
   mainspring dev receive
   mainspring timer create hello --in 5s --callback-url http://127.0.0.1:8711/
   mainspring timer list --output json
+  mainspring job apply jobs.toml --dry-run
 
 \b
 Exit codes:
@@ -36,6 +40,9 @@ Exit codes:
   4  not authenticated, or not allowed
   5  conflict
   6  the server is unavailable or cannot be reached
+  7  `job apply --dry-run`: the registry differs from the file
+  8  `fetch create --wait`: no response, and the target has certainly not acted
+  9  `fetch create --wait`: no response, and the target may have acted
 """
 
 

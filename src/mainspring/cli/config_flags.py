@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import tomllib
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,9 +23,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def config_options(command: F) -> F:
+    return some_config_options(Config.__struct_fields__)(command)
+
+
+def some_config_options(names: Sequence[str]) -> Callable[[F], F]:
+    """For a process that goes by some of the settings only."""
+    return partial(_add_options, names)
+
+
+def _add_options(names: Sequence[str], command: F) -> F:
     hints = typing.get_type_hints(Config, include_extras=True)
     defaults = dict(zip(Config.__struct_fields__, Config.__struct_defaults__, strict=True))
-    for name in reversed(Config.__struct_fields__):
+    for name in reversed(names):
         command = _option(name, hints[name], defaults[name])(command)
     file = click.option(
         "--config",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import click
 import msgspec
@@ -62,6 +63,11 @@ def show_document(document: object, form: str | None) -> bool:
     else:
         return False
     return True
+
+
+def instant_text(instant: datetime | None) -> str:
+    """An instant in a table: to the second in UTC, without what is the same in every line."""
+    return "" if instant is None else instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def _fields(view: View) -> dict[str, object]:

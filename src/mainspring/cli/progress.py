@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mainspring.cli.globals import Globals
+from mainspring.cli.text import printable
 
 
 @contextmanager
@@ -26,3 +27,16 @@ def progress(total: int | None, label: str, chosen: Globals) -> Iterator[Callabl
             bar.update(task, completed=done, description=text)
 
         yield advance
+
+
+@contextmanager
+def spinner(label: str, chosen: Globals) -> Iterator[Callable[[str], None]]:
+    """For a wait of unknown length. The function takes what to say about it now."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console  # noqa: PLC0415  (heavy)
+    from rich.text import Text  # noqa: PLC0415
+
+    with Console(stderr=True, no_color=chosen.no_color or None).status(Text(printable(label))) as status:
+        yield lambda text: status.update(Text(printable(text)))

@@ -22,6 +22,7 @@ from mainspring.delivery.signing import verify
 from mainspring.errors import InvalidInput
 
 LONGEST_BODY: Final = 10_000_000
+WITHOUT_BODY = ("GET", "HEAD", "DELETE")
 FAILURE: Final = 500
 
 
@@ -75,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Receiver
 
     def do_POST(self) -> None:
-        length = self.headers.get("content-length", "")
+        length = self.headers.get("content-length", "0" if self.command in WITHOUT_BODY else "")
         if not (length.isascii() and length.isdigit()) or int(length) > LONGEST_BODY:
             self.close_connection = True
             self._answer(413, b"")
@@ -86,24 +87,28 @@ class _Handler(BaseHTTPRequestHandler):
         script = self.server.script
         status, answer = script.answer(int(attempt) if attempt.isdigit() else 1)
         with self.server.printing:
-            click.echo(describe(self.path, headers, body, signature=script.judge(headers, body), status=status))
+            place = f"{self.command} {self.path}"
+            click.echo(describe(place, headers, body, signature=script.judge(headers, body), status=status))
         time.sleep(script.delay_seconds)
         self._answer(status, answer)
+
+    do_GET = do_HEAD = do_PUT = do_PATCH = do_DELETE = do_POST  # noqa: N815  (jobs choose their method)
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         """Silent: `describe` says more."""
 
 
-def describe(path: str, headers: dict[str, str], body: bytes, *, signature: str, status: int) -> str:
+def describe(place: str, headers: dict[str, str], body: bytes, *, signature: str, status: int) -> str:
     """One callback as text for people."""
-    lines = [f"── {datetime.now().astimezone():%H:%M:%S.%f} POST {path} → {status}", f"signature: {signature}"]
+    lines = [f"── {datetime.now().astimezone():%H:%M:%S.%f} {place} → {status}", f"signature: {signature}"]
     lines += [f"{name.lower()}: {value}" for name, value in sorted(headers.items())]
     lines = [printable(line) for line in lines]
     try:

@@ -7,11 +7,17 @@ Both clients have the same methods; the sync one is generated from the async one
 `mainspring.errors`. Messages and views are those of the HTTP API.
 """
 
-from mainspring.client.arguments import Where, from_payload, to_payload
+from mainspring.client.arguments import FetchesWhere, RunsWhere, Where, from_payload, to_payload
 from mainspring.client.async_client import AsyncClient
 from mainspring.client.callback import Callback, callback_answer, read_callback
 from mainspring.client.health import Health, Readiness
 from mainspring.client.sync_client import Client
+from mainspring.fetches.errors import FetchError
+from mainspring.fetches.messages import FetchResult, FetchView
+from mainspring.fetches.requesting import FetchFields
+from mainspring.jobs.asking import JobFields
+from mainspring.jobs.calendar import Dst
+from mainspring.jobs.messages import JobView, RunView
 from mainspring.model import Delivery, Result, RetryPolicy, State
 from mainspring.timers.messages import CreateTimer, TimerView
 
@@ -21,10 +27,20 @@ __all__ = [
     "Client",
     "CreateTimer",
     "Delivery",
+    "Dst",
+    "FetchError",
+    "FetchFields",
+    "FetchResult",
+    "FetchView",
+    "FetchesWhere",
     "Health",
+    "JobFields",
+    "JobView",
     "Readiness",
     "Result",
     "RetryPolicy",
+    "RunView",
+    "RunsWhere",
     "State",
     "TimerView",
     "Where",

@@ -10,6 +10,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from mainspring.errors import InvalidInput
+from mainspring.fetches.messages import FetchState
+from mainspring.jobs.messages import LaunchKind, LaunchState
 from mainspring.model import State
 
 
@@ -24,6 +26,28 @@ class Where(TypedDict, total=False):
     """Next due at or after this instant."""
     due_to: datetime
     """Next due before this instant."""
+
+
+class RunsWhere(TypedDict, total=False):
+    """Which entries of the ledger of launches; all conditions hold together, none matches everything."""
+
+    states: Sequence[LaunchState]
+    kinds: Sequence[LaunchKind]
+    since: datetime
+    """Scheduled at or after this instant."""
+    until: datetime
+    """Scheduled before this instant."""
+
+
+class FetchesWhere(TypedDict, total=False):
+    """Which fetches; all conditions hold together, none matches everything."""
+
+    states: Sequence[FetchState]
+    labels: Mapping[str, str]
+    since: datetime
+    """Created at or after this instant."""
+    until: datetime
+    """Created before this instant."""
 
 
 class FilterKeywords(TypedDict):

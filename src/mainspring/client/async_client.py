@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Self
 
 from mainspring.client.async_connection import AsyncConnection
+from mainspring.client.async_fetches import AsyncFetches
+from mainspring.client.async_jobs import AsyncJobs
 from mainspring.client.async_namespaces import AsyncNamespaces
 from mainspring.client.async_timers import AsyncTimers
 from mainspring.client.health import Health, Readiness
@@ -19,7 +21,7 @@ from mainspring.timers.messages import InstancesView, Message, ShardsView
 
 
 class AsyncClient:
-    """Timers, namespaces and the state of one server.
+    """Timers, jobs, fetches, namespaces and the state of one server.
 
     Used as a context manager, or between `open` and `close`. `timeout` is for one try; up to `retries` more
     follow, only where a repeat is harmless. Raises the errors of `mainspring.errors`.
@@ -39,6 +41,8 @@ class AsyncClient:
             url=url, token=token, timeout=timeout, retries=retries, transport=transport or AsyncTransport()
         )
         self.timers = AsyncTimers(self._connection)
+        self.jobs = AsyncJobs(self._connection)
+        self.fetches = AsyncFetches(self._connection)
         self.namespaces = AsyncNamespaces(self._connection)
 
     @property

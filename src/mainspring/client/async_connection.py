@@ -41,6 +41,9 @@ class AsyncConnection:
     async def close(self) -> None:
         await self._transport.close()
 
+    async def pause(self, seconds: float) -> None:
+        await self._transport.pause(seconds)
+
     async def post(self, path: str, message: Message, answer: type[T], *, repeat: Repeat) -> T:
         reply = await self._exchange("POST", path, msgspec.json.encode(message), repeat)
         return value_of(reply, answer)

@@ -13,6 +13,8 @@ from typing import Self
 from mainspring.client.health import Health, Readiness
 from mainspring.client.outcome import Repeat, value_of
 from mainspring.client.sync_connection import Connection
+from mainspring.client.sync_fetches import Fetches
+from mainspring.client.sync_jobs import Jobs
 from mainspring.client.sync_namespaces import Namespaces
 from mainspring.client.sync_timers import Timers
 from mainspring.client.transport import SyncTransport
@@ -20,7 +22,7 @@ from mainspring.timers.messages import InstancesView, Message, ShardsView
 
 
 class Client:
-    """Timers, namespaces and the state of one server.
+    """Timers, jobs, fetches, namespaces and the state of one server.
 
     Used as a context manager, or between `open` and `close`. `timeout` is for one try; up to `retries` more
     follow, only where a repeat is harmless. Raises the errors of `mainspring.errors`.
@@ -40,6 +42,8 @@ class Client:
             url=url, token=token, timeout=timeout, retries=retries, transport=transport or SyncTransport()
         )
         self.timers = Timers(self._connection)
+        self.jobs = Jobs(self._connection)
+        self.fetches = Fetches(self._connection)
         self.namespaces = Namespaces(self._connection)
 
     @property

@@ -42,6 +42,9 @@ class Connection:
     def close(self) -> None:
         self._transport.close()
 
+    def pause(self, seconds: float) -> None:
+        self._transport.pause(seconds)
+
     def post(self, path: str, message: Message, answer: type[T], *, repeat: Repeat) -> T:
         reply = self._exchange("POST", path, msgspec.json.encode(message), repeat)
         return value_of(reply, answer)

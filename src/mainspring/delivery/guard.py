@@ -21,7 +21,7 @@ from mainspring.delivery.lookup import Lookups
 from mainspring.errors import ConfigError, InvalidInput, UnsafeTarget
 
 URL_LIMIT: Final = 8192
-_CACHED_URLS: Final = 4096
+_CACHED_URLS: Final = 16_384
 _URL: Final = re.compile(r"(?P<scheme>https?)://(?P<authority>[^/?]*)(?P<path>.*)", re.IGNORECASE)
 _AUTHORITY: Final = re.compile(r"(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:\[\]]*))(?::(?P<port>[0-9]{1,5}))?")
 _NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]{0,62})(?:\.[a-z0-9_][a-z0-9_-]{0,62})*")

@@ -33,23 +33,26 @@ _OURS: Final = frozenset({"idempotency-key", "traceparent"})
 _OUR_PREFIXES: Final = ("webhook-", "mainspring-")
 
 
-def check_headers(headers: Mapping[str, str]) -> None:
-    """Raise `InvalidInput` that names every header that may not be sent."""
+def check_headers(headers: Mapping[str, str], *, reserved: bool = True) -> None:
+    """Raise `InvalidInput` that names every header that may not be sent.
+
+    `reserved` also refuses those that Mainspring sets itself, on requests where it does.
+    """
     errors = tuple(
         FieldError("/headers/" + name.replace("~", "~0").replace("/", "~1"), problem)
-        for name, problem in _problems(headers)
+        for name, problem in _problems(headers, reserved)
     )
     if errors:
         summary = "; ".join(error.detail for error in errors)
         raise InvalidInput(f"Expected headers that a callback may carry, got: {summary}", errors=errors)
 
 
-def _problems(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+def _problems(headers: Mapping[str, str], reserved: bool) -> list[tuple[str, str]]:
     seen: set[str] = set()
     problems = []
     for name, value in headers.items():
         lower = name.lower()
-        problem = _name_problem(name, lower)
+        problem = _name_problem(name, lower, reserved)
         if not problem and lower in seen:
             problem = f"{name!r} is given twice"
         if not problem and not _VALUE.fullmatch(value):
@@ -60,11 +63,11 @@ def _problems(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     return problems
 
 
-def _name_problem(name: str, lower: str) -> str:
+def _name_problem(name: str, lower: str, reserved: bool) -> str:
     if not _TOKEN.fullmatch(name):
         return f"{name!r} is not a header name"
     if lower in _FRAMING or lower.startswith("proxy-"):
         return f"{name!r} belongs to the connection and is set by the sender"
-    if lower in _OURS or lower.startswith(_OUR_PREFIXES):
+    if reserved and (lower in _OURS or lower.startswith(_OUR_PREFIXES)):
         return f"{name!r} is reserved for Mainspring"
     return ""

@@ -8,11 +8,17 @@
     holding     what the holder of a claim does with it: renew, record, let go
     core        the protocol: claim, run, record, replay; written once, and waits for nobody by itself
     blocking    threads: `IdempotentProcessor`
-    waiting     asyncio: `AsyncIdempotentProcessor`
+    waiting     asyncio: `AsyncIdempotentProcessor`; `loops` is how it waits
     decorator   `@idempotent`, for both
     transaction the same in the caller's own transaction
     replays     counts, and what their ratio tells
     stores/     where claims live
+
+and at the edges, loaded only by who names them:
+
+    middleware  `Idempotency-Key` for ASGI applications; `exchange` holds an answer back, `answers` keeps it
+    receiver    signed deliveries: verified, done once, answered again; `receiver_views` for web frameworks
+    faststream  queue consumers
 
 This is a library for programs that never run a Mainspring server: importing it loads nothing of one, and a database
 driver only when its store is used.
@@ -31,9 +37,7 @@ if TYPE_CHECKING:
     from mainspring.idempotency.outcome import IdempotencyRecord, NotDone, Resolved, Unresolved
     from mainspring.idempotency.stores import IdempotencyStore
     from mainspring.idempotency.stores.memory import InMemoryStore
-    from mainspring.idempotency.stores.records import PostgresStore, RecordsStore, UrlStore
-    from mainspring.idempotency.stores.redis import RedisStore
-    from mainspring.idempotency.stores.sqlite import SQLiteStore
+    from mainspring.idempotency.stores.records import PostgresStore, RecordsStore, RedisStore, SQLiteStore, UrlStore
     from mainspring.idempotency.waiting import AsyncIdempotentProcessor
 
 __all__ = [
@@ -69,9 +73,7 @@ _WHERE: Final = {
     "outcome": ("IdempotencyRecord", "NotDone", "Resolved", "Unresolved"),
     "stores": ("IdempotencyStore",),
     "stores.memory": ("InMemoryStore",),
-    "stores.records": ("PostgresStore", "RecordsStore", "UrlStore"),
-    "stores.redis": ("RedisStore",),
-    "stores.sqlite": ("SQLiteStore",),
+    "stores.records": ("PostgresStore", "RecordsStore", "RedisStore", "SQLiteStore", "UrlStore"),
     "waiting": ("AsyncIdempotentProcessor",),
 }
 _MODULE_OF: Final = {name: f"{__name__}.{module}" for module, names in _WHERE.items() for name in names}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from inspect import iscoroutinefunction
 from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
@@ -28,8 +27,8 @@ from mainspring.idempotency.core import (
 from mainspring.idempotency.keys import DEFAULT_EXCLUDED
 from mainspring.idempotency.outcome import IdempotencyRecord, Unresolved
 from mainspring.idempotency.replays import Replays
-from mainspring.idempotency.stores import IdempotencyStore
-from mainspring.idempotency.terms import Busy, Flight
+from mainspring.idempotency.stores import IdempotencyStore, checked_store
+from mainspring.idempotency.terms import HELD, Busy, Circular, Flight
 
 T = TypeVar("T")
 
@@ -48,7 +47,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 class _Turn:
     """One caller's place in the line for a key."""
 
-    __slots__ = ("_address", "_line", "_lines", "_seconds")
+    __slots__ = ("_address", "_line", "_lines", "_outer", "_seconds")
 
     def __init__(self, lines: Lines, address: str, seconds: float) -> None:
         self._lines = lines
@@ -56,23 +55,37 @@ class _Turn:
         self._seconds = seconds
 
     async def __aenter__(self) -> Flight:
-        self._line = self._lines.join(self._address)
-        if not self._line.lock.acquire(timeout=self._seconds):
-            self._lines.leave(self._address, self._line)
-            raise Busy
-        return self._line.flight
+        line = self._line = self._lines.join(self._address)
+        try:
+            held = HELD.get()
+            if line.holder in held:
+                raise Circular
+            if not line.lock.acquire(timeout=self._seconds):
+                raise Busy
+        except BaseException:
+            self._lines.leave(self._address, line)
+            raise
+        line.holder = self
+        self._outer = HELD.set((*held, self))
+        return line.flight
 
     async def __aexit__(self, *_: object) -> None:
-        self._line.lock.release()
-        self._lines.leave(self._address, self._line)
+        HELD.reset(self._outer)
+        line = self._line
+        line.holder = None
+        if line.flight.failure is not None:
+            self._lines.end(self._address, line)
+        line.lock.release()
+        self._lines.leave(self._address, line)
 
 
 class _Line:
-    __slots__ = ("callers", "flight", "lock")
+    __slots__ = ("callers", "flight", "holder", "lock")
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.flight = Flight()
+        self.holder: _Turn | None = None
         self.callers = 0
 
 
@@ -97,7 +110,16 @@ class Lines:
     def leave(self, address: str, line: _Line) -> None:
         with self._guard:
             line.callers -= 1
-            if line.callers == 0:
+            if line.callers > 0:
+                return
+            line.flight.failure = None  # its traceback leads back here
+            if self._lines.get(address) is line:
+                del self._lines[address]
+
+    def end(self, address: str, line: _Line) -> None:
+        """Whoever comes from now on stands in another line."""
+        with self._guard:
+            if self._lines.get(address) is line:
                 del self._lines[address]
 
 
@@ -207,6 +229,9 @@ class ThreadModel:
     def beating(self, renew: Callable[[], Awaitable[bool]], every_seconds: float) -> _Beat:
         return _Beat(renew, every_seconds)
 
+    async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return await coroutine
+
     async def call(self, work: Callable[..., Any], *arguments: object) -> Any:
         return work(*arguments)
 
@@ -218,14 +243,14 @@ class ThreadModel:
 
 
 class IdempotentProcessor(Generic[P, R]):
-    """Runs `work` once for each payload, or for each key that a caller gives, and replays its result to all others.
+    """Runs `fn` once for each payload, or for each key that a caller gives, and replays its result to all others.
 
         processor = IdempotentProcessor(SQLiteStore("app.db"), charge)
         record = processor.process(order)          # record.result, record.was_replay, record.key
 
     May be shared by threads. Processes and machines that share the store share the keys of one `scope`.
 
-    - `scope`: whose keys these are; the full name of `work` if it is not given.
+    - `scope`: whose keys these are; the full name of `fn` if it is not given.
     - `exclude_fields`: fields of the payload that do not make it another one. Paths: `meta.trace_id`.
     - `ttl_seconds`: how long an outcome is replayed. `lease_seconds`: how long a holder that stopped answering is
       waited for; claims are renewed while the work runs, however long that is.
@@ -239,7 +264,7 @@ class IdempotentProcessor(Generic[P, R]):
     def __init__(
         self,
         store: IdempotencyStore,
-        work: Callable[[P], R] | Callable[[P, Any], R],
+        fn: Callable[[P], R] | Callable[[P, Any], R],
         *,
         scope: str | None = None,
         exclude_fields: Iterable[str] = DEFAULT_EXCLUDED,
@@ -251,16 +276,18 @@ class IdempotentProcessor(Generic[P, R]):
         safe_to_repeat: bool = False,
         result_type: Any = Any,
     ) -> None:
-        if iscoroutinefunction(work) or iscoroutinefunction(resolve):
+        from inspect import iscoroutinefunction  # noqa: PLC0415  (takes longer to load than this whole library)
+
+        if iscoroutinefunction(fn) or iscoroutinefunction(resolve):
             raise ConfigError(
                 "Expected functions that are not awaited, got a coroutine function: AsyncIdempotentProcessor"
             )
-        self._store = store
+        self._store = checked_store(store)
         self._model = ThreadModel()
         self._core: Processor[P, R] = Processor(
-            store.blocking(),
+            self._store.blocking(),
             self._model,
-            work,
+            fn,
             scope=scope,
             exclude_fields=exclude_fields,
             ttl_seconds=ttl_seconds,
@@ -289,15 +316,16 @@ class IdempotentProcessor(Generic[P, R]):
     def process(self, payload: P, key: str | None = None, *, connection: object = None) -> IdempotencyRecord[R]:
         """The outcome of this payload. A `key` of the caller's takes precedence, and is bound to the payload.
 
-        With a `connection` everything happens in its transaction, and `work` gets it as its second argument: see
+        With a `connection` everything happens in its transaction, and `fn` gets it as its second argument: see
         `mainspring.idempotency.transaction`.
         """
         if connection is not None:
             from mainspring.idempotency.transaction import process_blocking  # noqa: PLC0415  (loads drivers' adapters)
 
             return process_blocking(self._core, self._store, payload, key, connection)
-        identity = self._core.identities.of(payload, key)
-        return self._core.known(identity) or run(self._core.process(payload, identity))
+        core = self._core
+        identity = core.identities.of(payload, key)
+        return core.known(identity) or run(core.process(payload, identity))
 
     def open(self) -> None:
         """Connect now, instead of at the first call, and make what the store needs."""

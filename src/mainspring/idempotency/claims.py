@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, Protocol, runtime_checkable
 
 from mainspring.clock import SystemClock
+from mainspring.idempotency.entries import Entry
 from mainspring.model import Record
 
 ALIGN_SECONDS: Final = 60.0
@@ -46,8 +47,8 @@ class ClaimStore(Protocol):
 class Peeks(Protocol):
     """What a store may have besides: a look that waits for nothing, and so goes before the line of callers."""
 
-    def peek(self, address: str) -> bytes | None:
-        """The value of the record, if there is one that has not expired."""
+    def peek(self, address: str) -> Entry | None:
+        """What the record says, if there is one that has not expired."""
         ...
 
 

@@ -18,8 +18,7 @@ no coroutine ever suspends, so one `send` runs it to its end (`blocking.run`).
 from __future__ import annotations
 
 import os
-import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec.structs import replace
@@ -33,7 +32,7 @@ from mainspring.idempotency.holding import Claim, Desk, freed
 from mainspring.idempotency.outcome import IdempotencyRecord, NotDone, Resolved, Unresolved
 from mainspring.idempotency.replays import Replays
 from mainspring.idempotency.results import Form, ResultCodec
-from mainspring.idempotency.terms import Busy, Flight, Model, Settings
+from mainspring.idempotency.terms import Busy, Circular, Flight, Model, Settings, T
 from mainspring.model import Record
 
 P = TypeVar("P")
@@ -48,6 +47,7 @@ RETRY_AFTER_LIMIT: Final = 30
 
 _FIRST_PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.5
+_DONE: Final = State.DONE  # naming a member of an enum takes longer than to find the record in memory
 
 
 class Processor(Generic[P, R]):
@@ -57,7 +57,7 @@ class Processor(Generic[P, R]):
         self,
         store: ClaimStore,
         model: Model,
-        work: Callable[..., R | Awaitable[R]],
+        fn: Callable[..., R | Awaitable[R]],
         *,
         scope: str | None,
         exclude_fields: Iterable[str],
@@ -69,10 +69,12 @@ class Processor(Generic[P, R]):
         safe_to_repeat: bool,
         result_type: Any,
     ) -> None:
+        if not callable(fn):
+            raise ConfigError(f"Expected a function as the work, got {fn!r:.100}")
         if resolve is not None and safe_to_repeat:
             raise ConfigError("Expected one of resolve and safe_to_repeat, got both")
         self.settings = Settings(
-            scope=keys.checked_scope(scope, work),
+            scope=keys.checked_scope(scope, fn),
             ttl_seconds=ttl_seconds,
             lease_seconds=lease_seconds,
             wait_seconds=wait_seconds,
@@ -85,7 +87,7 @@ class Processor(Generic[P, R]):
         self._peeks = store if isinstance(store, Peeks) else None
         self._model = model
         self._desk = Desk(store, model, self.settings)
-        self._work = work
+        self._fn = fn
         self._keep = keep
         self._resolve = resolve
 
@@ -93,26 +95,31 @@ class Processor(Generic[P, R]):
 
     def known(self, identity: keys.Identity) -> IdempotencyRecord[R] | None:
         """The outcome, from a store that has it at hand: before anybody stands in line."""
-        value = None if self._peeks is None else self._peeks.peek(identity.address)
-        if value is None or (entry := decoded(value)).header.state is not State.DONE:
+        entry = None if self._peeks is None else self._peeks.peek(identity.address)
+        if entry is None or entry.header.state is not _DONE:
             return None
-        self._check_fingerprint(entry.header, identity)
+        if entry.header.fingerprint != identity.fingerprint:
+            raise _reuse(identity.key)
         return self.replayed(entry, identity.key)
 
     async def process(self, payload: P, identity: keys.Identity) -> IdempotencyRecord[R]:
         deadline = self._model.monotonic() + self.settings.wait_seconds
+        left = self.settings.wait_seconds
         try:
-            async with self._model.turn(identity.address, self.settings.wait_seconds) as flight:
-                if flight.outcome is not None:
-                    self._check_fingerprint(flight.outcome.header, identity)
-                    return self.replayed(flight.outcome, identity.key)
-                held = await self._acquire(identity, payload, deadline)
-                if isinstance(held, Entry):
-                    flight.outcome = held
-                    return self.replayed(held, identity.key)
-                return await self._run(held, payload, flight)
+            while True:
+                async with self._model.turn(identity.address, left) as flight:
+                    if flight.failure is None:
+                        return await self._fly(identity, payload, deadline, flight)
+                    if flight.failed == identity.fingerprint:
+                        raise flight.failure
+                left = max(0.0, deadline - self._model.monotonic())  # it was another payload's: begin anew
         except Busy:
             raise InProgress(_in_progress(identity.key), key=identity.key) from None
+        except Circular:
+            raise InvalidInput(
+                f"Expected work that does not wait for itself, got a call with the key {identity.key!r} from within "
+                "the work of that key"
+            ) from None
 
     async def settle(self, key: str, result: R) -> None:
         """Record by hand that the work of this key was done, with this result."""
@@ -154,12 +161,12 @@ class Processor(Generic[P, R]):
         return await self._store.time()
 
     async def call(self, *arguments: object) -> R:
-        result: R = await self._model.call(self._work, *arguments)
+        result: R = await self._model.call(self._fn, *arguments)
         return result
 
     def replayed(self, entry: Entry, key: str) -> IdempotencyRecord[R]:
         result = self._codec.read(entry.header.form, entry.body)
-        self.replays.count(was_replay=True)
+        self.replays.count_replay()
         return IdempotencyRecord(result, True, key)
 
     def written(self, result: R, key: str) -> tuple[Form, bytes]:
@@ -178,6 +185,17 @@ class Processor(Generic[P, R]):
             raise self._in_progress(header, identity.key, now)
         raise self._unknown(header, identity.key)
 
+    async def _fly(self, identity: keys.Identity, payload: P, deadline: float, flight: Flight) -> IdempotencyRecord[R]:
+        """Bring the outcome, for those who wait, too."""
+        if flight.outcome is not None:
+            self._check_fingerprint(flight.outcome.header, identity)
+            return self.replayed(flight.outcome, identity.key)
+        held = await self._acquire(identity, payload, deadline)
+        if isinstance(held, Entry):
+            flight.outcome = held
+            return self.replayed(held, identity.key)
+        return await self._run(held, payload, flight)
+
     # --- Claiming -------------------------------------------------------------------------------------------
 
     async def _acquire(self, identity: keys.Identity, payload: P, deadline: float) -> Claim | Entry:
@@ -187,10 +205,10 @@ class Processor(Generic[P, R]):
             now = await self._store.time()
             record = await self._store.look(identity.address, now=now) if self._store.looks_first else None
             if record is None:
-                fresh = self._fresh(identity, now)
-                record = await self._claim(identity.address, fresh, now)
+                claim = self._fresh(identity, now)
+                record = await self._taken(claim, self._claim(claim, now))
                 if record is None:
-                    return Claim(self._desk, identity, fresh, 1)
+                    return claim
             while record is not None:
                 held = await self._judge(record, identity, payload, now)
                 if held is not None:
@@ -198,30 +216,58 @@ class Processor(Generic[P, R]):
                 left = deadline - self._model.monotonic()
                 if left <= 0:
                     raise self._in_progress(decoded(record.value).header, identity.key, now)
-                await self._model.sleep(min(pause * random.uniform(0.5, 1.0), left))
+                await self._model.sleep(min(pause * (0.5 + os.urandom(1)[0] / 510), left))
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 now = await self._store.time()
                 record = await self._store.look(identity.address, now=now)
 
-    def _fresh(self, identity: keys.Identity, now: int, attempt: int = 1) -> Header:
-        return Header(
+    def _fresh(self, identity: keys.Identity, now: int, before: Record | None = None) -> Claim:
+        header = Header(
             state=State.RUNNING,
             fingerprint=identity.fingerprint,
             token=os.urandom(8).hex(),
-            attempt=attempt,
+            attempt=1 if before is None else decoded(before.value).header.attempt + 1,
             started_at=now,
             lease_until=now + self.settings.lease_ms,
         )
+        return Claim(self._desk, identity, header, 1 if before is None else before.version + 1)
 
-    async def _claim(self, address: str, fresh: Header, now: int) -> Record | None:
+    async def _taken(self, claim: Claim, take: Coroutine[Any, Any, T], before: Header | None = None) -> T:
+        """Write a claim. A caller who goes away meanwhile takes it back: its work has not begun."""
+        try:
+            return await self._model.shielded(take)
+        except StoreUnavailable:
+            raise  # as far as anybody can know, there is no claim
+        except BaseException:
+            await self._model.shielded(self._withdraw(claim, before))
+            raise
+
+    async def _claim(self, claim: Claim, now: int) -> Record | None:
         """After a refusal the claim may be there all the same, and nobody at work under it: it is looked for."""
         try:
-            return await self._store.claim(address, encoded(Entry(fresh)), now=now)
+            return await self._store.claim(claim.identity.address, encoded(Entry(claim.header)), now=now)
         except StoreUnavailable:
-            record = await self._store.look(address, now=now)
-            if record is None or decoded(record.value).header.token != fresh.token:
+            if not await claim.is_held(now):
                 raise
             return None
+
+    async def _take_over(self, claim: Claim, before: Record, now: int) -> bool:
+        """The same, for a record that is there."""
+        address, value = claim.identity.address, encoded(Entry(claim.header))
+        try:
+            return await self._store.replace(address, value, expect=before.version, now=now, expires_at=None)
+        except StoreUnavailable:
+            if not await claim.is_held(now):
+                raise
+            return True
+
+    async def _withdraw(self, claim: Claim, before: Header | None) -> None:
+        if not await claim.is_held(await self._store.time()):
+            return
+        if before is None or before.state is State.FREE:
+            await claim.release()
+        else:
+            await claim.leave_unknown(_reason(before), since=before)
 
     async def _judge(self, record: Record, identity: keys.Identity, payload: P, now: int) -> Claim | Entry | None:
         """What a record means to a caller: its outcome, a claim to take over, an error; None means wait."""
@@ -233,11 +279,9 @@ class Processor(Generic[P, R]):
                 return None
             if header.state is State.DONE or (self._resolve is None and not self.settings.safe_to_repeat):
                 return self.judged(entry, identity, now)
-        taken = self._fresh(identity, now, header.attempt + 1)
-        value = encoded(Entry(taken))
-        if not await self._store.replace(identity.address, value, expect=record.version, now=now, expires_at=None):
+        claim = self._fresh(identity, now, record)
+        if not await self._taken(claim, self._take_over(claim, record, now), header):
             return None  # somebody else was faster; look again
-        claim = Claim(self._desk, identity, taken, record.version + 1)
         if header.state is State.FREE or self._resolve is None:
             return claim
         return await self._resolved(claim, header, payload)
@@ -251,13 +295,13 @@ class Processor(Generic[P, R]):
                 assert self._resolve is not None
                 resolution: Resolution[R] = await self._model.call(self._resolve, payload, unresolved)
         except BaseException:
-            await claim.leave_unknown(reason, since=before)
+            await self._model.shielded(claim.leave_unknown(reason, since=before))
             raise
         if isinstance(resolution, NotDone):
             return claim
         if isinstance(resolution, Resolved):
-            return await self._record(claim, resolution.result)
-        await claim.leave_unknown(reason, since=before)
+            return await self._model.shielded(self._record(claim, resolution.result))
+        await self._model.shielded(claim.leave_unknown(reason, since=before))
         if resolution is None:
             raise self._unknown(before, key)
         raise InvalidInput(f"Expected resolve to return Resolved, NotDone or None, got {resolution!r}")
@@ -265,29 +309,39 @@ class Processor(Generic[P, R]):
     # --- Working --------------------------------------------------------------------------------------------
 
     async def _run(self, claim: Claim, payload: P, flight: Flight) -> IdempotencyRecord[R]:
-        key = claim.identity.key
+        """The work, and after it what becomes of the claim, which no cancellation cuts off."""
+        shielded, is_done = self._model.shielded, False
         try:
             async with claim.beating():
                 result = await self.call(payload)
-        except UnknownOutcome as error:
-            error.key = error.key or key
+                is_done = True
+        except BaseException as error:
+            if not is_done:
+                await shielded(self._failed(claim, error, flight))
+                raise
+            await shielded(self._ended(claim, result, flight))  # cancelled after the work
+            raise
+        await shielded(self._ended(claim, result, flight))
+        self.replays.count_run()
+        return IdempotencyRecord(result, False, claim.identity.key)
+
+    async def _failed(self, claim: Claim, error: BaseException, flight: Flight) -> None:
+        if isinstance(error, UnknownOutcome):
+            error.key = error.key or claim.identity.key
             await claim.leave_unknown(error.detail)
-            raise
-        except Exception:
+        elif isinstance(error, Exception):
             await claim.release()
-            raise
-        except BaseException as error:  # cancelled or ended, at a point that nobody knows
-            if self.settings.safe_to_repeat:
-                await claim.release()
-            else:
-                await claim.leave_unknown(f"the work was interrupted by {type(error).__name__}")
-            raise
+            flight.failure, flight.failed = error, claim.identity.fingerprint
+        elif self.settings.safe_to_repeat:
+            await claim.release()
+        else:  # cancelled or ended, at a point that nobody knows
+            await claim.leave_unknown(f"the work was interrupted by {type(error).__name__}")
+
+    async def _ended(self, claim: Claim, result: R, flight: Flight) -> None:
         if await self._is_kept(claim, result):
             flight.outcome = await self._record(claim, result)
         else:
             await claim.release()
-        self.replays.count(was_replay=False)
-        return IdempotencyRecord(result, False, key)
 
     async def _is_kept(self, claim: Claim, result: R) -> bool:
         """A policy that fails decides nothing: the work was done, so it may not look as if it could run again."""
@@ -309,10 +363,7 @@ class Processor(Generic[P, R]):
 
     def _check_fingerprint(self, header: Header, identity: keys.Identity) -> None:
         if header.fingerprint != identity.fingerprint:
-            raise KeyReuse(
-                f"Expected the payload that the key {identity.key!r} was first used with, got another one",
-                key=identity.key,
-            )
+            raise _reuse(identity.key)
 
     def _in_progress(self, header: Header, key: str, now: int) -> InProgress:
         retry_after = max(1, min(RETRY_AFTER_LIMIT, (now - header.started_at) // 1000))
@@ -333,6 +384,10 @@ def _is_live(header: Header, now: int) -> bool:
 
 def _reason(header: Header) -> str:
     return header.reason or "the work was begun, and the process that ran it stopped answering"
+
+
+def _reuse(key: str) -> KeyReuse:
+    return KeyReuse(f"Expected the payload that the key {key!r} was first used with, got another one", key=key)
 
 
 def _in_progress(key: str) -> str:

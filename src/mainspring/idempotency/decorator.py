@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from inspect import Parameter, Signature, iscoroutinefunction, signature
-from typing import Any, Final, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast
 
 from mainspring.errors import ConfigError
 from mainspring.idempotency.blocking import IdempotentProcessor
 from mainspring.idempotency.keys import checked_scope
 from mainspring.idempotency.stores import IdempotencyStore
 
+if TYPE_CHECKING:
+    from inspect import Signature
+
 A = ParamSpec("A")
 R_co = TypeVar("R_co", covariant=True)
-
-_NAMED: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 class Options(TypedDict, total=False):
@@ -58,6 +58,8 @@ def idempotent(
     """
 
     def decorate(work: Callable[A, R_co]) -> IdempotentFunction[A, R_co]:
+        from inspect import iscoroutinefunction  # noqa: PLC0415  (takes longer to load than this whole library)
+
         payload_of, call = _shape(work)
         settings: Options = {**options, "scope": checked_scope(options.get("scope"), work)}
 
@@ -92,8 +94,11 @@ def _function(work: Callable[A, R_co], wrapper: Callable[A, Any], processor: obj
 
 def _shape(work: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
     """How arguments become a payload, and how a payload is called with."""
+    from inspect import Parameter, signature  # noqa: PLC0415  (see above)
+
     form = signature(work)
-    unnamed = [str(parameter) for parameter in form.parameters.values() if parameter.kind not in _NAMED]
+    is_named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    unnamed = [str(parameter) for parameter in form.parameters.values() if parameter.kind not in is_named]
     if unnamed:
         raise ConfigError(f"Expected a function whose parameters all have names, got {', '.join(unnamed)}")
     if len(form.parameters) == 1:

@@ -47,7 +47,7 @@ class Exchange:
         self._parts: list[bytes] = []
         self._size = 0
         self._is_direct = False
-        self._is_complete = False
+        self.is_complete = False
         self._moved = asyncio.Event()  # the answer is complete, or goes straight to the client
         self._ended = asyncio.Event()  # the answer is complete, or there will be none
         self._work: asyncio.Task[None] | None = None
@@ -63,7 +63,7 @@ class Exchange:
         except asyncio.CancelledError:
             await self.cancel()
             raise
-        if not self._is_complete:
+        if not self.is_complete:
             raise self._incomplete(self._work)
         assert self._start is not None
         headers = kept_headers(self._start["headers"], with_cookies=self._keep_cookies)
@@ -79,7 +79,7 @@ class Exchange:
         except asyncio.CancelledError:
             await self.cancel()
             raise
-        if self._is_complete and not self._work.cancelled():
+        if self.is_complete and not self._work.cancelled():
             self._work.result()
 
     async def cancel(self) -> None:
@@ -115,11 +115,11 @@ class Exchange:
             return {"type": "http.request", "body": body, "more_body": False}
         # The client may go away, the work goes on. Only an answer that goes straight to the client needs one.
         await self._moved.wait()
-        return {"type": "http.disconnect"} if self._is_complete else await self._receive_more()
+        return {"type": "http.disconnect"} if self.is_complete else await self._receive_more()
 
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._start = {**message, "headers": [tuple(header) for header in message.get("headers", ())]}
+            self._start = {**message, "headers": [_bytes(*header) for header in message.get("headers", ())]}
             if _is_events(self._start["headers"]):
                 await self._go_direct()
             return
@@ -134,7 +134,7 @@ class Exchange:
         else:
             self._parts.append(bytes(part))
         if not message.get("more_body", False):
-            self._is_complete = True
+            self.is_complete = True
             self._moved.set()
             self._ended.set()
 
@@ -155,3 +155,10 @@ def _plain(extensions: Mapping[str, object] | None) -> dict[str, object]:
 
 def _is_events(headers: Headers) -> bool:
     return any(name.lower() == b"content-type" and value.lower().startswith(_EVENTS) for name, value in headers)
+
+
+def _bytes(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """A header, refused where the application gives it: what cannot be sent cannot be kept either."""
+    if not isinstance(name, bytes) or not isinstance(value, bytes):
+        raise TypeError(f"Expected a header of bytes, as ASGI says, got others in {name!r}")
+    return name, value

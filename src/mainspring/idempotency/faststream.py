@@ -9,12 +9,16 @@ sent. What makes the second delivery harmless is the record of the first, which 
   deliveries differ. So a sender who publishes twice, under new message ids, is noticed, too.
 - Each subscriber has keys of its own.
 - What the subscriber returned is returned again, so replies and publications are repeated: they may have been lost.
-- In progress elsewhere: nack, to be delivered again later. Outcome unknown, or key used for another body: reject, so
-  that it goes to the dead letters, if there are any, and somebody looks at it. Errors go to the ack policy.
+- In progress elsewhere, or done by somebody else meanwhile: nack, to be delivered again. The same, after a pause, if
+  the store cannot be reached before the work has begun: the usual ack policy would drop the message.
+- Outcome unknown, or key used for another body: reject, so that it goes to the dead letters, if there are any, and
+  somebody looks at it. Errors of the subscriber go to the ack policy.
+- Done, but it could not be recorded: what was returned goes on, and the message is acked. A repeat of it is rejected.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Final
@@ -25,14 +29,17 @@ from faststream.message import SourceType
 from msgspec import Struct
 
 from mainspring import telemetry
+from mainspring.errors import StoreUnavailable
 from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS, WAIT_SECONDS
-from mainspring.idempotency.errors import InProgress, KeyReuse, UnknownOutcome
+from mainspring.idempotency.errors import InProgress, KeyReuse, LostClaim, NotRecorded, UnknownOutcome
 from mainspring.idempotency.keys import DEFAULT_EXCLUDED
 from mainspring.idempotency.outcome import Unresolved
 from mainspring.idempotency.stores import IdempotencyStore
 from mainspring.idempotency.waiting import AsyncIdempotentProcessor
 
 HEADER: Final = "idempotency-key"
+STORE_RETRY_SECONDS: Final = 1.0
+"""Brokers deliver again at once what was nacked; a store that is away needs longer."""
 Next = Callable[[StreamMessage[Any]], Awaitable[Any]]
 
 
@@ -92,12 +99,28 @@ class IdempotentConsumption:
         return self._processors[subscriber]
 
     async def consume(self, subscriber: str, call_next: Next, message: StreamMessage[Any]) -> Any:
-        work = Consumed(await message.decode(), message, call_next)
+        began = False
+
+        async def begin(message: StreamMessage[Any]) -> Any:
+            nonlocal began
+            began = True
+            return await call_next(message)
+
+        work = Consumed(await message.decode(), message, begin)
         try:
             record = await self.processor(subscriber).process(work, key=self._key(message))
-        except InProgress as error:
+        except (InProgress, LostClaim) as error:
             telemetry.info("message is in progress elsewhere", subscriber=subscriber, key=error.key)
             raise NackMessage from error
+        except StoreUnavailable as error:
+            if began:
+                raise
+            telemetry.warning("message put back", subscriber=subscriber, reason=error.detail)
+            await asyncio.sleep(STORE_RETRY_SECONDS)
+            raise NackMessage from error
+        except NotRecorded as error:
+            telemetry.warning("message done, not recorded", subscriber=subscriber, key=error.key, reason=error.detail)
+            return error.result
         except (KeyReuse, UnknownOutcome) as error:
             telemetry.warning("message rejected", subscriber=subscriber, key=error.key, reason=error.detail)
             raise RejectMessage from error

@@ -68,10 +68,21 @@ class Claim:
                 self.version += 1
                 self.header = header
                 return True
-            self.is_lost = not await self._is_running(now)
+            self.is_lost = not await self.is_held(now)
         except StoreUnavailable:
             return True  # not known to be lost; the next write will tell
         return not self.is_lost
+
+    async def is_held(self, now: int) -> bool:
+        """Look whether the record is still this claim, and at which version."""
+        record = await self._mine(now)
+        if record is None:
+            return False
+        header = decoded(record.value).header
+        if header.state is not State.RUNNING:
+            return False
+        self.version, self.header = record.version, header
+        return True
 
     async def record(self, result: object, form: Form, body: bytes) -> Entry:
         """Write the outcome. What may have failed is tried again, within bounds."""
@@ -106,25 +117,14 @@ class Claim:
         await self._let_go(replace(header, state=State.UNKNOWN, token="", lease_until=0, reason=reason))
 
     async def _finish(self, done: Entry, now: int, *, is_repeated: bool) -> bool:
-        if (is_repeated or now >= self.header.lease_until) and not await self._is_running(now):
+        if (is_repeated or now >= self.header.lease_until) and not await self.is_held(now):
             found = await self._mine(now)
             return found is not None and decoded(found.value).header.state is State.DONE  # by an earlier try
         if await self._desk.write(self.identity.address, done, expect=self.version, now=now):
             return True
-        if not await self._is_running(now):  # a renewal may have been written without our knowing
+        if not await self.is_held(now):  # a renewal may have been written without our knowing
             return False
         return await self._desk.write(self.identity.address, done, expect=self.version, now=now)
-
-    async def _is_running(self, now: int) -> bool:
-        """Look whether the record is still this claim, and at which version."""
-        record = await self._mine(now)
-        if record is None:
-            return False
-        header = decoded(record.value).header
-        if header.state is not State.RUNNING:
-            return False
-        self.version, self.header = record.version, header
-        return True
 
     async def _mine(self, now: int) -> Record | None:
         record = await self._desk.store.look(self.identity.address, now=now)
@@ -139,7 +139,7 @@ class Claim:
         store, address = self._desk.store, self.identity.address
         try:
             now = await store.time()
-            if now >= self.header.lease_until and not await self._is_running(now):
+            if now >= self.header.lease_until and not await self.is_held(now):
                 return  # it has passed to somebody else
             if header is None:
                 await store.remove(address, expect=self.version, now=now)

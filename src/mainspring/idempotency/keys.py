@@ -13,16 +13,15 @@ its fingerprint. Both live below a scope, so that two functions never share a ke
 
 from __future__ import annotations
 
-import marshal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 from msgspec.json import Encoder
 
 from mainspring.errors import ConfigError, InvalidInput
@@ -34,17 +33,15 @@ DEPTH_LIMIT: Final = 64
 KEY_LIMIT: Final = 255
 SCOPE_LIMIT: Final = 255
 DERIVED: Final = "sha256-"
-REMEMBERED: Final = 256
-REMEMBERED_BYTES: Final = 1_024
 
 Exclusion = dict[str, "Exclusion | None"]
 """A tree of field names: None leaves the field out, a tree says what is left out below it."""
 
 _NOTHING: Final[Exclusion] = {}
-_text = Encoder().encode
+_write = Encoder(order="sorted").encode
 
 
-class Identity(NamedTuple):
+class Identity(Struct, frozen=True):
     """Where a payload's record is, and which payload it is bound to."""
 
     key: str
@@ -83,55 +80,34 @@ def payload_key(payload: object, *, exclude_fields: Iterable[str] = DEFAULT_EXCL
 
 
 class Identities:
-    """The identities of one scope. Remembers the digests of the latest small payloads: a replay often follows at once.
-
-    A payload is recognised by its bytes in Python's marshal format. Those of plain payloads, which alone are
-    remembered, are the same only if all kinds and values are.
-    """
+    """The identities of one scope."""
 
     def __init__(self, scope: str, exclude: Exclusion) -> None:
         self.scope = scope
+        self._prefix = f"{scope}:"
         self._exclude = exclude
-        self._known: dict[bytes, str] = {}
 
     def of(self, payload: object, key: str | None) -> Identity:
-        fingerprint = self._fingerprint(payload)
-        if key is None:
-            return Identity(DERIVED + fingerprint, f"{self.scope}:{fingerprint}", fingerprint)
-        if key.startswith(DERIVED):
+        """A derived key may be given back, as `record.key`, with the payload that it was derived from."""
+        fingerprint = sha256(_canonical(payload, self._exclude)).hexdigest()
+        if key is None or key == DERIVED + fingerprint:
+            return Identity(DERIVED + fingerprint, self._prefix + fingerprint, fingerprint)
+        if checked_key(key).startswith(DERIVED):
             raise InvalidInput(
-                f"Expected a key that does not start with {DERIVED}, as derived ones do, got {key[:20]!r}"
+                f"Expected a key that does not start with {DERIVED}, or the one of this payload, got {key[:20]!r}"
             )
         return Identity(key, address(self.scope, key), fingerprint)
 
-    def _fingerprint(self, payload: object) -> str:
-        try:
-            plain = marshal.dumps(payload, 2)  # type: ignore[arg-type]  # later versions depend on who else refers to an object
-        except ValueError:
-            plain = b""
-        fingerprint = self._known.get(plain)
-        if fingerprint is None:
-            fingerprint = sha256(_canonical(payload, self._exclude)).hexdigest()
-            if 0 < len(plain) <= REMEMBERED_BYTES and _is_plain(payload):
-                if len(self._known) >= REMEMBERED:
-                    self._known.clear()
-                self._known[plain] = fingerprint
-        return fingerprint
 
-
-def _is_plain(value: object) -> bool:
-    """Whether it is made of JSON's kinds and no others. Anything that has a buffer looks like bytes to marshal."""
-    kind = type(value)
-    if kind is dict:
-        return all(_is_plain(item) for item in value.values())  # type: ignore[attr-defined]
-    if kind is list:
-        return all(_is_plain(item) for item in value)  # type: ignore[attr-defined]
-    return kind in (str, int, float, bool) or value is None
+def checked_key(key: object) -> str:
+    if not isinstance(key, str):
+        raise InvalidInput(f"Expected text as a key, got {key!r:.50}, a value of the type {type(key).__qualname__}")
+    return key
 
 
 def address(scope: str, key: str) -> str:
     """The record of a key, whether derived or a caller's own. A caller's is hashed: it may be any text."""
-    if key.startswith(DERIVED):
+    if checked_key(key).startswith(DERIVED):
         return f"{scope}:{key.removeprefix(DERIVED)}"
     if not 1 <= len(key) <= KEY_LIMIT:
         raise InvalidInput(f"Expected a key of 1 to {KEY_LIMIT} characters, got {len(key)}")
@@ -155,56 +131,102 @@ def checked_scope(scope: str | None, work: object) -> str:
 
 def _canonical(payload: object, exclude: Exclusion) -> bytes:
     try:
-        return _form(payload, exclude, DEPTH_LIMIT)
+        if type(payload) is dict:
+            return _write(_object(payload, exclude, DEPTH_LIMIT))
+        return _write(_json(payload, exclude, DEPTH_LIMIT))
     except UnicodeEncodeError as error:
         raise InvalidInput("Expected text of valid Unicode in the payload, got a lone surrogate") from error
     except (OverflowError, ValueError) as error:  # an instant outside of the calendar, a number of too many digits
         raise InvalidInput(f"Expected a payload within bounds, got: {error}") from error
 
 
-def _form(value: object, exclude: Exclusion, depth: int) -> bytes:  # noqa: PLR0911  (one line per kind)
-    """The kinds that JSON has come first, told apart by identity: most payloads have no others."""
+def _json(value: object, exclude: Exclusion, depth: int) -> object:
+    """The value as something that is written as its form: what JSON would write in another way becomes `Raw`."""
     kind = type(value)
-    if kind is str:
-        return _text(value)
+    if kind is dict:
+        return _object(value, exclude, depth)  # type: ignore[arg-type]
+    if kind is list or kind is tuple:
+        return _array(value, exclude, depth)  # type: ignore[arg-type]
+    if kind is str or kind is bool or value is None:
+        return value
     if kind is int:
         return _integer(value)  # type: ignore[arg-type]
     if kind is float:
         return _float(value)  # type: ignore[arg-type]
-    if value is None:
-        return b"null"
-    if kind is bool:
-        return b"true" if value else b"false"
-    if depth == 0:
-        raise InvalidInput(f"Expected a payload of at most {DEPTH_LIMIT} levels without cycles, got a deeper one")
-    if kind is dict:
-        return _object(value, exclude, depth - 1)  # type: ignore[arg-type]
-    if isinstance(value, (list, tuple)):
-        return b"[" + b",".join([_form(item, exclude, depth - 1) for item in value]) + b"]"
     return _other(value, exclude, depth)
 
 
-def _object(value: Mapping[str, object], exclude: Exclusion, depth: int) -> bytes:
-    try:
-        names = sorted(value)
-        "".join(names)  # the cheapest way to ask whether all are text
-    except TypeError as error:
-        raise InvalidInput("Expected text as the names of a payload's fields, got something else") from error
-    fields = []
-    for name in names:
-        below = exclude.get(name, _NOTHING) if exclude else _NOTHING
+def _object(value: dict[str, object], exclude: Exclusion, depth: int) -> dict[str, object]:
+    """Itself if all in it can stay as it is. What most payloads are made of is told apart here, without a call."""
+    if depth == 0:
+        raise _too_deep()
+    if exclude and not exclude.keys().isdisjoint(value):
+        return _pruned(value, exclude, depth)
+    changed = None
+    for name, item in value.items():
+        if type(name) is not str:
+            return _object(_named(value), exclude, depth)
+        kind = type(item)
+        if kind is str:
+            continue
+        written: object
+        if kind is int:
+            written = item if item % 10 else _integer(item)  # type: ignore[operator, arg-type]
+        elif kind is list:
+            written = _array(item, _NOTHING, depth - 1)  # type: ignore[arg-type]
+        elif kind is dict:
+            written = _object(item, _NOTHING, depth - 1)  # type: ignore[arg-type]
+        else:
+            written = _json(item, _NOTHING, depth - 1)
+        if written is not item:
+            if changed is None:
+                changed = value.copy()
+            changed[name] = written
+    return value if changed is None else changed
+
+
+def _pruned(value: dict[str, object], exclude: Exclusion, depth: int) -> dict[str, object]:
+    kept = {}
+    for name, item in _named(value).items():
+        below = exclude.get(name, _NOTHING)
         if below is not None:
-            item = value[name]  # most are text; a call less for each of them
-            fields.append(_text(name) + b":" + (_text(item) if type(item) is str else _form(item, below, depth)))
-    return b"{" + b",".join(fields) + b"}"
+            kept[name] = _json(item, below, depth - 1)
+    return kept
 
 
-def _other(value: object, exclude: Exclusion, depth: int) -> bytes:  # noqa: PLR0911, PLR0912  (one line per kind)
+def _named(value: dict[str, object]) -> dict[str, object]:
+    """With names that are plain text: those of an enum, say, become it."""
+    for name in value:
+        if not isinstance(name, str):
+            raise InvalidInput(f"Expected text as the names of a payload's fields, got {name!r:.50}")
+    return {str.__str__(name): item for name, item in value.items()}
+
+
+def _array(value: Sequence[object], exclude: Exclusion, depth: int) -> list[object]:
+    if depth == 0:
+        raise _too_deep()
+    items: list[object] = []
+    for item in value:
+        kind = type(item)
+        if kind is dict:
+            items.append(_object(item, exclude, depth - 1))  # type: ignore[arg-type]
+        else:
+            items.append(item if kind is str else _json(item, exclude, depth - 1))
+    return items
+
+
+def _too_deep() -> InvalidInput:
+    return InvalidInput(f"Expected a payload of at most {DEPTH_LIMIT} levels without cycles, got a deeper one")
+
+
+def _other(value: object, exclude: Exclusion, depth: int) -> object:  # noqa: PLR0911, PLR0912  (one line per kind)
+    if depth == 0:
+        raise _too_deep()
     match value:
         case Enum():
-            return _form(value.value, exclude, depth - 1)
+            return _json(value.value, exclude, depth - 1)
         case str():
-            return _text(str.__str__(value))
+            return str.__str__(value)
         case int():
             return _integer(int(value))
         case float():
@@ -213,24 +235,27 @@ def _other(value: object, exclude: Exclusion, depth: int) -> bytes:  # noqa: PLR
             return _decimal(value)
         case datetime() if value.utcoffset() is not None:
             moment = value.astimezone(UTC).replace(tzinfo=None)
-            return f't"{moment.isoformat(timespec="microseconds")}Z"'.encode()
+            return Raw(f't"{moment.isoformat(timespec="microseconds")}Z"')
         case datetime():
-            return f't"{value.replace(tzinfo=None).isoformat(timespec="microseconds")}"'.encode()
+            return Raw(f't"{value.replace(tzinfo=None).isoformat(timespec="microseconds")}"')
         case date():
-            return f'd"{value.isoformat()}"'.encode()
+            return Raw(f'd"{value.isoformat()}"')
         case UUID():
-            return f'u"{value}"'.encode()
+            return Raw(f'u"{value}"')
         case bytes() | bytearray() | memoryview():
-            return f'b"{value.hex()}"'.encode()
+            return Raw(f'b"{value.hex()}"')
+        case list() | tuple():
+            return _array(value, exclude, depth)
         case set() | frozenset():
-            return b"s[" + b",".join(sorted({_form(item, exclude, depth - 1) for item in value})) + b"]"
+            forms = sorted({_write(_json(item, exclude, depth - 1)) for item in value})
+            return Raw(b"s[" + b",".join(forms) + b"]")
         case Mapping():
-            return _object(value, exclude, depth - 1)
+            return _object(dict(value), exclude, depth)
         case _:
-            return _object(_fields(value), exclude, depth - 1)
+            return _object(_fields(value), exclude, depth)
 
 
-def _fields(value: object) -> Mapping[str, object]:
+def _fields(value: object) -> dict[str, object]:
     """A dataclass by the names of its fields, a struct by the names that it has as JSON, with its tag."""
     if isinstance(value, Struct):
         config = value.__struct_config__
@@ -248,24 +273,27 @@ def _fields(value: object) -> Mapping[str, object]:
     )
 
 
-def _integer(value: int) -> bytes:
-    digits = b"%d" % value
+def _integer(value: int) -> int | Raw:
+    """As it is, unless it ends with zeros."""
     if value % 10 or not value:
-        return digits
+        return value
+    if value % 100:  # most that do
+        return Raw(b"%de1" % (value // 10))
+    digits = b"%d" % value
     short = digits.rstrip(b"0")
-    return b"%se%d" % (short, len(digits) - len(short))
+    return Raw(b"%be%d" % (short, len(digits) - len(short)))
 
 
-def _float(value: float) -> bytes:
+def _float(value: float) -> int | Raw:
     """The shortest decimal that reads back as this float."""
     text = repr(value)
     whole, point, rest = text.partition(".")
-    if not point or "e" in rest or rest == "0" or whole in ("0", "-0"):
+    if not point or "e" in rest or whole in ("0", "-0"):
         return _decimal(Decimal(text))
-    return f"{whole}{rest}e-{len(rest)}".encode()
+    return _integer(int(whole)) if rest == "0" else Raw(f"{whole}{rest}e-{len(rest)}")
 
 
-def _decimal(value: Decimal) -> bytes:
+def _decimal(value: Decimal) -> Raw:
     """The digits without zeros at the end, and the power of ten that they are multiplied by, unless it is 1."""
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
@@ -273,6 +301,6 @@ def _decimal(value: Decimal) -> bytes:
     text = "".join(map(str, digits)).lstrip("0")
     short = text.rstrip("0")
     if not short:
-        return b"0"
+        return Raw(b"0")
     exponent += len(text) - len(short)
-    return f"{'-' if sign else ''}{short}{f'e{exponent}' if exponent else ''}".encode()
+    return Raw(f"{'-' if sign else ''}{short}{f'e{exponent}' if exponent else ''}")

@@ -11,7 +11,8 @@
     the store cannot be reached                   503: nothing runs without a claim
     done before                                   the same answer, and Idempotent-Replayed: true
 
-- A key belongs to its principal, method and route: the same key elsewhere is another key.
+- A key belongs to its principal, method and route: the same key elsewhere is another key. The route is the path, in
+  which servers include where the application is mounted (`root_path`).
 - Two requests are the same if their query and body are, byte for byte.
 - The answer is recorded before its first byte is sent, and sent before background tasks of the application have ended.
   A client that goes away changes nothing: the work goes on, and whoever asks again gets its answer.
@@ -19,6 +20,7 @@
   after it had begun to answer, is unknown: its key is not free until somebody settles it.
 - An answer that outgrows `max_response_bytes`, or a stream of events, goes straight to the client. It is recorded that
   the work was done, and repeats are told so; it never runs again.
+- An `x-request-id` in an answer names the request that is being answered: a repeat gets its own, if it has one.
 
 A request without the header passes untouched.
 """
@@ -33,7 +35,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from mainspring.errors import Conflict, InvalidInput, MainspringError, TooLarge
+from mainspring.errors import ConfigError, Conflict, InvalidInput, MainspringError, TooLarge
 from mainspring.idempotency.answers import REPLAYED, Answer, Headers, refusal, retry_after, unpack
 from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS
 from mainspring.idempotency.errors import InProgress, KeyReuse, NotRecorded, UnknownOutcome
@@ -44,7 +46,9 @@ from mainspring.idempotency.waiting import AsyncIdempotentProcessor
 Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
 
 HEADER: Final = b"idempotency-key"
+REQUEST_ID: Final = b"x-request-id"
 _KEY: Final = re.compile(rb"[\x21-\x7e]{1,255}")
+_REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 _NEVER_KEPT: Final = frozenset({401, 403, 429})
 
 
@@ -55,7 +59,7 @@ def authorization(scope: Scope) -> str:
 
 
 def path(scope: Scope) -> str:
-    return str(scope.get("root_path", "")) + str(scope["path"])
+    return str(scope["path"])
 
 
 def below_500(status: int) -> bool:
@@ -93,11 +97,12 @@ class IdempotencyMiddleware:
     ) -> None:
         """`required` is asked with the method and the route, `keep` with the status of an answer.
 
+        `principal` and `route` give text: whose key it is, and what for.
         `safe_to_repeat` says that the work may run again when nobody knows whether it was done. `refuse` makes the
         answer to an error, to which `Retry-After` is added.
         """
         self._app = app
-        self._methods = frozenset(methods)
+        self._methods = _upper(methods)
         self._required = required
         self._principal = principal
         self._route = route
@@ -128,7 +133,7 @@ class IdempotencyMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            key = _checked(keys)
+            name = self._name(_checked(keys), scope)
             body = await _read_body(receive, self._max_request_bytes)
         except MainspringError as error:
             await _send_answer(send, self._refused(error, scope))
@@ -145,16 +150,16 @@ class IdempotencyMiddleware:
             keep_cookies=self._keep_cookies,
         )
         try:
-            await self._answer(key, body, scope, exchange)
+            await self._answer(name, body, scope, exchange)
         except asyncio.CancelledError:
             await exchange.cancel()
             raise
         finally:
             await exchange.finish()
 
-    async def _answer(self, key: str, body: bytes, scope: Scope, exchange: Exchange) -> None:
+    async def _answer(self, name: str, body: bytes, scope: Scope, exchange: Exchange) -> None:
         try:
-            answer = await self._recorded(key, body, scope, exchange)
+            answer = await self._recorded(name, body, scope, exchange)
         except MainspringError as error:
             if exchange.failure is not None:
                 raise
@@ -164,24 +169,29 @@ class IdempotencyMiddleware:
         else:
             await _send_answer(exchange.send, answer)
 
-    async def _recorded(self, key: str, body: bytes, scope: Scope, exchange: Exchange) -> Answer | None:
+    async def _recorded(self, name: str, body: bytes, scope: Scope, exchange: Exchange) -> Answer | None:
         """What was recorded before; None if the exchange has just run, and holds its own answer."""
         request = _Request(scope.get("query_string", b""), body, exchange)
-        name = request_key(principal=self._principal(scope), method=scope["method"], route=self._route(scope), key=key)
         try:
             record = await self.processor.process(request, key=name)
         except Exception as error:
             if exchange.failure is not None:
                 raise exchange.failure from None
-            if isinstance(error, NotRecorded):  # done, and this caller may know; others are told that it is unknown
-                return None
+            if isinstance(error, NotRecorded | TooLarge) and exchange.is_complete:
+                return None  # done, and this caller may know; others are told that it is unknown
             raise
-        return _again(unpack(record.result)) if record.was_replay else None
+        return _again(unpack(record.result), scope) if record.was_replay else None
+
+    def _name(self, key: str, scope: Scope) -> str:
+        principal, route = self._principal(scope), self._route(scope)
+        for what, found in (("principal", principal), ("route", route)):
+            if not isinstance(found, str):
+                raise TypeError(f"Expected {what}= to give text, got {type(found).__name__}")
+        return request_key(principal=principal, method=scope["method"], route=route, key=key)
 
     def _refused(self, error: MainspringError, scope: Scope) -> Answer:
         if self._refuse is None:
-            given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-            return refusal(error, request_id=given.decode("ascii") if len(given) <= 128 and given.isascii() else "")
+            return refusal(error, request_id=_request_id(scope).decode("ascii"))
         status, headers, body = self._refuse(error, scope)
         seconds = retry_after(error)
         return Answer(status, headers if seconds is None else [*headers, (b"retry-after", b"%d" % seconds)], body)
@@ -229,10 +239,28 @@ async def _read_body(receive: Receive, limit: int) -> bytes | None:
             return b"".join(parts)
 
 
-def _again(answer: Answer) -> Answer:
+def _again(answer: Answer, scope: Scope) -> Answer:
     if not answer.is_whole:
         raise Conflict("The work was done before, and its answer was too large to be kept.")
-    return Answer(answer.status, [*answer.headers, REPLAYED], answer.body)
+    headers = answer.headers
+    if any(name.lower() == REQUEST_ID for name, _ in headers):
+        own = _request_id(scope)
+        headers = [(n, own if n.lower() == REQUEST_ID else v) for n, v in headers if own or n.lower() != REQUEST_ID]
+    return Answer(answer.status, [*headers, REPLAYED], answer.body)
+
+
+def _request_id(scope: Scope) -> bytes:
+    """What the sender calls this request; empty if it says nothing that can be said again."""
+    given: bytes = next((value for name, value in scope["headers"] if name == REQUEST_ID), b"")
+    return given if _REQUEST_ID.fullmatch(given) else b""
+
+
+def _upper(methods: Iterable[str]) -> frozenset[str]:
+    """As ASGI says them. One text is a mistake: its letters would be the methods."""
+    found = frozenset(() if isinstance(methods, str) else (method.upper() for method in methods))
+    if not found:
+        raise ConfigError(f"Expected the names of methods, such as ('POST', 'PATCH'), got {methods!r}")
+    return found
 
 
 def _told(error: MainspringError) -> MainspringError:

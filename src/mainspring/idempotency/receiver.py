@@ -8,19 +8,19 @@
         ...
 
 `starlette` (for FastAPI, too) takes a coroutine function; `flask` and `django` take functions and serve threads;
-`blocking` and `waiting` are the same without a framework. Frameworks are imported when used.
+`blocking` and `waiting` are the same without a framework. The views are in `receiver_views`.
 
 - The signature (Standard Webhooks) is checked over the bytes that arrived. A wrong one: 401, and nothing is looked at.
 - A delivery is known by its `webhook-id`. Its body is not compared: senders count their attempts in it.
 - Kept are answers of 2xx that do not say `"ok": false`. After any other answer, or an error, a repeat runs again.
 - A repeat during the work waits for a while: then 503 with Retry-After. Not 409, which tells senders to give up.
-- Work that was begun and whose end nobody knows: 503, code unknown_outcome, until `resolve` tells, somebody settles it
-  by hand, or the sender gives up. With `safe_to_repeat` it runs again.
+- Work that was begun and whose end nobody knows: 503, code unknown_outcome, until `resolve` tells, somebody decides
+  by hand (`settle`, `forget`), or the sender gives up. With `safe_to_repeat` it runs again.
+- Work that returns what cannot be an answer was done all the same: its outcome is unknown, too.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -28,14 +28,22 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from mainspring import telemetry
 from mainspring.clock import wall_ms
 from mainspring.delivery.signing import verify
-from mainspring.errors import InvalidInput, MainspringError, StoreUnavailable, TooLarge, Unauthenticated
-from mainspring.idempotency.answers import REPLAYED, Answer, Headers, kept_headers, pack, refusal, unpack
+from mainspring.errors import (
+    ConfigError,
+    InvalidInput,
+    MainspringError,
+    StoreUnavailable,
+    TooLarge,
+    Unauthenticated,
+)
+from mainspring.idempotency.answers import REPLAYED, Answer, pack, refusal, unpack
 from mainspring.idempotency.blocking import IdempotentProcessor
 from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS
 from mainspring.idempotency.errors import InProgress, LostClaim, NotRecorded, UnknownOutcome
-from mainspring.idempotency.keys import KEY_LIMIT
+from mainspring.idempotency.keys import DERIVED, KEY_LIMIT, checked_scope
 from mainspring.idempotency.outcome import NotDone, Resolved, Unresolved
 from mainspring.idempotency.stores import IdempotencyStore
 from mainspring.idempotency.waiting import AsyncIdempotentProcessor
@@ -72,6 +80,19 @@ class Received(Struct, frozen=True):
     was_replay: bool = False
 
 
+def as_answer(result: object) -> Answer:
+    match result:
+        case Answer():
+            return result
+        case None:
+            body = _DONE
+        case bytes():
+            body = result
+        case _:
+            body = msgspec.json.encode(result)
+    return Answer(200, [(b"content-type", _JSON), (b"content-length", b"%d" % len(body))], body)
+
+
 class Receiver(Struct, frozen=True, kw_only=True):
     """Who may call, and how the work of deliveries is claimed and recorded. One may serve several functions.
 
@@ -94,11 +115,15 @@ class Receiver(Struct, frozen=True, kw_only=True):
 
     # --- Without a framework --------------------------------------------------------------------------------
 
-    def blocking(self, work: Callable[[Delivery], object]) -> Callable[[Mapping[str, str], bytes], Received]:
+    def blocking(
+        self, work: Callable[[Delivery], object], *, as_answer: Callable[[object], Answer] = as_answer
+    ) -> Callable[[Mapping[str, str], bytes], Received]:
         """For threads: headers and body to an answer. Errors of the work are raised, all others are answers."""
+        if inspect.iscoroutinefunction(work):
+            raise ConfigError("Expected a function that is not awaited, got a coroutine function")
 
         def run(item: _Work) -> bytes:
-            return pack(as_answer(work(item.delivery)))
+            return _packed(work(item.delivery), as_answer)
 
         def resolved(item: _Work, unresolved: Unresolved) -> Resolved[bytes] | NotDone | None:
             assert self.resolve is not None
@@ -122,12 +147,13 @@ class Receiver(Struct, frozen=True, kw_only=True):
         return receive
 
     def waiting(
-        self, work: Callable[[Delivery], Awaitable[object]]
+        self, work: Callable[[Delivery], Awaitable[object]], *, as_answer: Callable[[object], Answer] = as_answer
     ) -> Callable[[Mapping[str, str], bytes], Awaitable[Received]]:
         """The same for an event loop."""
 
         async def run(item: _Work) -> bytes:
-            return pack(as_answer(await work(item.delivery)))
+            result = work(item.delivery)
+            return _packed(await result if inspect.isawaitable(result) else result, as_answer)
 
         async def resolved(item: _Work, unresolved: Unresolved) -> Resolved[bytes] | NotDone | None:
             assert self.resolve is not None
@@ -155,90 +181,58 @@ class Receiver(Struct, frozen=True, kw_only=True):
 
     def starlette(self, work: Callable[[Delivery], Awaitable[object]]) -> Callable[[Request], Awaitable[Response]]:
         """A view of Starlette or FastAPI."""
-        from starlette.requests import ClientDisconnect, Request  # noqa: PLC0415
-        from starlette.responses import Response  # noqa: PLC0415
+        from mainspring.idempotency.receiver_views import starlette_view  # noqa: PLC0415  (loads the framework)
 
-        async def answered(delivery: Delivery) -> object:
-            result = await work(delivery)
-            if not isinstance(result, Response):
-                return result
-            return Answer(result.status_code, kept_headers(result.raw_headers), bytes(result.body))
-
-        receive = self.waiting(functools.wraps(work)(answered))
-
-        @functools.wraps(work)
-        async def view(request: Request) -> Response:
-            body = bytearray()
-            try:
-                async for part in request.stream():
-                    body += part
-                    if len(body) > self.max_body_bytes:
-                        break
-            except ClientDisconnect:
-                return Response(status_code=400)  # nobody is there to read it
-            answer = (await receive(request.headers, bytes(body))).answer
-            response = Response(answer.body, answer.status)
-            response.raw_headers = list(answer.headers)
-            return response
-
-        # FastAPI reads what a view takes from its signature: the request, not a delivery.
-        parameter = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)
-        view.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
-        view.__annotations__ = {"request": Request}
-        return view
+        return starlette_view(self, work)
 
     def flask(self, work: Callable[[Delivery], object]) -> Callable[[], FlaskResponse]:
         """A view of Flask."""
-        from flask import Response, request  # noqa: PLC0415
+        from mainspring.idempotency.receiver_views import flask_view  # noqa: PLC0415
 
-        def answered(delivery: Delivery) -> object:
-            result = work(delivery)
-            if not isinstance(result, Response):
-                return result
-            return Answer(result.status_code, kept_headers(_raw(result.headers.items())), result.get_data())
-
-        receive = self.blocking(functools.wraps(work)(answered))
-
-        @functools.wraps(work)
-        def view() -> Response:
-            body = request.stream.read(self.max_body_bytes + 1)
-            answer = receive(dict(request.headers), body).answer
-            return Response(answer.body, answer.status, _text(answer.headers))
-
-        return view
+        return flask_view(self, work)
 
     def django(self, work: Callable[[Delivery], object]) -> Callable[[HttpRequest], HttpResponse]:
         """A view of Django. The signature stands in for the token against forged forms."""
-        from django.core.exceptions import RequestDataTooBig  # type: ignore[import-untyped]  # noqa: PLC0415
-        from django.http import HttpResponse  # noqa: PLC0415
-        from django.views.decorators.csrf import csrf_exempt  # type: ignore[import-untyped]  # noqa: PLC0415
+        from mainspring.idempotency.receiver_views import django_view  # noqa: PLC0415
 
-        def answered(delivery: Delivery) -> object:
-            result = work(delivery)
-            if not isinstance(result, HttpResponse):
-                return result
-            return Answer(result.status_code, kept_headers(_raw(result.items())), bytes(result.content))
+        return django_view(self, work)
 
-        receive = self.blocking(functools.wraps(work)(answered))
+    # --- By hand --------------------------------------------------------------------------------------------
 
-        @functools.wraps(work)
-        def view(request: HttpRequest) -> HttpResponse:
-            try:
-                body = request.body
-            except RequestDataTooBig:  # Django's own limit is lower than ours
-                answer = refusal(TooLarge())
-            else:
-                answer = receive(request.headers, body).answer
-            return HttpResponse(answer.body, status=answer.status, headers=dict(_text(answer.headers)))
+    def settle(self, delivery_id: str, answer: object = None, *, work: Callable[..., object] | None = None) -> None:
+        """Record that the work of a delivery whose outcome is unknown was done, and what repeats are answered.
 
-        exempt: Callable[[HttpRequest], HttpResponse] = csrf_exempt(view)
-        return exempt
+        `work` is the function or its view; it need not be named if the receiver has a `scope`. `answer` is what the
+        function might have returned, apart from a response of a framework.
+        """
+        self._by_hand(work).settle(delivery_id, pack(as_answer(answer)))
+
+    def forget(self, delivery_id: str, *, work: Callable[..., object] | None = None) -> bool:
+        """Let the work of a delivery run again, whatever is recorded of it. False if nothing is."""
+        return self._by_hand(work).forget(delivery_id)
+
+    async def asettle(
+        self, delivery_id: str, answer: object = None, *, work: Callable[..., object] | None = None
+    ) -> None:
+        """`settle`, for an event loop."""
+        await self._by_hand_waiting(work).settle(delivery_id, pack(as_answer(answer)))
+
+    async def aforget(self, delivery_id: str, *, work: Callable[..., object] | None = None) -> bool:
+        """`forget`, for an event loop."""
+        return await self._by_hand_waiting(work).forget(delivery_id)
+
+    def _by_hand(self, work: Callable[..., object] | None) -> IdempotentProcessor[_Work, bytes]:
+        return IdempotentProcessor(self.store, _nothing, scope=self._scope(work), ttl_seconds=self.ttl_seconds)
+
+    def _by_hand_waiting(self, work: Callable[..., object] | None) -> AsyncIdempotentProcessor[_Work, bytes]:
+        scope = self._scope(work)
+        return AsyncIdempotentProcessor(self.store, _nothing_waiting, scope=scope, ttl_seconds=self.ttl_seconds)
 
     # --- Both kinds -----------------------------------------------------------------------------------------
 
     def _settings(self, work: Callable[..., object], resolved: Callable[..., object]) -> dict[str, Any]:
         return {
-            "scope": self.scope or _name(work),
+            "scope": self._scope(work),
             "exclude_fields": ("delivery",),
             "ttl_seconds": self.ttl_seconds,
             "lease_seconds": self.lease_seconds,
@@ -247,6 +241,11 @@ class Receiver(Struct, frozen=True, kw_only=True):
             "resolve": None if self.resolve is None else resolved,
             "safe_to_repeat": self.safe_to_repeat,
         }
+
+    def _scope(self, work: Callable[..., object] | None) -> str:
+        if self.scope is None and work is None:
+            raise ConfigError("Expected the function in work=, for a receiver without a scope, got none")
+        return checked_scope(self.scope, work)
 
     def _read(self, headers: Mapping[str, str], body: bytes) -> Delivery:
         if len(body) > self.max_body_bytes:
@@ -259,6 +258,8 @@ class Receiver(Struct, frozen=True, kw_only=True):
         delivery_id = lower["webhook-id"]
         if len(delivery_id) > KEY_LIMIT:
             raise InvalidInput(f"Expected a webhook-id of at most {KEY_LIMIT} characters, got {len(delivery_id)}")
+        if delivery_id.startswith(DERIVED):
+            raise InvalidInput(f"Expected a webhook-id that does not start with {DERIVED}, got one")
         try:
             data = msgspec.json.decode(body) if body else None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -272,17 +273,21 @@ class _Work(Struct, frozen=True):
     delivery: Delivery
 
 
-def as_answer(result: object) -> Answer:
-    match result:
-        case Answer():
-            return result
-        case None:
-            body = _DONE
-        case bytes():
-            body = result
-        case _:
-            body = msgspec.json.encode(result)
-    return Answer(200, [(b"content-type", _JSON), (b"content-length", b"%d" % len(body))], body)
+def _packed(result: object, as_answer: Callable[[object], Answer]) -> bytes:
+    try:
+        return pack(as_answer(result))
+    except Exception as error:
+        told = f"The work was done, but what it returned cannot be an answer: {error}"
+        telemetry.error("a delivery has no answer, and its outcome is unknown", detail=told)
+        raise UnknownOutcome(told) from error
+
+
+def _nothing(work: _Work) -> bytes:
+    raise AssertionError  # who decides by hand runs nothing
+
+
+async def _nothing_waiting(work: _Work) -> bytes:
+    raise AssertionError
 
 
 def _is_done(kept: bytes) -> bool:
@@ -317,17 +322,3 @@ def _not_recorded(error: NotRecorded) -> Received:
     if not isinstance(error.result, bytes):
         raise error
     return _received(error.result, was_replay=False)
-
-
-def _name(work: Callable[..., object]) -> str | None:
-    """The full name of a function; None for one that shares its name with others, which is refused."""
-    name = getattr(work, "__qualname__", "<")
-    return None if "<" in name else f"{work.__module__}.{name}"
-
-
-def _raw(headers: Any) -> Headers:
-    return [(name.encode("latin1"), value.encode("latin1")) for name, value in headers]
-
-
-def _text(headers: Headers) -> list[tuple[str, str]]:
-    return [(name.decode("latin1"), value.decode("latin1")) for name, value in headers]

@@ -25,6 +25,8 @@ SILENCE_CALLS: Final = 1_000
 processed = telemetry.Counter(
     "mainspring_idempotency_processed_total", "Calls of idempotent work that ended with a result, by replay.", "replay"
 )
+_counts: Final = processed.values
+_counts.update(yes=0, no=0)  # both are known beforehand, and a replay has no time for a call
 
 
 class Replays:
@@ -36,20 +38,24 @@ class Replays:
         self._scope = scope
         self._monotonic = monotonic
         self._lock = Lock()
-        self._began_at = self._window_began_at = monotonic()
+        self._began_at = monotonic()
+        self._window_ends_at = self._began_at + WINDOW_SECONDS
         self._window_start = (0, 0)
         self._has_hinted = False
 
-    def count(self, *, was_replay: bool) -> None:
+    def count_run(self) -> None:
         with self._lock:
-            if was_replay:
-                self.replayed += 1
-            else:
-                self.executed += 1
-            processed.add("yes" if was_replay else "no")
-            if self._monotonic() - self._window_began_at < WINDOW_SECONDS:
-                return
-            advice = self._end_window()
+            self.executed += 1
+            _counts["no"] += 1
+            advice = None if self._monotonic() < self._window_ends_at else self._end_window()
+        if advice is not None:
+            advice()
+
+    def count_replay(self) -> None:
+        with self._lock:
+            self.replayed += 1
+            _counts["yes"] += 1
+            advice = None if self._monotonic() < self._window_ends_at else self._end_window()
         if advice is not None:
             advice()
 
@@ -57,7 +63,8 @@ class Replays:
         """What to say at the end of a window, after the lock is released."""
         executed, replayed = self.executed - self._window_start[0], self.replayed - self._window_start[1]
         self._window_start = (self.executed, self.replayed)
-        self._window_began_at = now = self._monotonic()
+        now = self._monotonic()
+        self._window_ends_at = now + WINDOW_SECONDS
         calls = executed + replayed
         if calls >= WINDOW_CALLS and replayed > WARNING_RATIO * calls:
             return partial(

@@ -42,7 +42,7 @@ class ResultCodec:
         return "json", body
 
     def read(self, form: Form, body: bytes) -> Any:
-        return body if form == "bytes" else self._decode(body)
+        return self._decode(body) if form == "json" else body
 
 
 def _kind(result: object) -> str:

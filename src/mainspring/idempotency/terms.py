@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from contextvars import ContextVar
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
 from mainspring.errors import ConfigError
 from mainspring.idempotency.entries import Entry
+
+T = TypeVar("T")
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -37,29 +40,47 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class Flight:
-    """The callers of one key in this process: one of them is at the store, the others wait for what it brings."""
+    """The callers of one key in this process: one of them is at the store, the others wait for what it brings.
 
-    __slots__ = ("outcome",)
+    A run that raised ends the flight: those who waited for it get its exception, and who comes later begins another.
+    """
+
+    __slots__ = ("failed", "failure", "outcome")
 
     def __init__(self) -> None:
         self.outcome: Entry | None = None
+        self.failure: Exception | None = None
+        self.failed = ""
+        """The fingerprint of the payload whose run raised."""
 
 
 class Busy(Exception):
     """The turn did not come in time."""
 
 
+class Circular(Exception):
+    """The turn is held by the work that asks for it."""
+
+
+HELD: Final[ContextVar[tuple[object, ...]]] = ContextVar("mainspring_idempotency_held", default=())
+"""The turns whose work is running in this thread or task, or has started the task that is."""
+
+
 class Model(Protocol):
     """How this program waits. `blocking` has the one for threads, `waiting` the one for event loops."""
 
     def turn(self, address: str, seconds: float) -> AbstractAsyncContextManager[Flight]:
-        """The turn to ask the store for this key. Raises `Busy` if it does not come in time."""
+        """The turn to ask the store for this key. Raises `Busy` if it does not come in time, or `Circular`."""
         ...
 
     def beating(
         self, renew: Callable[[], Awaitable[bool]], every_seconds: float
     ) -> AbstractAsyncContextManager[object]:
         """Call `renew` again and again until it says no, or until the block ends and the last call has ended."""
+        ...
+
+    async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Its result. It runs to its end even if the caller is cancelled meanwhile, who hears of that after it."""
         ...
 
     async def call(self, work: Callable[..., Any], *arguments: object) -> Any:

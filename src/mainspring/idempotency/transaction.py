@@ -133,7 +133,7 @@ class _Outcome(Generic[R]):
         yield self._at(statement, encoded(Entry(done, body)), expires_at)
 
     def record(self, result: R) -> IdempotencyRecord[R]:
-        self._core.replays.count(was_replay=False)
+        self._core.replays.count_run()
         return IdempotencyRecord(result, False, self.identity.key)
 
     def _at(self, statement: str, *values: Value) -> Statement:

@@ -6,7 +6,7 @@ user while the call was in flight is neither lost nor overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
@@ -23,6 +23,8 @@ class Lane(Struct, frozen=True):
 
     name: str
     limit: int
+    room: Callable[[], int] | None = None
+    """For a lane whose limit moves: how many calls there is room for now. `Dispatcher.pump` when there is more."""
 
 
 class Ending(Struct, frozen=True, kw_only=True):
@@ -40,8 +42,10 @@ class Ending(Struct, frozen=True, kw_only=True):
     """The receiver's replacement, on a reschedule."""
     delivery_id: str = ""
     """The id of the next delivery, on a reschedule: it is not a repeat of this one."""
-    reachable: bool = True
-    """Whether the destination answered at all; what its circuit goes by."""
+    labels: dict[str, str] | UnsetType = UNSET
+    """Those of the row from then on, on a reschedule."""
+    reachable: bool | None = True
+    """Whether the destination answered at all; what its circuit goes by. None: it was not asked."""
     kept: bool = True
     """Whether the history tells of it. Services that keep their own account of what happened leave it out."""
 
@@ -134,7 +138,13 @@ def _moved(timer: Timer, ending: Ending) -> Timer:
             attempts=0,
             generation=timer.generation + 1,
             payload=timer.payload if ending.payload is UNSET else ending.payload,
-            detail=replace(detail, execute_at=due, delivery_id=ending.delivery_id, first_attempt_at=None),
+            detail=replace(
+                detail,
+                execute_at=due,
+                delivery_id=ending.delivery_id,
+                labels=detail.labels if ending.labels is UNSET else ending.labels,
+                first_attempt_at=None,
+            ),
         )
     if ending.next == "parked" or timer.state is State.PARKED or ending.next_at is None:
         # A user who parked the timer while it was in flight keeps it parked.

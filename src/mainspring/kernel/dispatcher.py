@@ -269,7 +269,8 @@ class Dispatcher:
             return  # given up meanwhile, and recorded as unknown
         monotonic = self._clock.monotonic()
         others_wait = self.in_flight >= self._settings.in_flight_limit
-        lane.record(reachable=ending.reachable, monotonic=monotonic)
+        if ending.reachable is not None:
+            lane.record(reachable=ending.reachable, monotonic=monotonic)
         self._release_slot(lane, timer)
         self._end(timer, ending)
         if others_wait:
@@ -291,7 +292,8 @@ class Dispatcher:
     # --- finisher -------------------------------------------------------------------------------------
 
     def _end(self, timer: Timer, ending: Ending) -> None:
-        telemetry.attempts.add(ending.outcome)
+        if ending.kept:
+            telemetry.attempts.add(ending.outcome)
         self._finishing.append((timer, ending))
         self._finish_wake.set()
 

@@ -96,12 +96,8 @@ class Engine:
 
     async def stop(self) -> None:
         """Begin nothing more, wait for the calls in flight (bounded), record them, give everything back."""
-        self._stopping = True
-        shards = set(self._agenda.shards)
-        self._drain(shards)
-        if not await self._settled(shards, self._settings.drain_seconds):
-            self.dispatcher.give_up(shards)
-            await self._settled(shards, self._settings.store_retry_seconds * 2)
+        if not self._stopping:
+            await self.drain()
         for task in self._loops:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
@@ -109,6 +105,15 @@ class Engine:
             await self._ownership.resign()
         except StoreUnavailable as error:
             telemetry.warning("shards were not released; others wait for the lease to run out", reason=error.detail)
+
+    async def drain(self) -> None:
+        """The first part of a stop: nothing begins any more, while the lease is still kept."""
+        self._stopping = True
+        shards = set(self._agenda.shards)
+        self._drain(shards)
+        if not await self._settled(shards, self._settings.drain_seconds):
+            self.dispatcher.give_up(shards)
+            await self._settled(shards, self._settings.store_retry_seconds * 2)
 
     async def _settled(self, shards: set[int], seconds: float) -> bool:
         deadline = self._clock.monotonic() + seconds

@@ -22,6 +22,7 @@ class LaneState:
     def __init__(self, lane: Lane, *, circuit_failures: int, circuit_seconds: float) -> None:
         self.name = lane.name
         self.limit = lane.limit
+        self._room = lane.room
         self.queue: deque[Timer] = deque()
         self.in_flight = 0
         self.backlog: dict[int, Position] = {}
@@ -58,7 +59,8 @@ class LaneState:
     def free_slots(self, monotonic: float) -> int:
         if self.is_open and monotonic < self._open_until:
             return 0
-        return max(0, min(self._allowed, self.limit) - self.in_flight)
+        limit = self.limit if self._room is None else min(self.limit, self._room())
+        return max(0, min(self._allowed, limit) - self.in_flight)
 
     def remember(self, shard_id: int, position: Position) -> None:
         """There is more for this lane in that shard, behind `position`."""

@@ -8,4 +8,4 @@ from __future__ import annotations
 
 from typing import Final
 
-LOOKED_UP: Final = frozenset({"idempotency", "outcome"})
+LOOKED_UP: Final = frozenset({"fetch", "idempotency", "lock", "origin"})

@@ -37,6 +37,8 @@ class FakeMainspring:
         self._app = build_app(
             Api(
                 timers=self._instance.timers,
+                jobs=self._instance.jobs,
+                fetches=self._instance.fetches,
                 namespaces=self._instance.namespaces,
                 shards=self._instance.shards,
                 instances=self._instance.instances,

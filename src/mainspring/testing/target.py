@@ -1,4 +1,4 @@
-"""A local HTTP server to call back: records what arrives and answers as it is told, also badly.
+"""A local HTTP server to be called: records what arrives and answers as it is told, also badly.
 
     async with TargetServer() as target:
         target.script("/hook", Answer(status=503), Answer())      # first 503, from then on 200
@@ -6,9 +6,12 @@
         await target.wait_for(2)
         assert target.requests[0].headers["webhook-id"] == ...
 
-`python -m mainspring.testing.target --port 9000` serves the same from a shell; there, and for every path without a
-script, the path itself chooses the answer: /status/503, /delay/2.5, /huge/1000000, /redirect, and each misbehaviour
-by its name, such as /hang or /gzip-bomb. All else is 200 with `{"ok":true}`.
+`python -m mainspring.testing.target --port 8712` serves the same from a shell; there, and for every path without a
+script, the path itself chooses the answer: /status/503, /delay/2.5, /echo, /drip/0.1, /huge/1000000, /redirect, and
+each misbehaviour by its name, such as /hang, /reset or /gzip-bomb. All else is 200 with `{"ok":true}`.
+
+Requests are counted by their id: `?id=` in the path, or the header `req-id`, `idempotency-key` or `webhook-id`. The
+counts are in `counts`, and GET /counts answers with them; that request itself is neither recorded nor counted.
 """
 
 from __future__ import annotations
@@ -27,13 +30,17 @@ from http import HTTPStatus
 from socket import SO_LINGER, SOL_SOCKET
 from types import TracebackType
 from typing import Final, Literal, Self, get_args
+from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 Behaviour = Literal[
     "plain",
     "chunked",
     "until-close",
+    "echo",
     "drip",
     "hang",
     "reset",
@@ -46,6 +53,8 @@ Behaviour = Literal[
     "endless-headers",
     "early",
 ]
+COUNTS_PATH: Final = "/counts"
+ID_HEADERS: Final = ("req-id", "idempotency-key", "webhook-id")
 HEAD_LIMIT: Final = 65_536
 BODY_LIMIT: Final = 16 * 1024 * 1024
 _CHUNK: Final = b"x" * 65_536
@@ -60,9 +69,10 @@ class Answer(Struct, frozen=True, kw_only=True):
     delay_seconds: float = 0.0
     """Waited before the first byte."""
     behaviour: Behaviour = "plain"
-    """plain, chunked, until-close: well-behaved. drip: one byte of the body at a time, `drip_seconds` apart. hang: no
-    answer. reset and close: no answer, and the connection ends so. huge: `size` bytes. gzip-bomb: zeros that unpack
-    to `size` bytes. early: the answer before the request body is read."""
+    """plain, chunked, until-close: well-behaved. echo: the request as JSON instead of `body`. drip: one byte of the
+    body at a time, `drip_seconds` apart. hang: no answer. reset and close: no answer, and the connection ends so.
+    huge: `size` bytes. gzip-bomb: zeros that unpack to `size` bytes. early: the answer before the request body is
+    read."""
     drip_seconds: float = 0.05
     size: int = 1_000_000_000
     close: bool = False
@@ -81,6 +91,13 @@ class Request(Struct, frozen=True):
     connection: int
     """Requests on one connection have the same number."""
 
+    @property
+    def id(self) -> str:
+        """What the request is counted by; empty: it has no id."""
+        named = parse_qs(urlsplit(self.path).query).get("id", []) if "?" in self.path else []
+        named += [self.headers[name] for name in ID_HEADERS if name in self.headers]
+        return named[0] if named else ""
+
 
 class TargetServer:
     """An async context manager: listens on loopback while it is open. `url` has no path."""
@@ -91,6 +108,8 @@ class TargetServer:
         self.requests: deque[Request] = deque(maxlen=keep)
         self.deliveries: Counter[str] = Counter()
         """Requests per webhook-id."""
+        self.counts: Counter[str] = Counter()
+        """Requests per id."""
         self.connections = 0
         """Accepted so far."""
         self.open_connections = 0
@@ -167,11 +186,12 @@ class TargetServer:
         answer = self._next_answer(path)
         body = b"" if answer.behaviour == "early" else await _read_body(reader, headers)
         request = Request(method, path, headers, body, time.monotonic(), number)
-        self.requests.append(request)
-        if "webhook-id" in headers:
-            self.deliveries[headers["webhook-id"]] += 1
-        async with self._changed:
-            self._changed.notify_all()
+        if (method, path) == ("GET", COUNTS_PATH):
+            answer = Answer(body=msgspec.json.encode(self.counts))
+        else:
+            await self._record(request)
+        if answer.behaviour == "echo":
+            answer = replace(answer, behaviour="plain", body=_echo(request))
         if answer.delay_seconds:
             await asyncio.sleep(answer.delay_seconds)
         if answer.behaviour == "hang":
@@ -189,6 +209,15 @@ class TargetServer:
             answer.close or announced
         )
 
+    async def _record(self, request: Request) -> None:
+        self.requests.append(request)
+        if "webhook-id" in request.headers:
+            self.deliveries[request.headers["webhook-id"]] += 1
+        if request.id:
+            self.counts[request.id] += 1
+        async with self._changed:
+            self._changed.notify_all()
+
     def _next_answer(self, path: str) -> Answer:
         script = self._scripts.get(path)
         if not script:
@@ -199,20 +228,44 @@ class TargetServer:
 def answer_by_path(path: str) -> Answer:
     """What a path without a script gets."""
     name, _, value = path.partition("?")[0].strip("/").partition("/")
-    with contextlib.suppress(ValueError):
-        if name == "status":
-            return Answer(status=int(value))
-        if name == "delay":
-            return Answer(delay_seconds=float(value))
-        if name == "huge" and value:
-            return Answer(behaviour="huge", size=int(value))
     if name == "redirect":
         return Answer(status=302, headers=(("location", path),), body=b"")
+    try:
+        return _answer_with(name, value)
+    except ValueError:
+        return Answer()
+
+
+def _answer_with(name: str, value: str) -> Answer:
+    """Raises ValueError for a value that is no number."""
+    if name == "status":
+        return Answer(status=int(value))
+    if name == "delay":
+        return Answer(delay_seconds=float(value))
     behaviour: Behaviour
     for behaviour in get_args(Behaviour):
         if name == behaviour:
-            return Answer(behaviour=behaviour)
+            plain = Answer(behaviour=behaviour)
+            if not value:
+                return plain
+            if name == "drip":
+                return replace(plain, drip_seconds=float(value))
+            return replace(plain, size=int(value)) if name in ("huge", "gzip-bomb") else plain
     return Answer()
+
+
+def _echo(request: Request) -> bytes:
+    """What arrived, as JSON; bytes that are no text as escapes."""
+    parts = urlsplit(request.path)
+    return msgspec.json.encode(
+        {
+            "method": request.method,
+            "path": parts.path,
+            "query": parse_qs(parts.query, keep_blank_values=True),
+            "headers": request.headers,
+            "body": request.body.decode("utf-8", "backslashreplace"),
+        }
+    )
 
 
 def _parse_head(head: bytes) -> tuple[str, str, dict[str, str]]:
@@ -233,7 +286,7 @@ async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> b
 async def _chunks_of(answer: Answer, method: str) -> AsyncIterator[bytes]:  # noqa: PLR0912 - one branch per behaviour
     body = b"" if method == "HEAD" or answer.status in (204, 304) else answer.body
     match answer.behaviour:
-        case "plain" | "early":
+        case "plain" | "early" | "echo":
             yield _head(answer, ("content-length", str(len(answer.body)))) + body
         case "chunked":
             yield _head(answer, ("transfer-encoding", "chunked"))
@@ -287,15 +340,17 @@ def _bomb(size: int) -> bytes:
     return b"".join([*packed, packer.compress(zeros[: size % (1 << 20)]), packer.flush()])
 
 
-async def _main(port: int) -> None:
-    async with TargetServer(port=port) as target:
+async def _main(host: str, port: int) -> None:
+    async with TargetServer(host=host, port=port) as target:
         sys.stdout.write(f"{target.url}\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description="A local HTTP server to call back.")
-    arguments.add_argument("--port", type=int, default=0)
+    parser = argparse.ArgumentParser(description="A local HTTP server to be called: says where, answers by path.")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
+    arguments = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_main(arguments.parse_args().port))
+        asyncio.run(_main(arguments.host, arguments.port))

@@ -7,10 +7,10 @@ A destination that answered 410 is gone: its other timers are parked unsent, unt
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 
 import msgspec
@@ -29,11 +29,11 @@ from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import Delivery, Namespace, Result, RetryPolicy, Timer
 from mainspring.store import BATCH_LIMIT, RecordStore
 from mainspring.timers.decision import decide, lost
+from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.timers.messages import to_instant
 from mainspring.timers.namespaces import NamespaceService
 
 Handler = Callable[[Timer], Awaitable[object]]
-HANDLER_SCHEME = "handler:"
 DESTINATIONS = "destination"
 GONE_LIMIT = 10_000
 GONE_MS = 7 * 86_400_000
@@ -189,41 +189,11 @@ class Courier:
             known = ", ".join(sorted(self.handlers)) or "none"
             raise InvalidInput(f"Expected a registered handler ({known}), got {target!r}")
 
-    # --- handlers inside the program --------------------------------------------------------------------
-
     async def _call_handler(self, timer: Timer) -> Reply:
-        """Run a registered function as if it were a receiver: an exception is a failure, a dict is an answer."""
         name = timer.detail.callback_url.removeprefix(HANDLER_SCHEME)
-        begun = self._clock.monotonic()
-
-        def reply(status: int | None, body: object, problem: str = "", detail: str = "", sent: bool = True) -> Reply:
-            return Reply(
-                status=status,
-                headers={},
-                body=b"" if body is None else msgspec.json.encode(body, enc_hook=repr),
-                truncated=False,
-                problem="timeout" if problem == "timeout" else ("network" if problem else ""),
-                detail=detail,
-                sent=sent,
-                duration_ms=round((self._clock.monotonic() - begun) * 1000),
-            )
-
         handler = self.handlers.get(name)
-        if handler is None:
-            return reply(None, None, "network", f"Expected a handler named {name!r}, got none.", sent=False)
-        try:
-            async with asyncio.timeout(timer.detail.callback_timeout_ms / 1000):
-                return reply(200, await handler(timer))
-        except TimeoutError:
-            return reply(None, None, "timeout", f"The handler {name!r} did not end in time.")
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return reply(500, {"error": "The handler awaited something that was cancelled."})
-        except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its outcome
-            telemetry.logger.exception("a handler raised")
-            return reply(500, {"error": f"{type(error).__name__}: {error}"})
+        call = None if handler is None else partial(handler, timer)
+        return await call_handler(name, call, timeout_ms=timer.detail.callback_timeout_ms, clock=self._clock)
 
     # --- destinations that are gone ---------------------------------------------------------------------
 

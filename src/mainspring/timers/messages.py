@@ -32,6 +32,7 @@ Labels = Annotated[
 Delay = Annotated[float, Meta(ge=0, le=3_155_760_000)]
 PageSize = Annotated[int, Meta(ge=1, le=1000)]
 Cursor = Annotated[str, Meta(max_length=1024)]
+BATCH_ITEMS = 1000
 ShardCount = Annotated[int, Meta(ge=1, le=4096)]
 
 
@@ -88,7 +89,7 @@ class UpdateTimer(Message, frozen=True, kw_only=True):
 class CreateTimers(Message, frozen=True, kw_only=True):
     """Many timers at once; each has its own result."""
 
-    timers: Annotated[tuple[Raw, ...], Meta(min_length=1, max_length=1000)]
+    timers: Annotated[tuple[Raw, ...], Meta(min_length=1, max_length=BATCH_ITEMS)]
 
 
 class TimerRef(Message, frozen=True, kw_only=True):

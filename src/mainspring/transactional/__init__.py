@@ -12,7 +12,22 @@ so are its errors, which pass unchanged. Owners of shards see a committed row at
 
 from __future__ import annotations
 
-from mainspring.transactional.asking import TimerFields
-from mainspring.transactional.writer import TimerWriter
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mainspring.transactional.asking import TimerFields
+    from mainspring.transactional.writer import TimerWriter
 
 __all__ = ["TimerFields", "TimerWriter"]
+
+_MODULE_OF: Final = {"TimerFields": f"{__name__}.asking", "TimerWriter": f"{__name__}.writer"}
+
+
+def __getattr__(name: str) -> object:
+    # Loaded when used: idempotency needs the connections, and nothing of an instance.
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = found
+    return found

@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 
 from mainspring.errors import InvalidInput
 from mainspring.model import Delivery, RetryPolicy
-from mainspring.timers.courier import HANDLER_SCHEME
+from mainspring.timers.handlers import HANDLER_SCHEME
 from mainspring.timers.messages import CreateTimer, UpdateTimer
 
 M = TypeVar("M", CreateTimer, UpdateTimer)

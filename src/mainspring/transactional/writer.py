@@ -10,7 +10,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.errors import ConfigError, InvalidInput
 from mainspring.instance import is_loopback
 from mainspring.stores.sql.schema import Names
-from mainspring.timers.courier import HANDLER_SCHEME
+from mainspring.timers.handlers import HANDLER_SCHEME
 from mainspring.timers.messages import CreateTimer, TimerView
 from mainspring.transactional.asking import TimerFields, create_request
 from mainspring.transactional.connections import Blocking, Bridged, recognised

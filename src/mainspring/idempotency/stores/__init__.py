@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from mainspring.errors import ConfigError
 from mainspring.idempotency.claims import ClaimStore
 
 
@@ -38,3 +39,15 @@ class IdempotencyStore(Protocol):
     async def aclose(self) -> None:
         """Let go of what `waiting` has opened for this event loop, and of what `blocking` has."""
         ...
+
+
+def checked_store(store: object) -> IdempotencyStore:
+    """Refuses what people try first: a URL, a path, a class, a client of a database."""
+    verbs = ("blocking", "waiting", "close", "aclose")
+    if isinstance(store, type) or not all(callable(getattr(store, verb, None)) for verb in verbs):
+        what = store.__qualname__ if isinstance(store, type) else type(store).__qualname__
+        raise ConfigError(
+            "Expected a store, such as InMemoryStore(), SQLiteStore(path), PostgresStore(dsn) or RedisStore(url), got "
+            + (f"the class {what}" if isinstance(store, type) else f"a value of the type {what}")
+        )
+    return store  # type: ignore[return-value]

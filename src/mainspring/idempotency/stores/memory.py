@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections import deque
 from threading import Lock
 
+from msgspec import Struct
+
 from mainspring.clock import SystemClock
 from mainspring.idempotency.claims import ClaimStore
+from mainspring.idempotency.entries import Entry, decoded
 from mainspring.model import Record
+
+
+class _Kept(Struct):
+    record: Record
+    entry: Entry | None = None
+    """What the record says, once somebody has peeked."""
 
 
 class InMemoryStore:
@@ -18,7 +27,7 @@ class InMemoryStore:
     looks_first = True
 
     def __init__(self) -> None:
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, _Kept] = {}
         self._expiring: deque[tuple[int, str]] = deque()
         self._lock = Lock()
         self._clock = SystemClock()
@@ -41,17 +50,22 @@ class InMemoryStore:
     async def time(self) -> int:
         return self._clock.now_ms()
 
-    def peek(self, address: str) -> bytes | None:
-        record = self._records.get(address)
-        if record is None or (record.expires_at is not None and record.expires_at <= self._clock.now_ms()):
+    def peek(self, address: str) -> Entry | None:
+        kept = self._records.get(address)
+        if kept is None:
             return None
-        return record.value
+        expires_at = kept.record.expires_at
+        if expires_at is not None and expires_at <= self._clock.now_ms():
+            return None
+        if kept.entry is None:
+            kept.entry = decoded(kept.record.value)
+        return kept.entry
 
     async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
         with self._lock:
             present = self._present(address, now)
             if present is None:
-                self._records[address] = Record(address, value, 1)
+                self._records[address] = _Kept(Record(address, value, 1))
             return present
 
     async def look(self, address: str, *, now: int) -> Record | None:
@@ -63,7 +77,7 @@ class InMemoryStore:
             present = self._present(address, now)
             if present is None or present.version != expect:
                 return False
-            self._records[address] = Record(address, value, expect + 1, expires_at)
+            self._records[address] = _Kept(Record(address, value, expect + 1, expires_at))
             if expires_at is not None:
                 self._expiring.append((expires_at, address))
             self._sweep(now)
@@ -78,9 +92,12 @@ class InMemoryStore:
             return True
 
     def _present(self, address: str, now: int) -> Record | None:
-        record = self._records.get(address)
-        if record is None or record.expires_at is None or record.expires_at > now:
-            return record
+        kept = self._records.get(address)
+        if kept is None:
+            return None
+        expires_at = kept.record.expires_at
+        if expires_at is None or expires_at > now:
+            return kept.record
         del self._records[address]
         return None
 
@@ -92,6 +109,6 @@ class InMemoryStore:
                 self._expiring.rotate(-1)  # processors may differ in how long they keep
                 continue
             self._expiring.popleft()
-            record = self._records.get(address)
-            if record is not None and record.expires_at == expires_at:
+            kept = self._records.get(address)
+            if kept is not None and kept.record.expires_at == expires_at:
                 del self._records[address]

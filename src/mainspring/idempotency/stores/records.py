@@ -1,29 +1,21 @@
-"""Claims in any database that Mainspring has a record store for. Threads reach it through an event loop of its own.
+"""Claims in the databases that Mainspring has a record store for.
 
-A record store belongs to one event loop, so each loop that uses a store gets one, opened when it is first needed.
+Importing this loads no driver and no asyncio: `opened`, `sqlite` and `redis` do, when a store is made.
 """
+
+# ruff: noqa: PLC0415  (see the docstring)
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from threading import Lock, Thread
-from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import parse_qsl, urlsplit
-from weakref import WeakKeyDictionary
+import os
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
-from mainspring.clock import SystemClock
-from mainspring.errors import ConfigError, StoreUnavailable, Unsupported
+from mainspring.errors import ConfigError, Unsupported
 from mainspring.idempotency.claims import ClaimStore, StoreClock
 from mainspring.idempotency.entries import COLLECTION
 from mainspring.model import Record
-from mainspring.store import RecordStore, Store
-from mainspring.stores import store_from_url
-
-T = TypeVar("T")
-
-_LOOKS_FIRST: Final = ("sqlite", "postgresql", "mysql")
-"""Where a write is a transaction of several steps, and a look is one."""
+from mainspring.store import RecordStore
 
 
 class TimedRecords(RecordStore, Protocol):
@@ -65,127 +57,93 @@ class RecordClaims:
         return await (await self._records()).delete_record(COLLECTION, address, expect=expect, now=now)
 
 
-class LoopThread:
-    """An event loop in a thread, for blocking callers. It starts with its first call."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: Thread | None = None
-        self._lock = Lock()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._started()).result()
-
-    def close(self) -> None:
-        with self._lock:
-            if self._loop is None or self._thread is None:
-                return
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-            self._loop = self._thread = None
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = Thread(target=self._loop.run_forever, name="mainspring-idempotency-store", daemon=True)
-                self._thread.start()
-            return self._loop
-
-
-class BlockingClaims:
-    """The five verbs for threads: each is run on the loop's thread and waited for."""
-
-    def __init__(self, thread: LoopThread, claims: RecordClaims) -> None:
-        self.looks_first = claims.looks_first
-        self._thread = thread
-        self._claims = claims
-
-    async def time(self) -> int:
-        clock = self._claims.clock
-        return self._thread.run(self._claims.time()) if clock.is_stale else clock.now_ms()
-
-    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
-        return self._thread.run(self._claims.claim(address, value, now=now))
-
-    async def look(self, address: str, *, now: int) -> Record | None:
-        return self._thread.run(self._claims.look(address, now=now))
-
-    async def replace(self, address: str, value: bytes, *, expect: int, now: int, expires_at: int | None) -> bool:
-        verb = self._claims.replace(address, value, expect=expect, now=now, expires_at=expires_at)
-        return self._thread.run(verb)
-
-    async def remove(self, address: str, *, expect: int, now: int) -> bool:
-        return self._thread.run(self._claims.remove(address, expect=expect, now=now))
-
-
 class UrlStore:
     """Claims in the database that a store URL names: PostgreSQL, MySQL, MongoDB, Cassandra, DynamoDB, Redis, SQLite."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme == "memory":
-            raise ConfigError("Expected the URL of a database, got memory://: use InMemoryStore()")
-        self.database = parts.scheme
-        options = dict(parse_qsl(parts.query))
-        schema = options.get("schema", "")
-        prefix = options.get("prefix", "mainspring_") if parts.scheme in ("postgresql", "mysql") else ""
-        self.tables = f"{schema}.{prefix}" if schema else prefix
-        self._url = url
-        self._looks_first = parts.scheme in _LOOKS_FIRST
-        self._opened: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Store]] = WeakKeyDictionary()
-        self._thread = LoopThread()
+        if not isinstance(url, str):
+            raise ConfigError(f"Expected text as the URL of a store, got {type(url).__qualname__}")
+        from mainspring.idempotency.stores.opened import Opened
+
+        self._opened = Opened(url)
+
+    @property
+    def database(self) -> str:
+        return self._opened.database
+
+    @property
+    def tables(self) -> str:
+        return self._opened.tables
 
     def waiting(self) -> ClaimStore:
-        return self._claims_here()
+        return self._opened.waiting()
 
     def blocking(self) -> ClaimStore:
-        return BlockingClaims(self._thread, self._claims_here())
-
-    def _claims_here(self) -> RecordClaims:
-        return RecordClaims(self._records, looks_first=self._looks_first)
+        return self._opened.blocking()
 
     def close(self) -> None:
-        self._thread.run(self._close_here())
-        self._thread.close()
+        self._opened.close()
 
     async def aclose(self) -> None:
-        await self._close_here()
-        await asyncio.to_thread(self.close)
-
-    async def _records(self) -> Store:
-        """The store of this loop. Those who come while it opens wait for it; one that did not open is tried again."""
-        loop = asyncio.get_running_loop()
-        opening = self._opened.get(loop)
-        if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
-            opening = self._opened[loop] = loop.create_task(self._open())
-        if opening.done():
-            return opening.result()
-        return await asyncio.shield(opening)
-
-    async def _open(self) -> Store:
-        store = store_from_url(self._url, clock=SystemClock())
-        await store.open()
-        return store
-
-    async def _close_here(self) -> None:
-        opening = self._opened.pop(asyncio.get_running_loop(), None)
-        if opening is not None:
-            try:
-                store = await opening
-            except (StoreUnavailable, ConfigError):  # it never opened, and said so to those who asked
-                return
-            await store.close()
+        await self._opened.aclose()
 
 
 class PostgresStore(UrlStore):
     """Claims in PostgreSQL: `postgresql://user:password@host:port/database?schema=…&prefix=…`."""
 
     def __init__(self, dsn: str) -> None:
-        if not dsn.startswith("postgresql://"):
+        if not isinstance(dsn, str) or not dsn.startswith("postgresql://"):
             raise ConfigError("Expected postgresql://user:password@host:port/database, got another form")
         super().__init__(dsn)
+
+
+class SQLiteStore(UrlStore):
+    """Claims in the file at `path`, which is made with its directory if there is none."""
+
+    def __init__(self, path: str | os.PathLike[str], *, busy_ms: int = 5_000) -> None:
+        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "://" in os.fspath(path):
+            raise ConfigError(f"Expected the path of a file, such as app.db, got {path!r}: UrlStore takes a URL")
+        from mainspring.idempotency.stores.sqlite import SQLiteClaims
+
+        super().__init__(f"sqlite:///{os.fspath(path)}")
+        self._claims = SQLiteClaims(os.fspath(path), busy_ms=busy_ms)
+
+    def blocking(self) -> ClaimStore:
+        return self._claims
+
+    def close(self) -> None:
+        self._claims.close()
+        super().close()
+
+    async def aclose(self) -> None:
+        self._claims.close()
+        await super().aclose()
+
+
+class RedisStore(UrlStore):
+    """Claims at `redis://user:password@host:port/database?prefix=text`, or `rediss://` for TLS."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        from mainspring.stores import missing_driver
+        from mainspring.stores.redis.address import address_from_url
+
+        try:
+            from mainspring.idempotency.stores.redis import RedisClaims
+        except ModuleNotFoundError as error:
+            raise missing_driver(error, extra="redis") from error
+        self._claims = RedisClaims(address_from_url(url))
+
+    def blocking(self) -> ClaimStore:
+        return self._claims
+
+    def close(self) -> None:
+        self._claims.close()
+        super().close()
+
+    async def aclose(self) -> None:
+        self._claims.close()
+        await super().aclose()
 
 
 class RecordsStore:

@@ -18,12 +18,11 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
 from mainspring.errors import StoreUnavailable
-from mainspring.idempotency.claims import ClaimStore, StoreClock
+from mainspring.idempotency.claims import StoreClock
 from mainspring.idempotency.entries import COLLECTION
-from mainspring.idempotency.stores.records import UrlStore
 from mainspring.model import Record
 from mainspring.stores.redis import scripts
-from mainspring.stores.redis.address import Address, address_from_url
+from mainspring.stores.redis.address import Address
 
 CONNECTIONS: Final = 64
 DEADLINE_SECONDS: Final = 3.0
@@ -210,18 +209,3 @@ class _NotLoaded(Exception):
 def _record(address: str, found: list[Any]) -> Record:
     version, value, *expiry = found
     return Record(address, value, version, int(expiry[0]) if expiry and expiry[0] is not None else None)
-
-
-class RedisStore(UrlStore):
-    """Claims at `redis://user:password@host:port/database?prefix=text`, or `rediss://` for TLS."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self._claims = RedisClaims(address_from_url(url))
-
-    def blocking(self) -> ClaimStore:
-        return self._claims
-
-    def close(self) -> None:
-        self._claims.close()
-        super().close()

@@ -12,9 +12,7 @@ from typing import Final, TypeVar
 import apsw
 
 from mainspring.clock import wall_ms
-from mainspring.idempotency.claims import ClaimStore
 from mainspring.idempotency.entries import COLLECTION
-from mainspring.idempotency.stores.records import UrlStore
 from mainspring.model import Record
 from mainspring.stores.sqlite import schema
 from mainspring.stores.sqlite.connection import Database
@@ -115,18 +113,3 @@ def _look(connection: apsw.Connection, address: str, now: int) -> Record | None:
     for value, version, expires_at in connection.execute(_LOOK, (COLLECTION, address, now)):
         return Record(address, value, version, expires_at)
     return None
-
-
-class SQLiteStore(UrlStore):
-    """Claims in the file at `path`, which is made if there is none."""
-
-    def __init__(self, path: str, *, busy_ms: int = 5_000) -> None:
-        super().__init__(f"sqlite:///{path}")
-        self._claims = SQLiteClaims(path, busy_ms=busy_ms)
-
-    def blocking(self) -> ClaimStore:
-        return self._claims
-
-    def close(self) -> None:
-        self._claims.close()
-        super().close()

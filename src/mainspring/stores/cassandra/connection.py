@@ -20,7 +20,9 @@ from cassandra import (  # type: ignore[import-untyped]
     DependencyException,
     DriverException,
     InvalidRequest,
+    ReadFailure,
     Unauthorized,
+    WriteFailure,
 )
 from cassandra.auth import PlainTextAuthProvider  # type: ignore[import-untyped]
 from cassandra.connection import ConnectionException  # type: ignore[import-untyped]
@@ -31,7 +33,7 @@ from cassandra.policies import (  # type: ignore[import-untyped]
     RoundRobinPolicy,
     TokenAwarePolicy,
 )
-from cassandra.protocol import ErrorMessage  # type: ignore[import-untyped]
+from cassandra.protocol import ErrorMessage, ServerError  # type: ignore[import-untyped]
 from cassandra.query import BatchStatement, BatchType, tuple_factory  # type: ignore[import-untyped]
 
 from mainspring.errors import ConfigError, StoreUnavailable
@@ -69,7 +71,7 @@ class _Answer(Protocol):
 class _Session(Protocol):
     default_fetch_size: int | None
 
-    def execute(self, query: str) -> Sequence[Row]: ...
+    def execute(self, query: str, *, timeout: float) -> Sequence[Row]: ...
     def execute_async(self, query: Bound) -> _Answer: ...
     def prepare(self, query: str) -> Statement: ...
 
@@ -79,8 +81,8 @@ class _Cluster(Protocol):
     def shutdown(self) -> None: ...
 
 
-class Refused(StoreUnavailable):
-    """The server does not know what a statement speaks of."""
+class Unsettled(StoreUnavailable):
+    """A server does not know what a statement speaks of, or fails on it: as it does while a table is being made."""
 
 
 @contextmanager
@@ -99,8 +101,8 @@ def mapping_errors(*, at_start: bool = False) -> Iterator[None]:
     except (AuthenticationFailed, Unauthorized) as error:
         kind = ConfigError if at_start else StoreUnavailable
         raise kind(f"Expected credentials that Cassandra accepts, got: {error}") from error
-    except InvalidRequest as error:
-        raise Refused(f"Expected Cassandra to know a statement, got: {error}") from error
+    except (InvalidRequest, ServerError, ReadFailure, WriteFailure) as error:
+        raise Unsettled(f"Expected Cassandra to do a statement, got: {type(error).__name__}: {error}") from error
     except (DriverException, ConnectionException, ErrorMessage, OSError) as error:
         raise StoreUnavailable(f"Expected an answer from Cassandra, got: {type(error).__name__}: {error}") from error
 
@@ -156,10 +158,10 @@ class Connection:
         self._cluster.shutdown()
         self._session = None
 
-    def run(self, query: str) -> list[Row]:
+    def run(self, query: str, *, seconds: float = STATEMENT_SECONDS) -> list[Row]:
         """One statement without parameters; blocks. For the schema."""
         with mapping_errors(at_start=True):
-            return list(self._opened().execute(query))
+            return list(self._opened().execute(query, timeout=seconds))
 
     def prepare(self, query: str) -> Statement:
         """Blocks. For the start."""

@@ -1,6 +1,7 @@
-"""The keyspace and the numbered migrations: every statement may be repeated, so several processes may run them at once.
+"""The keyspace and the numbered migrations: of several processes that start at once, one applies them.
 
-A migration that was released is never edited; a change is a new one at the end of the list.
+Every statement may be repeated, so that the next process can go on where one has died. A migration that was released is
+never edited; a change is a new one at the end of the list.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from msgspec import Struct
 
 from mainspring.errors import ConfigError
 from mainspring.stores.cassandra.address import Address
-from mainspring.stores.cassandra.connection import Connection, Refused
+from mainspring.stores.cassandra.connection import Connection
+from mainspring.stores.cassandra.migration_lease import DEFINITION_SECONDS, MigrationLease, settled
 
 
 class Migration(Struct, frozen=True):
@@ -48,18 +50,22 @@ MIGRATIONS: Final = (Migration(1, "timers, shards, history, records", (_TIMERS, 
 
 def migrate(connection: Connection, address: Address) -> list[str]:
     """Apply what is pending and name it; if nothing is, change nothing. Blocks."""
-    applied = pending(connection, address)
-    if not applied:
+    if not pending(connection, address):
         return []
     _create_keyspace(connection, address)
-    connection.run(_VERSIONS.format(keyspace=address.keyspace))
-    for migration in applied:
-        for statement in migration.statements:
-            connection.run(statement.format(keyspace=address.keyspace))
-        connection.run(
-            f"INSERT INTO {address.keyspace}.mainspring_migrations (number, name)"  # noqa: S608
-            f" VALUES ({migration.number}, '{migration.name}')"
-        )
+    lease = MigrationLease(connection, address.keyspace)
+    with lease.taken():
+        applied = pending(connection, address)
+        if applied:
+            lease.run(_VERSIONS.format(keyspace=address.keyspace))
+        for migration in applied:
+            for statement in migration.statements:
+                lease.run(statement.format(keyspace=address.keyspace))
+            settled(
+                connection,
+                f"INSERT INTO {address.keyspace}.mainspring_migrations (number, name)"  # noqa: S608
+                f" VALUES ({migration.number}, '{migration.name}')",
+            )
     return [_title(migration) for migration in applied]
 
 
@@ -89,7 +95,8 @@ def _create_keyspace(connection: Connection, address: Address) -> None:
     if address.replication is not None:
         connection.run(
             f"CREATE KEYSPACE IF NOT EXISTS {address.keyspace} WITH replication ="
-            f" {{'class': 'NetworkTopologyStrategy', 'replication_factor': {address.replication}}}"
+            f" {{'class': 'NetworkTopologyStrategy', 'replication_factor': {address.replication}}}",
+            seconds=DEFINITION_SECONDS,
         )
     elif not connection.run(
         f"SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = '{address.keyspace}'"  # noqa: S608
@@ -100,8 +107,8 @@ def _create_keyspace(connection: Connection, address: Address) -> None:
 
 
 def _applied(connection: Connection, address: Address) -> set[int]:
-    try:
-        rows = connection.run(f"SELECT number FROM {address.keyspace}.mainspring_migrations")  # noqa: S608
-    except Refused:  # no such table, or no such keyspace
+    table = f"keyspace_name = '{address.keyspace}' AND table_name = 'mainspring_migrations'"
+    if not connection.run(f"SELECT table_name FROM system_schema.tables WHERE {table}"):  # noqa: S608
         return set()
+    rows = settled(connection, f"SELECT number FROM {address.keyspace}.mainspring_migrations")  # noqa: S608
     return {int(str(number)) for (number,) in rows}

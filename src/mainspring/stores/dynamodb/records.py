@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from mainspring.errors import Unsupported
+from mainspring.errors import TooLarge, Unsupported
 from mainspring.model import Record
 from mainspring.stores.collections import LOOKED_UP
 from mainspring.stores.dynamodb.client import Client, ConditionFailed, Item, Value
 from mainspring.stores.dynamodb.items import number, record_from, text
 
+ITEM_BYTES: Final = 400 * 1024
 _NAMES: Final = {"#expires": "expires_at", "#version": "version"}
 _LIVE: Final = "(attribute_not_exists(#expires) OR #expires > :now)"
 _ABSENT: Final = "(attribute_not_exists(#version) OR #expires <= :now)"
@@ -39,6 +40,8 @@ class Records:
     async def put(
         self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None
     ) -> Record | None:
+        if len(value) > ITEM_BYTES:  # known before megabytes are sent in vain
+            raise TooLarge(f"Expected a record that fits into DynamoDB (400 KB), got {len(value)} bytes")
         item: Item = {**_place(collection, key), "value": {"B": value}, "version": number(expect + 1)}
         if expires_at is not None:
             # DynamoDB's own expiry counts seconds and must not come early.

@@ -1,4 +1,8 @@
-"""The verbs of both contracts on MongoDB. Writes go through three lanes: users' rows, fenced attempts, records."""
+"""The verbs of both contracts on MongoDB. Writes go through four lanes: creates, changes, fenced attempts, records.
+
+A change may have to wait for a transaction that holds its row, and if the owner who has it open is frozen, until its
+shard is claimed. Creates wait for nobody, so they are not to stand behind changes.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +54,12 @@ class _Opened:
         self.session = session
         fenced = FencedWriter(collections, session)
         self.fenced: Lane[Begin | Finish, Verdict] = Lane("mainspring-fenced", fenced.write)
-        self.timers = _lane("mainspring-timers", collections.timers)
+        self.creates = _lane("mainspring-creates", collections.timers)
+        self.changes = _lane("mainspring-changes", collections.timers)
         self.records = _lane("mainspring-records", collections.records)
 
     async def close(self) -> None:
-        for lane in (self.timers, self.records, self.fenced):
+        for lane in (self.creates, self.changes, self.records, self.fenced):
             await lane.close()
         with mapping_errors(), suppress(TimeoutError):  # nothing depends on a farewell that is not answered
             async with asyncio.timeout(CLOSE_SECONDS):
@@ -125,7 +130,10 @@ class MongoDBStore:
     # Timers
 
     async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
-        return _verdicts(await self._open().timers.submit([_conditional(change) for change in changes]))
+        opened = self._open()
+        is_create = all(isinstance(change, Put) and change.expect == 0 for change in changes)
+        lane = opened.creates if is_create else opened.changes
+        return _verdicts(await lane.submit([_conditional(change) for change in changes]))
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         if not keys:

@@ -22,6 +22,7 @@ from mainspring.stores.sqlite.rows import (
     TIMER_COLUMNS,
     TIMERS_AS_JSON,
     attempts_from,
+    found_records_from,
     instants_from,
     json_text,
     records_from,
@@ -67,13 +68,13 @@ _OLD_HISTORY: Final = """
     SELECT json_group_array(json_array(shard_id, day, uuid, started_at, attempt)) FROM (
         SELECT * FROM history WHERE shard_id = ? AND day <= ? AND started_at < ? ORDER BY day LIMIT ?)
 """
-_RECORDS_AS_JSON: Final = "json_group_array(json_array(key, hex(value), version, expires_at))"
-_RECORD: Final = f"""
-    SELECT {_RECORDS_AS_JSON} FROM records
-    WHERE collection = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)
+_RECORDS: Final = """
+    SELECT json_group_array(json_array(item.key, hex(r.value), r.version, r.expires_at))
+    FROM json_each(?) AS item CROSS JOIN records AS r
+    WHERE r.collection = item.value ->> 0 AND r.key = item.value ->> 1
 """
-_SCAN: Final = f"""
-    SELECT {_RECORDS_AS_JSON} FROM (
+_SCAN: Final = """
+    SELECT json_group_array(json_array(key, hex(value), version, expires_at)) FROM (
         SELECT * FROM records WHERE collection = ? AND key > ? AND (expires_at IS NULL OR expires_at > ?)
         ORDER BY key LIMIT ?)
 """
@@ -93,23 +94,44 @@ class Read(Request, Generic[T_co]):
         self.answer = self.query(connection)
 
 
+class ReadRecord(Request):
+    """A look at one record. Those of a group are one statement: they are many when jobs or keys are busy."""
+
+    __slots__ = ("answer", "collection", "key", "now")
+    answer: Record | None
+
+    def __init__(self, collection: str, key: str, *, now: int) -> None:
+        super().__init__()
+        self.collection = collection
+        self.key = key
+        self.now = now
+
+
 class Reader:
-    """Lives in the thread of its worker. Each read succeeds or fails alone."""
+    """Lives in the thread of its worker. Reads succeed or fail alone, those of records together."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: apsw.Connection | None = None
 
-    def work(self, group: list[Read[object]]) -> None:
+    def work(self, group: list[Read[object] | ReadRecord]) -> None:
+        records = [read for read in group if isinstance(read, ReadRecord)]
+        if records:
+            self._run(records, lambda connection: read_records(connection, records))
         for read in group:
-            try:
-                with self._database.mapping_errors():
-                    if self._connection is None:
-                        self._connection = self._database.connect(cache_kib=CACHE_KIB)
-                    read.run(self._connection)
-            except Exception as error:  # noqa: BLE001  (handed to the caller)
+            if isinstance(read, Read):
+                self._run([read], read.run)
+
+    def _run(self, reads: Sequence[Request], run: Callable[[apsw.Connection], None]) -> None:
+        try:
+            with self._database.mapping_errors():
+                if self._connection is None:
+                    self._connection = self._database.connect(cache_kib=CACHE_KIB)
+                run(self._connection)
+        except Exception as error:  # noqa: BLE001  (handed to the callers)
+            for read in reads:
                 read.error = error
-                self.close()
+            self.close()
 
     def close(self) -> None:
         if self._connection is not None:
@@ -203,9 +225,15 @@ def shards(connection: apsw.Connection, shard_ids: Sequence[int]) -> list[Shard]
     return [found.get(shard_id, Shard(shard_id)) for shard_id in shard_ids]
 
 
-def get_record(connection: apsw.Connection, collection: str, key: str, now: int) -> Record | None:
-    records = records_from(connection.execute(_RECORD, (collection, key, now)).get)
-    return records[0] if records else None
+def read_records(connection: apsw.Connection, reads: Sequence[ReadRecord]) -> None:
+    """Answer looks at records, each as of its own `now`."""
+    for read in reads:
+        read.answer = None
+    wanted = json_text([(read.collection, read.key) for read in reads])
+    for place, value, version, expires_at in found_records_from(connection.execute(_RECORDS, (wanted,)).get):
+        read = reads[place]
+        if expires_at is None or expires_at > read.now:
+            read.answer = Record(read.key, value, version, expires_at)
 
 
 def scan_records(connection: apsw.Connection, collection: str, now: int, after: str, limit: int) -> list[Record]:

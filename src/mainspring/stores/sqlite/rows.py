@@ -26,6 +26,7 @@ _shards = msgspec.json.Decoder(list[tuple[int, int, str]])
 _instants = msgspec.json.Decoder(list[int | None])
 _places = msgspec.json.Decoder(list[tuple[int, str, int, int]])
 _records = msgspec.json.Decoder(list[tuple[str, str, int, int | None]])
+_found = msgspec.json.Decoder(list[tuple[int, str, int, int | None]])
 
 
 def json_text(value: object) -> str:
@@ -96,6 +97,11 @@ def records_from(text: str) -> list[Record]:
     return [
         Record(key, bytes.fromhex(value), version, expires) for key, value, version, expires in _records.decode(text)
     ]
+
+
+def found_records_from(text: str) -> list[tuple[int, bytes, int, int | None]]:
+    """The place in the question, the value, version and expiry of records."""
+    return [(place, bytes.fromhex(value), version, expires) for place, value, version, expires in _found.decode(text)]
 
 
 def record_versions_from(text: str) -> list[tuple[str, str, int, int | None]]:

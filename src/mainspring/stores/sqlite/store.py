@@ -57,7 +57,7 @@ class _Threads:
         await asyncio.to_thread(self.checkpointer.close)
 
 
-def _reader(name: str, database: Database) -> Worker[queries.Read[object]]:
+def _reader(name: str, database: Database) -> Worker[queries.Read[object] | queries.ReadRecord]:
     reader = queries.Reader(database)
     return Worker(name, reader.work, reader.close)
 
@@ -163,7 +163,9 @@ class SQLiteStore:
     # Records
 
     async def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
-        return await self._read(partial(queries.get_record, collection=collection, key=key, now=now))
+        read = queries.ReadRecord(collection, key, now=now)
+        await self._open_threads().reader.wait_for(read)
+        return read.answer
 
     async def put_record(
         self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
@@ -195,7 +197,9 @@ class SQLiteStore:
         return self._threads
 
 
-async def _answer_of(reader: Worker[queries.Read[object]], query: Callable[[apsw.Connection], T]) -> T:
+async def _answer_of(
+    reader: Worker[queries.Read[object] | queries.ReadRecord], query: Callable[[apsw.Connection], T]
+) -> T:
     read = queries.Read(query)
     await reader.wait_for(read)
     return read.answer

@@ -1,0 +1,80 @@
+"""The fetch routes."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from msgspec import Raw
+
+from mainspring.api.routes import Route, operation
+from mainspring.fetches.messages import (
+    CreateFetch,
+    FetchPage,
+    FetchRef,
+    FetchStats,
+    FetchView,
+    ListFetches,
+    OutboundRequest,
+    StatsView,
+)
+
+
+class Fetches(Protocol):
+    """What the fetch service does."""
+
+    async def create(self, request: CreateFetch, /) -> FetchView: ...
+    async def get(self, request: FetchRef, /) -> FetchView: ...
+    async def list(self, request: ListFetches, /) -> FetchPage: ...
+    async def cancel(self, request: FetchRef, /) -> FetchView: ...
+    async def stats(self, request: FetchStats, /) -> StatsView: ...
+
+
+_FETCH: Final = FetchRef(req_id="payment-42")
+_CREATE: Final = CreateFetch(
+    req_id=_FETCH.req_id,
+    request=OutboundRequest(
+        url="https://example.com/payments",
+        method="POST",
+        headers={"Content-Type": "application/json"},
+        body='{"amount":1200}',
+    ),
+    timeout_seconds=20.0,
+    result_url="https://example.com/hooks/payment-result",
+    context=Raw(b'{"order":42}'),
+    labels={"tenant": "acme"},
+)
+
+
+def fetch_routes(fetches: Fetches) -> tuple[Route, ...]:
+    """The reqId of a fetch is its idempotency key: `create` needs no other."""
+    return (
+        operation(
+            "/v1/fetches/create",
+            "Ask for a call that is made at most once",
+            fetches.create,
+            example=_CREATE,
+            answer=FetchView,
+        ),
+        operation("/v1/fetches/get", "Read a fetch and its result", fetches.get, example=_FETCH, answer=FetchView),
+        operation(
+            "/v1/fetches/list",
+            "List fetches",
+            fetches.list,
+            example=ListFetches(states=("unknown",), labels={"tenant": "acme"}, limit=50),
+            answer=FetchPage,
+        ),
+        operation(
+            "/v1/fetches/cancel",
+            "Want a fetch no more",
+            fetches.cancel,
+            example=_FETCH,
+            answer=FetchView,
+        ),
+        operation(
+            "/v1/fetches/stats",
+            "Count fetches by state, and see how long they take",
+            fetches.stats,
+            example=FetchStats(),
+            answer=StatsView,
+        ),
+    )

@@ -1,0 +1,287 @@
+"""`mainspring job`: the registry of jobs, one job at a time. What has become of them is in `job_runs`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+from msgspec import UNSET
+
+from mainspring.cli.globals import connection_options, settings
+from mainspring.cli.job_apply import apply_command
+from mainspring.cli.job_runs import backfill_command, preview_command, runs_command, trigger_command
+from mainspring.cli.output import instant_text, say, show, show_document, show_table
+from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT
+from mainspring.cli.policy import retry_options, take_policy
+from mainspring.jobs.calendar import Dst
+from mainspring.jobs.messages import Catchup, JobState, JobView, Method, Overlap
+
+if TYPE_CHECKING:
+    from mainspring.client import JobFields
+
+LIST_COLUMNS = ("name", "state", "schedule", "timezone", "nextAt", "lastRun", "target", "remark")
+CLEARABLE = {
+    "url": "url",
+    "route": "route",
+    "body": "body",
+    "retry-policy": "retry_policy",
+    "start-at": "start_at",
+    "end-at": "end_at",
+    "max-runs": "max_runs",
+}
+
+
+@click.group()
+def job() -> None:
+    """HTTP calls on a calendar: create, look at, change, pause, launch, and see what became of each instant.
+
+    \b
+    Examples:
+      mainspring job preview "30 2 * * *" --timezone Europe/Berlin
+      mainspring job create report "0 9 * * mon-fri" --timezone Europe/Berlin \\
+          --callback-url http://127.0.0.1:8711/report
+      mainspring job runs report --state failed
+      mainspring job apply jobs.toml --dry-run
+    """
+
+
+def _content_options(command: Any) -> Any:
+    """What a job is made of; the same for create and update."""
+    for option in (
+        click.option("--callback-url", help="Where the call goes; http or https."),
+        click.option("--route", help="Instead: a path below the server's job_base_url."),
+        click.option("--timezone", help="The zone of the schedule, such as Europe/Berlin. [default: UTC]"),
+        click.option("--seconds/--no-seconds", default=None, help="The schedule has six fields, seconds first."),
+        click.option("--method", type=click.Choice(get_args(Method)), help="[default: POST]"),
+        click.option("--header", "headers", type=HEADER, multiple=True, help="Sent with the call. Repeatable."),
+        click.option("--body", type=JSON, help="JSON text, @file, or - for stdin; else a description of the launch."),
+        click.option("--timeout", "timeout_seconds", type=DURATION, help="Deadline of one attempt. [default: 10s]"),
+        click.option(
+            "--overlap",
+            type=click.Choice([each for each in get_args(Overlap) if each != "terminateOther"]),
+            help="When the launch before is not over yet. [default: skip]",
+        ),
+        click.option(
+            "--catchup", type=click.Choice(get_args(Catchup)), help="Which missed instants run late. [default: latest]"
+        ),
+        click.option(
+            "--catchup-window", "catchup_window_seconds", type=DURATION, help="How late they may be. [default: 1h]"
+        ),
+        click.option("--on-gap", type=click.Choice(["shift", "skip"]), help="Times that a clock change leaves out."),
+        click.option("--on-overlap", type=click.Choice(["first", "last", "both"]), help="Times that come twice."),
+        click.option("--jitter", "jitter_seconds", type=DURATION, help="Spread launches over this time."),
+        click.option("--start-at", type=MOMENT, help="No instant before this one."),
+        click.option("--end-at", type=MOMENT, help="No instant after this one."),
+        click.option("--max-runs", type=int, help="So many launches, then the job is finished."),
+        click.option("--label", "labels", type=LABEL, multiple=True, help="For finding it again. Repeatable."),
+        retry_options,
+    )[::-1]:
+        command = option(command)
+    return command
+
+
+def _take_fields(options: dict[str, Any]) -> JobFields:
+    """The fields among a command's options that were given."""
+    options["url"] = options.pop("callback_url")  # `url` itself is that of the server
+    if options["url"] and options["route"]:
+        raise click.UsageError("Expected one of --callback-url and --route, got both.")
+    policy = take_policy(options)
+    gap, overlap = options.pop("on_gap"), options.pop("on_overlap")
+    options["headers"], options["labels"] = dict(options["headers"]), dict(options["labels"])
+    fields: Any = {name: value for name, value in options.items() if value is not None and value != {}}
+    if policy is not None:
+        fields["retry_policy"] = policy
+    if gap or overlap:
+        fields["dst"] = Dst(on_gap=gap or "shift", on_overlap=overlap or "first")
+    chosen: JobFields = fields
+    return chosen
+
+
+@job.command()
+@click.argument("name")
+@click.argument("schedule")
+@click.option("--paused", is_flag=True, help="Do not launch it before it is resumed.")
+@click.option("--note", default="", help="A word about it, for others to read.")
+@click.option("--by", default="", help="Who you are, for others to read.")
+@_content_options
+@connection_options
+@click.pass_context
+def create(
+    ctx: click.Context, /, name: str, schedule: str, *, paused: bool, note: str, by: str, **options: Any
+) -> None:
+    """Create a job. Without a URL and a route, the route is /jobs/trigger/NAME.
+
+    A SCHEDULE has five fields (minute, hour, day of month, month, day of week) or is a name such as @daily. Look at
+    it first with `mainspring job preview`. Instants before the creation are not launched.
+
+    \b
+    Examples:
+      mainspring job create report "0 9 * * mon-fri" --timezone Europe/Berlin \\
+          --callback-url https://example.com/jobs/report
+      mainspring job create clean-up "H * * * *" --route /jobs/clean-up --catchup none --timeout 2m
+      mainspring job create probe "*/10 * * * * *" --seconds --callback-url http://127.0.0.1:8711/ --method GET
+    """
+    fields = _take_fields(options)
+    with settings(ctx).connect() as client:
+        show(client.jobs.create(name, schedule, paused=paused, note=note, by=by, **fields), settings(ctx))
+
+
+@job.command()
+@click.argument("name")
+@click.option("--schedule", help="The new schedule; it counts from now on.")
+@click.option(
+    "--clear", type=click.Choice(list(CLEARABLE)), multiple=True, help="Set back what the job has now. Repeatable."
+)
+@click.option("--if-generation", type=int, help="Only if the job has this generation; else a conflict.")
+@_content_options
+@connection_options
+@click.pass_context
+def update(
+    ctx: click.Context,
+    /,
+    name: str,
+    schedule: str | None,
+    clear: tuple[str, ...],
+    if_generation: int | None,
+    **options: Any,
+) -> None:
+    """Change a job; what is not given stays. Headers, labels, the retry policy and both rules for clock changes are
+    replaced as a whole. What was launched before goes on as it was.
+
+    \b
+    Examples:
+      mainspring job update report --schedule "30 8 * * mon-fri"
+      mainspring job update report --timeout 1m --retry-max-attempts 5 --if-generation 3
+      mainspring job update report --clear max-runs --clear end-at
+    """
+    fields: Any = _take_fields(options)
+    if fields.get("url") or fields.get("route"):  # a job has one target: the new one takes the place of the other
+        fields = {"url": None, "route": None, **fields}
+    both = [each for each in clear if fields.get(CLEARABLE[each]) is not None]
+    if both:
+        raise click.UsageError(f"Expected --clear {both[0]} or a new value for it, got both.")
+    fields |= {CLEARABLE[each]: None for each in clear}
+    with settings(ctx).connect() as client:
+        view = client.jobs.update(
+            name,
+            if_generation=UNSET if if_generation is None else if_generation,
+            schedule=UNSET if schedule is None else schedule,
+            **fields,
+        )
+    show(view, settings(ctx))
+
+
+@job.command()
+@click.argument("name")
+@connection_options
+@click.pass_context
+def get(ctx: click.Context, name: str) -> None:
+    """Show a job. A broken one has a problem, and what could be read of it.
+
+    \b
+    Example:
+      mainspring job get report --output yaml
+    """
+    with settings(ctx).connect() as client:
+        show(client.jobs.get(name), settings(ctx))
+
+
+@job.command()
+@click.argument("name")
+@connection_options
+@click.pass_context
+def delete(ctx: click.Context, name: str) -> None:
+    """Delete a job. A call that is in flight goes on, and the ledger of its launches stays until it expires.
+
+    \b
+    Example:
+      mainspring job delete report
+    """
+    with settings(ctx).connect() as client:
+        show(client.jobs.delete(name).job, settings(ctx))
+
+
+@job.command("list")
+@click.option("--state", "states", type=click.Choice(get_args(JobState)), multiple=True, help="Repeatable.")
+@click.option("--prefix", default="", help="Names that start with this.")
+@click.option("--label", "labels", type=LABEL, multiple=True, help="With this label. Repeatable: all of them.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Jobs on this page.")
+@click.option("--cursor", help="Where the page before ended.")
+@connection_options
+@click.pass_context
+def list_jobs(
+    ctx: click.Context,
+    *,
+    states: tuple[JobState, ...],
+    prefix: str,
+    labels: tuple[tuple[str, str], ...],
+    limit: int,
+    cursor: str | None,
+) -> None:
+    """List jobs by name. The remark is what is wrong with a broken job, or the note of another.
+
+    \b
+    Examples:
+      mainspring job list
+      mainspring job list --state broken --state paused
+      mainspring job list --prefix billing- --label team=blue --output json
+    """
+    with settings(ctx).connect() as client:
+        page = client.jobs.list(name_prefix=prefix, labels=dict(labels), states=states, limit=limit, cursor=cursor)
+    if not show_document(page, settings(ctx).output):
+        show_table(LIST_COLUMNS, [_row(each) for each in page.jobs], settings(ctx))
+    broken = sum(each.state == "broken" for each in page.jobs)
+    if broken:
+        say(f"{broken} broken: not launched before its record is put right. See `mainspring job get NAME`.")
+    if page.next_cursor:
+        say(f"There are more: --cursor {page.next_cursor}")
+
+
+def _row(view: JobView) -> tuple[str, ...]:
+    return (
+        view.name,
+        view.state,
+        view.schedule,
+        view.timezone,
+        instant_text(view.next_at),
+        instant_text(view.last_run),
+        view.url or view.route or "",
+        view.problem or view.note,
+    )
+
+
+@job.command()
+@click.argument("name")
+@click.option("--note", default="", help="Why, for others to read.")
+@click.option("--by", default="", help="Who you are, for others to read.")
+@connection_options
+@click.pass_context
+def pause(ctx: click.Context, name: str, note: str, by: str) -> None:
+    """Launch a job no more until it is resumed. Its instants are recorded as skipped.
+
+    \b
+    Example:
+      mainspring job pause report --note "The warehouse is being moved." --by ann
+    """
+    with settings(ctx).connect() as client:
+        show(client.jobs.pause(name, note=note, by=by), settings(ctx))
+
+
+@job.command()
+@click.argument("name")
+@click.option("--by", default="", help="Who you are, for others to read.")
+@connection_options
+@click.pass_context
+def resume(ctx: click.Context, name: str, by: str) -> None:
+    """Launch a paused job again, from now on. For the instants of the pause see `mainspring job backfill`.
+
+    \b
+    Example:
+      mainspring job resume report --by ann
+    """
+    with settings(ctx).connect() as client:
+        show(client.jobs.resume(name, by=by), settings(ctx))
+
+
+for _command in (trigger_command, preview_command, runs_command, backfill_command, apply_command):
+    job.add_command(_command)

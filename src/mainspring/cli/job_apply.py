@@ -1,0 +1,189 @@
+"""`mainspring job apply`: make the registry equal to a file, after showing what that means."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+from msgspec import UNSET
+
+from mainspring.cli.globals import Globals, connection_options, settings
+from mainspring.cli.job_difference import Change, Step, steps
+from mainspring.cli.job_file import read_jobs
+from mainspring.cli.output import show_document
+from mainspring.cli.progress import progress
+from mainspring.cli.text import printable
+from mainspring.errors import FieldError, InvalidInput, MainspringError
+from mainspring.jobs.comparing import CONTENT, content
+from mainspring.timers.messages import View
+
+if TYPE_CHECKING:
+    from mainspring.client import Client
+
+EXIT_DIFFERENT: Final = 7
+SIGNS: Final = {"create": "+", "update": "~", "delete": "-"}
+
+
+class UpdatedJob(View, frozen=True, kw_only=True):
+    """A job that differs from the file, and in what."""
+
+    name: str
+    changes: tuple[Change, ...]
+
+
+class ApplyView(View, frozen=True, kw_only=True):
+    """What was done, or would be."""
+
+    created: tuple[str, ...]
+    updated: tuple[UpdatedJob, ...]
+    deleted: tuple[str, ...]
+    unchanged: int
+    dry_run: bool
+
+
+@click.command("apply")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--dry-run", is_flag=True, help="Only show the difference; the exit code is 7 if there is one.")
+@click.option("--prune/--no-prune", default=True, show_default=True, help="Delete jobs that the file does not have.")
+@click.option("--yes", is_flag=True, help="Do not ask before deletions.")
+@click.option("--by", default="", help="Who you are, for others to read.")
+@connection_options
+@click.pass_context
+def apply_command(ctx: click.Context, file: str, *, dry_run: bool, prune: bool, yes: bool, by: str) -> None:
+    """Make the jobs of the server equal to those of a TOML or JSON file; - is stdin.
+
+    The file has a table `jobs` with a table for each job, or a list `jobs`. The fields are those of
+    `POST /v1/jobs/create`; one that is absent has its default. Whether a job is paused is only changed where the
+    file says `paused`. All jobs are checked before the first is changed. Jobs that are not in the file are deleted,
+    after a question, unless --no-prune says otherwise. What was changed by somebody else meanwhile is a conflict:
+    run it again.
+
+    \b
+    Examples:
+      mainspring job apply jobs.toml --dry-run
+      mainspring job apply jobs.toml --yes
+      mainspring job apply team-jobs.json --no-prune
+
+    \b
+    A file:
+      [jobs.daily-report]
+      schedule = "0 9 * * mon-fri"
+      timezone = "Europe/Berlin"
+      url = "https://example.com/jobs/report"
+      retryPolicy = { maxAttempts = 5 }
+    """
+    wanted = read_jobs(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
+    chosen = settings(ctx)
+    with chosen.connect() as client:
+        with progress(None, "reading jobs", chosen) as advance:
+            present = []
+            for job in client.jobs.iterate(page_size=1000):
+                present.append(job)
+                advance(len(present))
+        planned = steps(wanted, present, prune=prune)
+        unchanged = len(wanted) - sum(step.kind != "delete" for step in planned)
+        if chosen.output in (None, "table"):
+            _tell(planned, unchanged)
+        _check(client, planned, chosen)
+        if not dry_run:
+            _ask(planned, yes=yes)
+            _apply(client, planned, by=by, chosen=chosen)
+    show_document(_view(planned, unchanged, dry_run=dry_run), chosen.output)
+    if dry_run and planned:
+        sys.exit(EXIT_DIFFERENT)
+
+
+def _tell(planned: list[Step], unchanged: int) -> None:
+    for step in planned:
+        line = f"{SIGNS[step.kind]} {step.kind} {step.name}"
+        if step.wanted is not None and step.kind == "create":
+            line += f"   {step.wanted.job.schedule}   {step.wanted.job.timezone}"
+        click.echo(printable(line))
+        for change in step.changes:
+            click.echo(printable(f"    {change.field}: {_json(change.old)} → {_json(change.new)}"))
+    counts = {kind: sum(step.kind == kind for step in planned) for kind in SIGNS}
+    click.echo(f"{counts['create']} to create, {counts['update']} to update, {counts['delete']} to delete, ", nl=False)
+    click.echo(f"{unchanged} as they should be.")
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _ask(planned: list[Step], *, yes: bool) -> None:
+    deletions = sum(step.kind == "delete" for step in planned)
+    if deletions and not yes:
+        click.confirm(f"Delete {deletions} jobs that are not in the file?", abort=True, err=True)
+
+
+def _check(client: Client, planned: list[Step], chosen: Globals) -> None:
+    """Have the server look at everything before anything is changed. Raises `InvalidInput` with all it objects to."""
+    wrong: list[FieldError] = []
+    with progress(len(planned), "checking", chosen) as advance:
+        for done, step in enumerate(planned, start=1):
+            try:
+                _write(client, step, by="", dry_run=True)
+            except InvalidInput as error:
+                found = error.errors or (FieldError("", error.detail),)
+                wrong += [FieldError(f"/jobs/{step.name}{field.pointer}", field.detail) for field in found]
+            advance(done)
+    if wrong:
+        raise InvalidInput(f"Expected jobs that the server accepts, got {len(wrong)} mistakes", errors=tuple(wrong))
+
+
+def _apply(client: Client, planned: list[Step], *, by: str, chosen: Globals) -> None:
+    with progress(len(planned), "applying", chosen) as advance:
+        for done, step in enumerate(planned):
+            try:
+                _write(client, step, by=by, dry_run=False)
+                _pause_or_resume(client, step, by=by)
+            except MainspringError as error:
+                error.add_note(f"At {step.name}. {done} of {len(planned)} changes were made; the others were not.")
+                raise
+            advance(done + 1)
+
+
+def _write(client: Client, step: Step, *, by: str, dry_run: bool) -> None:
+    """Create, update or delete a job; a dry run asks the server whether it would."""
+    if step.wanted is None:
+        if not dry_run:
+            client.jobs.delete(step.name)
+        return
+    job = step.wanted.job
+    if step.present is None:
+        client.jobs.create(
+            job.name, job.schedule, paused=job.paused, note=job.note, by=by or job.by, dry_run=dry_run, **content(job)
+        )
+        return
+    changed = {change.field for change in step.changes}
+    is_broken = step.present.state == "broken"  # then nobody knows what it holds: all of it is written
+    fields = [field for field, wire in CONTENT.items() if is_broken or wire in changed]
+    if fields:
+        generation = UNSET if is_broken else step.present.generation
+        client.jobs.update(
+            job.name, if_generation=generation, schedule=job.schedule, dry_run=dry_run, **content(job, fields)
+        )
+
+
+def _pause_or_resume(client: Client, step: Step, *, by: str) -> None:
+    changed = {change.field for change in step.changes}
+    if step.wanted is None or not changed & {"paused", "note"}:
+        return
+    job = step.wanted.job
+    if job.paused:
+        client.jobs.pause(job.name, note=job.note, by=by or job.by)
+    else:
+        client.jobs.resume(job.name, by=by or job.by)
+
+
+def _view(planned: list[Step], unchanged: int, *, dry_run: bool) -> ApplyView:
+    return ApplyView(
+        created=tuple(step.name for step in planned if step.kind == "create"),
+        updated=tuple(UpdatedJob(name=step.name, changes=step.changes) for step in planned if step.kind == "update"),
+        deleted=tuple(step.name for step in planned if step.kind == "delete"),
+        unchanged=unchanged,
+        dry_run=dry_run,
+    )

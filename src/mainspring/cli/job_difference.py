@@ -1,0 +1,74 @@
+"""What must be done so that a registry of jobs equals a file. Pure: two sets of jobs in, steps out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from mainspring.cli.job_file import Wanted
+from mainspring.jobs.comparing import CONTENT, differences
+from mainspring.jobs.messages import JobView
+
+_SECRET: Final = re.compile("auth|cookie|key|pass|secret|token", re.IGNORECASE)
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One field that differs, by its name in the file."""
+
+    field: str
+    old: object
+    new: object
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be done about one job. An update has changes; some of them may pause or resume it."""
+
+    kind: Literal["create", "update", "delete"]
+    name: str
+    wanted: Wanted | None = None
+    present: JobView | None = None
+    changes: tuple[Change, ...] = ()
+
+
+def steps(wanted: Mapping[str, Wanted], present: Iterable[JobView], *, prune: bool) -> list[Step]:
+    """Creations and updates by name, then deletions. A job that needs nothing has no step."""
+    found = {job.name: job for job in present}
+    planned = [step for name in sorted(wanted) if (step := _step(wanted[name], found.get(name))) is not None]
+    gone = sorted(found.keys() - wanted.keys()) if prune else []
+    return [*planned, *(Step("delete", name, present=found[name]) for name in gone)]
+
+
+def _step(wanted: Wanted, present: JobView | None) -> Step | None:
+    if present is None:
+        return Step("create", wanted.job.name, wanted)
+    changes = tuple(_changes(wanted, present))
+    return Step("update", wanted.job.name, wanted, present, changes) if changes else None
+
+
+def _changes(wanted: Wanted, present: JobView) -> Iterator[Change]:
+    for field, (old, new) in differences(wanted.job, present).items():
+        yield Change(field=CONTENT[field], old=_without_secrets(field, old), new=_without_secrets(field, new))
+    if present.state == "broken":
+        yield Change(field="state", old="broken", new="scheduled")
+    # A pause is somebody's decision of today; a file that does not speak of it leaves it alone.
+    is_paused = present.state == "paused"
+    if "paused" in wanted.named and wanted.job.paused != is_paused:
+        yield Change(field="paused", old=is_paused, new=wanted.job.paused)
+    elif is_paused and wanted.job.paused and "note" in wanted.named and wanted.job.note != present.note:
+        yield Change(field="note", old=present.note, new=wanted.job.note)
+
+
+def _without_secrets(field: str, value: object) -> object:
+    """Differences end up in logs of pipelines: what looks like a credential is told apart, and not told."""
+    if field != "headers" or not isinstance(value, dict):
+        return value
+    return {
+        name: f"sha256:{sha256(str(text).encode()).hexdigest()[:8]}" if _SECRET.search(name) else text
+        for name, text in value.items()
+    }

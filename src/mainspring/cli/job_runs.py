@@ -1,0 +1,198 @@
+"""`mainspring job trigger`, `preview`, `runs` and `backfill`: what a job will do, does and did."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import click
+from msgspec import UNSET
+
+from mainspring.cli.globals import Globals, connection_options, settings
+from mainspring.cli.output import instant_text, say, show, show_document, show_table
+from mainspring.cli.parameters import DURATION, JSON, MOMENT
+from mainspring.cli.progress import spinner
+from mainspring.jobs.calendar import Dst
+from mainspring.jobs.messages import InstantView, LaunchKind, LaunchState, Mark, RunView
+
+if TYPE_CHECKING:
+    from mainspring.client import Client, RunsWhere
+
+POLL_SECONDS: Final = 0.25
+FINAL: Final = get_args(LaunchState)[-5:]
+MARKS: Final[dict[Mark, str]] = {
+    "": "",
+    "gap": "moved: the clock leaves out the scheduled time",
+    "first": "the first of two: the clock is set back",
+    "last": "the second of two: the clock is set back",
+}
+RUN_COLUMNS: Final = ("scheduledAt", "name", "kind", "state", "late", "attempts", "status", "duration", "reason")
+
+
+@click.command("trigger")
+@click.argument("name")
+@click.option("--body", type=JSON, help="Sent this once instead of the job's own: JSON text, @file, or - for stdin.")
+@click.option("--by", default="", help="Who you are, for others to read.")
+@click.option("--wait", is_flag=True, help="Wait until it is over; the exit code is 1 unless it succeeded.")
+@click.option("--wait-for", type=DURATION, default=600.0, help="How long at most, with --wait. [default: 10m]")
+@connection_options
+@click.pass_context
+def trigger_command(ctx: click.Context, name: str, *, body: Any, by: str, wait: bool, wait_for: float) -> None:
+    """Launch a job now, beside its calendar, whether or not it is paused or running.
+
+    \b
+    Examples:
+      mainspring job trigger report
+      mainspring job trigger report --wait --body '{"day": "2026-11-01"}'
+    """
+    with settings(ctx).connect() as client:
+        run = client.jobs.trigger(name, body=body, by=by)
+        if wait:
+            run = _wait_until_over(client, run, wait_for, settings(ctx))
+    show(run, settings(ctx))
+    if wait and run.state not in FINAL:
+        say(f"Not over after {wait_for:g} s. It goes on; see `mainspring job runs {name}`.")
+    if wait and run.state != "succeeded":
+        sys.exit(1)
+
+
+def _wait_until_over(client: Client, run: RunView, seconds: float, chosen: Globals) -> RunView:
+    """The same launch, later. The ledger is asked for its one instant, so this costs the same for every job."""
+    deadline = time.monotonic() + seconds
+    with spinner(f"{run.name}: {run.state}", chosen) as tell:
+        while run.state not in FINAL and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            until = run.scheduled_at + timedelta(milliseconds=1)
+            found = client.jobs.iterate_runs(run.name, kinds=("manual",), since=run.scheduled_at, until=until)
+            run = next((each for each in found if each.launch_id == run.launch_id), run)
+            tell(f"{run.name}: {run.state}, attempt {run.attempts}")
+    return run
+
+
+@click.command("preview")
+@click.argument("name_or_schedule")
+@click.option("--timezone", help="The zone of the schedule, such as Europe/Berlin.")
+@click.option("--seconds/--no-seconds", default=None, help="The schedule has six fields, seconds first.")
+@click.option("--on-gap", type=click.Choice(["shift", "skip"]), help="Times that a clock change leaves out.")
+@click.option("--on-overlap", type=click.Choice(["first", "last", "both"]), help="Times that come twice.")
+@click.option("--from", "from_", type=MOMENT, help="Instants after this one. [default: now]")
+@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many.")
+@connection_options
+@click.pass_context
+def preview_command(ctx: click.Context, /, name_or_schedule: str, **options: Any) -> None:
+    """Show the next instants of a job, or of a schedule that you are thinking of.
+
+    What has spaces in it, or starts with @, is a schedule. Clock changes are told in words.
+
+    \b
+    Examples:
+      mainspring job preview report
+      mainspring job preview "30 2 * * *" --timezone Europe/Berlin --from 2027-03-26T00:00:00Z
+      mainspring job preview @daily --timezone America/New_York --on-overlap both --count 100
+    """
+    is_schedule = " " in name_or_schedule.strip() or name_or_schedule.startswith("@")
+    gap, overlap = options["on_gap"], options["on_overlap"]
+    with settings(ctx).connect() as client:
+        view = client.jobs.preview(
+            None if is_schedule else name_or_schedule,
+            schedule=name_or_schedule if is_schedule else UNSET,
+            timezone=options["timezone"] or UNSET,
+            seconds=UNSET if options["seconds"] is None else options["seconds"],
+            dst=Dst(on_gap=gap or "shift", on_overlap=overlap or "first") if gap or overlap else UNSET,
+            from_=options["from_"],
+            count=options["count"],
+        )
+    if not show_document(view, settings(ctx).output):
+        columns = ("UTC", view.timezone, "day", "clock change")
+        show_table(columns, [_instant_row(each) for each in view.instants], settings(ctx))
+    if len(view.instants) < options["count"]:
+        say("There are no more.")
+
+
+def _instant_row(instant: InstantView) -> tuple[str, ...]:
+    local = datetime.fromisoformat(instant.local)
+    return instant_text(instant.at), local.isoformat(" "), f"{local:%a}", MARKS[instant.mark]
+
+
+@click.command("runs")
+@click.argument("name", required=False)
+@click.option("--state", "states", type=click.Choice(get_args(LaunchState)), multiple=True, help="Repeatable.")
+@click.option("--kind", "kinds", type=click.Choice(get_args(LaunchKind)), multiple=True, help="Repeatable.")
+@click.option("--since", type=MOMENT, help="Scheduled at or after this instant.")
+@click.option("--until", type=MOMENT, help="Scheduled before this instant.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Entries on this page.")
+@click.option("--cursor", help="Where the page before ended.")
+@connection_options
+@click.pass_context
+def runs_command(ctx: click.Context, /, name: str | None, limit: int, cursor: str | None, **options: Any) -> None:
+    """Show what became of each instant of a job, newest first; without a name, of all jobs.
+
+    Instants that were skipped for one reason in a row are one entry. `late` counts from the planned moment.
+
+    \b
+    Examples:
+      mainspring job runs report
+      mainspring job runs report --state failed --state unknown --since 2026-11-01T00:00:00Z
+      mainspring job runs --state skipped --output json
+    """
+    where: Any = {each: value for each, value in options.items() if value}
+    chosen: RunsWhere = where
+    with settings(ctx).connect() as client:
+        page = client.jobs.runs(name, limit=limit, cursor=cursor, **chosen)
+    if not show_document(page, settings(ctx).output):
+        show_table(RUN_COLUMNS, [_run_row(run) for run in page.runs], settings(ctx))
+    if page.next_cursor:
+        say(f"There are more: --cursor {page.next_cursor}")
+
+
+def _run_row(run: RunView) -> tuple[str, ...]:
+    reason = run.reason
+    if run.count > 1:
+        reason += f" ({run.count} instants until {instant_text(run.scheduled_until)})"
+    return (
+        instant_text(run.scheduled_at),
+        run.name,
+        run.kind,
+        run.state,
+        duration_text(run.late_ms),
+        str(run.attempts or ""),
+        str(run.status or ""),
+        duration_text(run.duration_ms),
+        reason,
+    )
+
+
+def duration_text(ms: int | None) -> str:
+    """Milliseconds for people: 12ms, 3.4s, 5m 6s, 7h 8m."""
+    if ms is None:
+        return ""
+    if ms < 1000:
+        return f"{ms}ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f}s"
+    minutes, seconds = divmod(round(ms / 1000), 60)
+    return f"{minutes}m {seconds}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60}m"
+
+
+@click.command("backfill")
+@click.argument("name")
+@click.option("--since", type=MOMENT, required=True, help="From this instant on.")
+@click.option("--until", type=MOMENT, required=True, help="Before this instant; not in the future.")
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--by", default="", help="Who you are, for others to read.")
+@connection_options
+@click.pass_context
+def backfill_command(
+    ctx: click.Context, name: str, *, since: datetime, until: datetime, dry_run: bool, by: str
+) -> None:
+    """Launch the instants of a range of the past that were not launched, one after another.
+
+    \b
+    Examples:
+      mainspring job backfill report --since 2026-11-01T00:00:00Z --until 2026-11-08T00:00:00Z --dry-run
+      mainspring job backfill report --since 2026-11-01T00:00:00Z --until 2026-11-08T00:00:00Z --by ann
+    """
+    with settings(ctx).connect() as client:
+        show(client.jobs.backfill(name, since=since, until=until, dry_run=dry_run, by=by), settings(ctx))

@@ -1,0 +1,309 @@
+"""One executor of a pool, as a process of its own: it makes the calls of fetches that instances hand to it.
+
+    instance ── POST, names a fetch ──▶ executor: writes that it runs it, answers, and only then makes the call
+                                            ├──▶ the target
+                                            ├──▶ the origin gets the result, straight from here
+                                            └──▶ the store: result and delivery; the owner of the row is told
+
+It needs the store of the instances and nothing else of them. It is alive while its lease is renewed; when that ends,
+instances end its calls as unknown. A stop takes no more calls, ends those under way (bounded), and leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final, Self
+
+import msgspec
+
+import mainspring
+from mainspring import telemetry
+from mainspring.api.app import build_executor_app, token_digest
+from mainspring.api.protocol import Limits
+from mainspring.api.serving import listening
+from mainspring.clock import SystemClock
+from mainspring.config import Config
+from mainspring.delivery.guard import Guard
+from mainspring.delivery.sender import Sender
+from mainspring.delivery.wakeups import Wakeups
+from mainspring.errors import ConfigError, RateLimited, StoreUnavailable, Unavailable
+from mainspring.fetches.executor import Executor
+from mainspring.fetches.fetching import DAY_MS, call_sender
+from mainspring.fetches.ledger import Ledger
+from mainspring.fetches.origins import Origins
+from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing, ExecutorLease
+from mainspring.fetches.recent import Recent
+from mainspring.instance import is_loopback, new_lease, read_cluster_secret
+from mainspring.kernel.ownership import INSTANCES, Lease
+from mainspring.server import abandon, advertised, base_url, run_to_end, started
+from mainspring.stores import timer_store_from_url
+from mainspring.timers.namespaces import NamespaceService
+
+WAITING_LIMIT: Final = 1000
+"""Fetches that wait for a place here; more are refused at once."""
+SOON_MS: Final = 60_000
+"""Rows due later than this are found by their owners in time, without being told."""
+STOP_SECONDS: Final = 10.0
+"""What a stop may take beyond the draining."""
+
+
+def run(config: Config, pool: str) -> int:
+    """Make calls until told to stop. Answers the exit code."""
+    return run_to_end(config, _serve(config, pool))
+
+
+async def _serve(config: Config, pool: str) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        remote = await started(lambda: RemoteExecutor(config, pool), config, stack, stop)
+        if remote is None:
+            return
+        async with reachable(remote) as port:
+            shown = base_url(config.host, port)
+            banner = f"Mainspring {mainspring.__version__}: executor {remote.name} is ready at {shown}"
+            print(f"{banner}\n  store   {config.shown_store_url}", file=sys.stderr, flush=True)  # noqa: T201
+            await stop.wait()
+            telemetry.info("stopping", calls_in_flight=remote.in_flight)
+            loop.call_later(config.drain_seconds + STOP_SECONDS, abandon)
+            await remote.drain()
+    telemetry.info("stopped")
+
+
+@asynccontextmanager
+async def reachable(remote: RemoteExecutor) -> AsyncIterator[int]:
+    """Listens, and tells the instances where; gives the port."""
+    config = remote.config
+    app = build_executor_app(
+        remote.execute,
+        ready=remote.ready,
+        metrics=remote.metrics,
+        name=remote.name,
+        version=mainspring.__version__,
+        token_digests=(token_digest(config.token),) if config.token else (),
+        cluster_digest=token_digest(remote.cluster_secret),
+    )
+    limits = Limits(request_seconds=config.request_seconds, connections=config.max_connections)
+    async with listening(app, host=config.host, port=config.port, limits=limits) as listener:
+        await remote.advertise(advertised(config, listener.port))
+        yield listener.port
+
+
+class RemoteExecutor:
+    """Use as `async with`; `advertise` when it can be reached, `drain` before it is left."""
+
+    def __init__(self, config: Config, pool: str) -> None:
+        self.config = config
+        self.pool = pool
+        self._clock = SystemClock()
+        self._random = random.Random(secrets.randbits(128))
+        self._store = timer_store_from_url(config.store_url, clock=self._clock)
+        guard = Guard(allow=config.allow_targets, allow_loopback=is_loopback(config.host))
+        self._calls = call_sender(config, guard)
+        self._callbacks = Sender(guard=guard, connect_seconds=config.connect_seconds, answer_bytes=config.answer_bytes)
+        self._namespaces = NamespaceService(
+            records=self._store, clock=self._clock, randomness=self._random, created=lambda: None
+        )
+        self._process = new_lease(self._clock)
+        self.name = f"{pool}/{self._process.instance}"
+        ledger = Ledger(
+            records=self._store,
+            timers=self._store,
+            namespaces=self._namespaces,
+            clock=self._clock,
+            wake=self._wake,
+            noted=Recent().noted,
+            retention_ms=config.fetch_retention_days * DAY_MS,
+        )
+        origins = Origins(
+            sender=self._callbacks,
+            ledger=ledger,
+            namespaces=self._namespaces,
+            clock=self._clock,
+            randomness=self._random,
+        )
+        self._executor = Executor(
+            name=self.name,
+            ledger=ledger,
+            origins=origins,
+            sender=self._calls,
+            clock=self._clock,
+            spawn=self._spawn,
+            limit=config.fetch_limit,
+            freed=self._free,
+        )
+        self.cluster_secret = ""
+        self._address = ""
+        self._lease_version = 0
+        self._draining = False
+        self._renewing: asyncio.Task[None] | None = None
+        self._waiting = 0
+        self._place = asyncio.Event()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._wakeups: Wakeups | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await self._store.open()
+            stack.push_async_callback(self._store.close)
+            self._clock.align(await self._store.time())
+            await self._namespaces.open()
+            await stack.enter_async_context(self._calls)
+            await stack.enter_async_context(self._callbacks)
+            self.cluster_secret = await read_cluster_secret(self._store, self._clock)
+            self._wakeups = await stack.enter_async_context(Wakeups(self.cluster_secret))
+            self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            stack.push_async_callback(self._leave)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exception: object) -> bool | None:
+        return await self._stack.__aexit__(*exception)  # type: ignore[arg-type]
+
+    @property
+    def in_flight(self) -> int:
+        return self._executor.in_flight
+
+    def metrics(self) -> str:
+        return telemetry.render_metrics(
+            {"mainspring_fetches_in_flight": ("Calls of fetches in flight.", lambda: self.in_flight)}
+        )
+
+    async def ready(self) -> None:
+        """Raises `Unavailable` when no instance would hand it a call."""
+        record = await self._store.get_record(EXECUTORS, self.name, now=self._clock.now_ms())
+        if record is None or self._draining:
+            raise Unavailable("Expected an executor with a lease, got one without or one that stops")
+
+    # --- the calls ------------------------------------------------------------------------------------
+
+    async def execute(self, request: Execute) -> Executing:
+        """Take a fetch. Returns once that is written; the call is made afterwards."""
+        if self._draining:
+            raise Unavailable("Expected an executor that takes calls, got one that stops")
+        await self._wait_for_room()
+        fetch = await self._executor.take(request.req_id)
+        if fetch is not None and fetch.state == "pending":
+            raise self._full()
+        return Executing(room=max(0, self._executor.room))
+
+    async def _wait_for_room(self) -> None:
+        if self._waiting >= WAITING_LIMIT:
+            raise self._full()
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while self._executor.room <= 0:
+                    self._place.clear()
+                    await self._place.wait()
+        except TimeoutError as error:
+            raise self._full() from error
+        finally:
+            self._waiting -= 1
+
+    def _full(self) -> RateLimited:
+        return RateLimited(f"Expected fewer than {self._executor.limit} calls in flight, got as many; try later")
+
+    def _free(self) -> None:
+        self._place.set()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        assert self._tasks is not None, "Expected an executor that is running"
+        return self._tasks.create_task(coroutine)
+
+    # --- the lease ------------------------------------------------------------------------------------
+
+    async def advertise(self, address: str) -> None:
+        """Tell the instances that this executor is here, and where."""
+        if not address:
+            raise ConfigError("Expected advertise_url, because this executor listens everywhere, got none")
+        self._address = address
+        await self._renew()
+        self._renewing = self._spawn(self._keep_lease())
+
+    async def drain(self) -> None:
+        """Take nothing more, and see the calls under way to their end."""
+        self._draining = True
+        try:
+            await self._renew()
+        except StoreUnavailable as error:
+            telemetry.warning("the instances were not told of the stop", reason=error.detail)
+        await self._executor.stop(self.config.drain_seconds)
+
+    async def _leave(self) -> None:
+        """Give the lease back, so that nobody waits for its end. Calls that are left end with this process."""
+        await self._executor.stop(0)
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
+        try:
+            await self._store.delete_record(EXECUTORS, self.name, expect=self._lease_version, now=self._clock.now_ms())
+        except StoreUnavailable as error:
+            telemetry.warning("the lease was not given back and has to run out", reason=error.detail)
+
+    async def _keep_lease(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.renew_seconds)
+            try:
+                await self._renew()
+            except StoreUnavailable as error:
+                telemetry.warning("the lease was not renewed", reason=error.detail)
+
+    async def _renew(self) -> None:
+        """Nobody else writes this record: an unexpected version is that of an earlier renewal, or of none."""
+        self._clock.align(await self._store.time())
+        await self._namespaces.refresh()
+        now = self._clock.now_ms()
+        process = self._process
+        lease = ExecutorLease(
+            instance=self.name,
+            machine=process.machine,
+            pid=process.pid,
+            process=process.process,
+            started_at=process.started_at,
+            address=self._address,
+            left=self._draining,
+            pool=self.pool,
+            limit=self._executor.limit,
+            in_flight=self._executor.in_flight,
+        )
+        value = msgspec.json.encode(lease)
+        expires_at = now + round(self.config.lease_seconds * 1000)
+        for _ in range(2):
+            record = await self._store.put_record(
+                EXECUTORS, self.name, value, expect=self._lease_version, now=now, expires_at=expires_at
+            )
+            if record is not None:
+                self._lease_version = record.version
+                return
+            present = await self._store.get_record(EXECUTORS, self.name, now=now)
+            self._lease_version = present.version if present is not None else 0
+
+    # --- the owners of rows ---------------------------------------------------------------------------
+
+    def _wake(self, shard_id: int, due_at: int) -> None:
+        """A row was moved here. Its owner may sleep until the moment at which it was due before."""
+        if due_at <= self._clock.now_ms() + SOON_MS:
+            self._spawn(self._tell(shard_id, due_at))
+
+    async def _tell(self, shard_id: int, due_at: int) -> None:
+        try:
+            [shard] = await self._store.shards([shard_id])
+            record = await self._store.get_record(INSTANCES, shard.owner, now=self._clock.now_ms())
+        except StoreUnavailable:
+            return  # the watchdog, which the owner knows of, repairs it
+        if record is not None and self._wakeups is not None:
+            lease = msgspec.json.decode(record.value, type=Lease)
+            is_neighbour = lease.machine and lease.machine == self._process.machine
+            address = lease.local_address if is_neighbour and lease.local_address else lease.address
+            if address:
+                self._wakeups.tell(address, shard_id, due_at)

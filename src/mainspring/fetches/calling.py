@@ -1,0 +1,87 @@
+"""The call of a fetch: one request, and for GET and HEAD the redirects that it may follow, within one timeout.
+
+Every request goes over a connection of its own, because one that was kept alive may already be closed on the other
+side, which only shows after the request is sent. Every hop goes through the guard.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final, Protocol
+from urllib.parse import urldefrag, urljoin, urlsplit
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+import mainspring
+from mainspring.clock import Clock
+from mainspring.delivery.call import Call, Reply
+from mainspring.fetches.messages import OutboundRequest
+
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_FOLLOWING: Final = frozenset({"GET", "HEAD"})
+_FOR_ONE_ORIGIN: Final = frozenset({"authorization", "cookie"})
+
+
+class Sends(Protocol):
+    """Who sends one request, and brings back what became of it."""
+
+    async def send(self, call: Call) -> Reply: ...
+
+
+class Called(Struct, frozen=True):
+    """How a call ended, and where."""
+
+    reply: Reply
+    url: str
+    redirected: bool
+
+
+def body_of(request: OutboundRequest) -> bytes:
+    """Raises ValueError when `bodyBase64` is not base64."""
+    if request.body_base64 is not UNSET:
+        return base64.b64decode(request.body_base64, validate=True)
+    return b"" if request.body is UNSET else request.body.encode()
+
+
+async def call(sender: Sends, request: OutboundRequest, *, timeout_ms: int, clock: Clock) -> Called:
+    begun = clock.monotonic()
+    next_call = _first(request, timeout_ms)
+    for left in range(request.max_redirects, -1, -1):
+        reply = await sender.send(next_call)
+        elapsed_ms = round((clock.monotonic() - begun) * 1000)
+        hop = _next(next_call, reply, timeout_ms - elapsed_ms) if left else None
+        if hop is None:
+            break
+        next_call = hop
+    return Called(replace(reply, duration_ms=elapsed_ms), next_call.url, next_call.url != request.url)
+
+
+def _first(request: OutboundRequest, timeout_ms: int) -> Call:
+    headers = tuple(request.headers.items())
+    if "user-agent" not in {name.lower() for name in request.headers}:
+        headers += (("user-agent", f"mainspring/{mainspring.__version__}"),)
+    return Call(request.method, request.url, headers, body_of(request), timeout_ms, fresh=True)
+
+
+def _next(last: Call, reply: Reply, left_ms: int) -> Call | None:
+    """The request that a redirect asks for, if there is time for it."""
+    if reply.status not in REDIRECTS or last.method not in _FOLLOWING or left_ms <= 0:
+        return None
+    location = reply.headers.get("location", "")
+    try:
+        url = urldefrag(urljoin(last.url, location)).url
+        moved_away = _origin(url) != _origin(last.url)
+    except ValueError:  # not a URL: then the redirect is all there is
+        return None
+    if not location:
+        return None
+    headers = tuple(
+        (name, value) for name, value in last.headers if not (moved_away and name.lower() in _FOR_ONE_ORIGIN)
+    )
+    return replace(last, url=url, headers=headers, body=b"", timeout_ms=left_ms)
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme.lower(), parts.netloc.lower()

@@ -1,0 +1,169 @@
+"""The engine's `Carrier` for the rows of fetches: looks at the record, does what is due, puts the row where it belongs.
+
+    pending                 have the executor make the call, or one of the pool that is asked for
+    running, time is up     the watchdog: unknown
+    running, executor gone  unknown, at once
+    ended, origin waits     offer the result
+    ended, all done         remove the row; the record expires by itself
+
+What is done follows from the record alone. So an attempt that was lost is simply made again: a call is made only by
+who has written `running`, and that can be written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from mainspring.clock import Clock
+from mainspring.delivery.guard import Guard
+from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
+from mainspring.fetches.executor import Executor
+from mainspring.fetches.inside import is_inside
+from mainspring.fetches.ledger import Ledger
+from mainspring.fetches.origins import Origins
+from mainspring.fetches.outcome import of_lost_executor, of_no_executor, of_silence
+from mainspring.fetches.pools import Pools
+from mainspring.fetches.record import IN_PROCESS, Fetch
+from mainspring.fetches.rows import Stage, ending, stage_of
+from mainspring.kernel.carrier import Ending, Lane
+from mainspring.model import Result, Timer
+
+LOOK_LIMIT: Final = 128
+"""Rows at a time for which only the store is asked."""
+NO_ROOM_MS: Final = 100
+NO_EXECUTOR_MS: Final = 1_000
+HAND_OVER_LIMIT: Final = 64
+"""Fetches of one pool that are handed over at a time."""
+RETRY_MS: Final = 500
+LONGEST_RETRY_MS: Final = 60_000
+
+
+class FetchCarrier:
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        executor: Executor,
+        pools: Pools,
+        origins: Origins,
+        guard: Guard,
+        clock: Clock,
+        lives: Callable[[str], Awaitable[bool]],
+        host_limit: int,
+    ) -> None:
+        """`lives` tells whether the executor of a name is alive."""
+        self._ledger = ledger
+        self._executor = executor
+        self._pools = pools
+        self._origins = origins
+        self._guard = guard
+        self._clock = clock
+        self._lives = lives
+        self._host_limit = host_limit
+        self._calls = Lane("fetch calls", executor.limit, room=lambda: executor.room)
+        self._looks = Lane("fetch looks", LOOK_LIMIT)
+        self._inside = Lane("fetch origins inside", host_limit)
+
+    def lane(self, timer: Timer) -> Lane:
+        """New ones wait in memory and in the store until an executor has room; pools and origins have a lane each."""
+        stage = stage_of(timer)
+        if stage is Stage.NEW:
+            pool = timer.detail.labels["executor"]
+            if pool == IN_PROCESS:
+                return self._calls
+            return Lane(f"fetch pool {pool}", HAND_OVER_LIMIT, room=partial(self._pools.room, pool))
+        if stage is not Stage.DELIVER:
+            return self._looks
+        url = timer.detail.headers["result-url"]
+        if is_inside(url):
+            return self._inside
+        try:
+            return Lane(f"fetch origin {self._guard.check_url(url).lane}", self._host_limit)
+        except (InvalidInput, UnsafeTarget):  # the guard was stricter than when it was accepted
+            return self._looks
+
+    def refusal(self, timer: Timer, now: int) -> Ending | None:
+        """Whatever is due is looked at."""
+        return None
+
+    async def carry(self, timer: Timer) -> Ending:
+        try:
+            fetch = await self._advance(timer)
+        except StoreUnavailable as error:
+            return self._again(timer, error.detail, RETRY_MS)
+        now = self._clock.now_ms()
+        if fetch is None or (fetch.expires_at is not None and fetch.expires_at <= now):
+            return Ending(outcome=Result.SUCCEEDED, next="done", started_at=now, kept=False)
+        return ending(fetch, now=now, not_before=_patience(fetch, now))
+
+    def lost(self, timer: Timer, now: int, reason: str) -> Ending:
+        """Look again: at once, unless that has been of no use before."""
+        wait = 0 if timer.attempts <= 1 else min(RETRY_MS * 2 ** min(timer.attempts, 10), LONGEST_RETRY_MS)
+        return self._again(timer, reason, wait)
+
+    def _again(self, timer: Timer, reason: str, wait_ms: int) -> Ending:
+        now = self._clock.now_ms()
+        return Ending(
+            outcome=Result.UNKNOWN, next="retry", next_at=now + wait_ms, detail=reason, started_at=now, kept=False
+        )
+
+    async def _advance(self, timer: Timer) -> Fetch | None:
+        """Do what the record says is due; answers with the fetch as it then stands."""
+        if stage_of(timer) is Stage.NEW:
+            fetch = await self._dispatch(timer.timer_id, timer.detail.labels["executor"])
+        else:
+            fetch = await self._ledger.find(timer.timer_id)
+            if fetch is not None and fetch.state == "pending":
+                fetch = await self._dispatch(fetch.req_id, fetch.pool or IN_PROCESS)
+        if fetch is None:
+            return None
+        if fetch.outcome is None:
+            return await self._check_executor(fetch)
+        if await self._is_to_offer(fetch):
+            return await self._origins.offer(fetch, fetch.outcome)
+        return fetch
+
+    async def _is_to_offer(self, fetch: Fetch) -> bool:
+        """The first offer is the executor's own, while it lives."""
+        delivery = fetch.delivery
+        if delivery.state != "waiting" or delivery.next_at <= self._clock.now_ms():
+            return delivery.state == "waiting"
+        return delivery.attempts == 0 and not await self._lives(fetch.executor)
+
+    async def _check_executor(self, fetch: Fetch) -> Fetch | None:
+        """End a fetch that runs, if its time is up or nobody runs it any more."""
+        if fetch.started_at is None or fetch.watchdog_at is None:
+            return fetch
+        now = self._clock.now_ms()
+        if fetch.watchdog_at <= now:
+            outcome = of_silence(fetch.executor, started_at=fetch.started_at, watchdog_at=fetch.watchdog_at, now=now)
+        elif not await self._lives(fetch.executor):
+            outcome = of_lost_executor(fetch.executor, started_at=fetch.started_at, now=now)
+        else:
+            return fetch
+        return (await self._ledger.settle(fetch.req_id, outcome, by_executor=False))[0]
+
+    async def _dispatch(self, req_id: str, pool: str) -> Fetch | None:
+        """Have the call made, if it is still to be made and somebody has room for it."""
+        if pool == IN_PROCESS:
+            return await self._executor.take(req_id)
+        fetch = await self._ledger.find(req_id)
+        if fetch is None or fetch.state != "pending":
+            return fetch
+        found = await self._pools.hand_over(pool, req_id)
+        now = self._clock.now_ms()
+        if not found and fetch.created_at + fetch.timeout_ms <= now:
+            return await self._ledger.give_up(req_id, of_no_executor(pool, created_at=fetch.created_at, now=now))
+        return await self._ledger.seen(req_id)
+
+
+def _patience(fetch: Fetch, now: int) -> int:
+    """When a fetch that nobody has taken is looked at again; 0 for others, which say so themselves."""
+    if fetch.state != "pending":
+        return 0
+    if fetch.pool is None:
+        return now + NO_ROOM_MS
+    timeout_at = fetch.created_at + fetch.timeout_ms
+    return now + NO_EXECUTOR_MS if timeout_at <= now else min(now + NO_EXECUTOR_MS, timeout_at)

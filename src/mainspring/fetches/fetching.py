@@ -1,0 +1,147 @@
+"""The fetches of one instance, put together: ledger, executor, carrier, watcher and service."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from mainspring.clock import Clock
+from mainspring.config import Config
+from mainspring.delivery.guard import Guard
+from mainspring.delivery.sender import Sender
+from mainspring.fetches.calling import Sends
+from mainspring.fetches.carrier import FetchCarrier
+from mainspring.fetches.executor import Executor, Spawn
+from mainspring.fetches.inside import InsideSender
+from mainspring.fetches.ledger import Ledger
+from mainspring.fetches.origins import Origins
+from mainspring.fetches.pools import Pools, pool_of
+from mainspring.fetches.recent import Recent
+from mainspring.fetches.record import NAMESPACE
+from mainspring.fetches.service import FetchService
+from mainspring.fetches.watcher import Watcher
+from mainspring.kernel.ownership import INSTANCES, Lease, Ownership
+from mainspring.store import Store
+from mainspring.timers.namespaces import NamespaceService
+
+DAY_MS: Final = 86_400_000
+
+
+def call_sender(config: Config, guard: Guard) -> Sender:
+    """Who makes the calls. It keeps no connection: none is used twice."""
+    return Sender(
+        guard=guard,
+        connect_seconds=config.connect_seconds,
+        answer_bytes=config.fetch_answer_bytes,
+        max_idle_per_host=0,
+    )
+
+
+class Fetching:
+    """`pools` is entered, `watcher.watch` is a task, `executor.stop` comes before the instance gives its lease back."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        store: Store,
+        namespaces: NamespaceService,
+        ownership: Ownership,
+        guard: Guard,
+        calls: Sends,
+        callbacks: Sends,
+        clock: Clock,
+        randomness: random.Random,
+        spawn: Spawn,
+        wake: Callable[[int, int], None],
+        freed: Callable[[], None],
+        is_dead: Callable[[Lease], bool],
+        secret: Callable[[], str],
+    ) -> None:
+        """`calls` sends what users ask for, `callbacks` what origins get. `wake` tells the engine of a row, `freed`
+        that there is room for calls; `is_dead` knows of processes that are gone although their lease is not;
+        `secret` is what this cluster's processes know each other by."""
+        self._store = store
+        self._namespaces = namespaces
+        self._ownership = ownership
+        self._clock = clock
+        self._is_dead = is_dead
+        recent = Recent()
+        ledger = Ledger(
+            records=store,
+            timers=store,
+            namespaces=namespaces,
+            clock=clock,
+            wake=wake,
+            noted=recent.noted,
+            retention_ms=config.fetch_retention_days * DAY_MS,
+        )
+        self.inside = InsideSender(callbacks, clock, check_url=guard.check_url)
+        origins = Origins(sender=self.inside, ledger=ledger, namespaces=namespaces, clock=clock, randomness=randomness)
+        self.executor = Executor(
+            name=ownership.instance,
+            ledger=ledger,
+            origins=origins,
+            sender=calls,
+            clock=clock,
+            spawn=spawn,
+            limit=config.fetch_limit,
+            freed=freed,
+        )
+        self.pools = Pools(records=store, clock=clock, randomness=randomness, secret=secret, is_dead=is_dead)
+        self.carrier = FetchCarrier(
+            ledger=ledger,
+            executor=self.executor,
+            pools=self.pools,
+            origins=origins,
+            guard=guard,
+            clock=clock,
+            lives=self._lives,
+            host_limit=config.host_limit,
+        )
+        self.watcher = Watcher(
+            timers=store,
+            ledger=ledger,
+            members=self._members,
+            owned=self._owned,
+            lives=self._lives,
+        )
+        self.service = FetchService(
+            timers=store,
+            ledger=ledger,
+            recent=recent,
+            executor=self.executor,
+            pools=self.pools,
+            namespaces=namespaces,
+            clock=clock,
+            randomness=randomness,
+            check_url=guard.check_url,
+            check_result_url=self.inside.check_url,
+            owns=lambda shard_id: shard_id in ownership.fences,
+            body_bytes=config.fetch_body_bytes,
+            context_bytes=config.max_payload_bytes,
+            pending_limit=config.fetch_pending_limit,
+        )
+
+    async def _lives(self, executor: str) -> bool:
+        """As its lease says, which is asked for: what this instance knows of the others may be a moment old."""
+        if executor == self._ownership.instance:
+            return True
+        if pool_of(executor):
+            return await self.pools.lives(executor)
+        record = await self._store.get_record(INSTANCES, executor, now=self._clock.now_ms())
+        if record is None:
+            return False
+        lease = msgspec.json.decode(record.value, type=Lease)
+        return not lease.left and not self._is_dead(lease)
+
+    async def _members(self) -> set[str]:
+        return {member.instance for member in self._ownership.members} | await self.pools.used()
+
+    def _owned(self) -> set[int]:
+        """The shards of fetches that this instance owns."""
+        shards = {shard for known in self._namespaces.known if known.name == NAMESPACE for shard in known.shards}
+        return shards & self._ownership.fences.keys()

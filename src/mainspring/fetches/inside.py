@@ -1,0 +1,81 @@
+"""Origins inside this program: the address `origin:<name>/<id>` names one, and its results go to a function.
+
+Everything else about such a fetch is as for an origin that is reached over HTTP: the result is offered again and again
+until the function returns, and the fetch shows how that went. Only programs can name such an address, not the API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from mainspring import telemetry
+from mainspring.clock import Clock
+from mainspring.delivery.call import Call, Reply
+from mainspring.fetches.calling import Sends
+from mainspring.fetches.messages import FetchResult
+
+SCHEME: Final = "origin:"
+Receiver = Callable[[str, str, FetchResult], Awaitable[None]]
+"""Takes a result for the origin of a name and an id. It is acknowledged when this returns, refused when it raises."""
+
+
+def address_of(name: str, origin_id: str) -> str:
+    return f"{SCHEME}{name}/{origin_id}"
+
+
+def is_inside(address: str) -> bool:
+    return address.startswith(SCHEME)
+
+
+class InsideSender:
+    """Sends offers: to a function if they are for an origin inside this program, else as `outside` does."""
+
+    def __init__(self, outside: Sends, clock: Clock, *, check_url: Callable[[str], object]) -> None:
+        """`check_url` refuses what `outside` may not send to."""
+        self._outside = outside
+        self._clock = clock
+        self._check_outside = check_url
+        self.receiver: Receiver | None = None
+        """Set by a program that has origins."""
+
+    def check_url(self, url: str) -> None:
+        """Refuse an address to which no result can be brought from here."""
+        if self.receiver is None or not is_inside(url):
+            self._check_outside(url)
+
+    async def send(self, call: Call) -> Reply:
+        if not is_inside(call.url):
+            return await self._outside.send(call)
+        begun = self._clock.monotonic()
+        detail = await self._receive(call)
+        return Reply(
+            status=500 if detail else 200,
+            headers={},
+            body=b"",
+            truncated=False,
+            problem="",
+            detail=detail,
+            sent=True,
+            duration_ms=round((self._clock.monotonic() - begun) * 1000),
+        )
+
+    async def _receive(self, call: Call) -> str:
+        """Why the result was not taken; empty if it was."""
+        name, _, origin_id = call.url.removeprefix(SCHEME).partition("/")
+        if self.receiver is None:
+            return f"Expected a program with the origin {name!r}, got one without origins."
+        result = msgspec.json.decode(call.body, type=FetchResult)
+        limit = asyncio.timeout(call.timeout_ms / 1000)
+        try:
+            async with limit:
+                await self.receiver(name, origin_id, result)
+        except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its answer
+            if limit.expired():
+                return f"The origin {name} {origin_id!r} did not end within {call.timeout_ms / 1000:g} s."
+            telemetry.logger.exception("an origin did not take a result")
+            return f"{type(error).__name__}: {error}"
+        return ""

@@ -1,0 +1,218 @@
+"""The records of fetches and their rows: the only writer of both, but for the engine's own moves of rows.
+
+Every decision is a compare-and-set on the record; the row is moved afterwards, and where that is lost, the alarm that
+is still set in the row repairs it. Needs no engine and no owner, so an executor in another process works with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from mainspring import crashpoint, telemetry
+from mainspring.clock import Clock
+from mainspring.errors import TooLarge
+from mainspring.fetches.outcome import Outcome, of_cancelling
+from mainspring.fetches.record import (
+    FETCHES,
+    NAMESPACE,
+    Fetch,
+    Return,
+    decode,
+    encode,
+    settled,
+    smaller,
+    started,
+    with_late,
+)
+from mainspring.fetches.rows import moved, new_row
+from mainspring.model import Record, Timer, TimerKey
+from mainspring.store import Put, RecordStore, TimerStore, Verdict
+from mainspring.timers.messages import to_instant
+from mainspring.timers.namespaces import NamespaceService
+
+MOVES: Final = 5
+"""How often a row that others are moving, too, is tried to be moved."""
+
+
+class Ledger:
+    def __init__(
+        self,
+        *,
+        records: RecordStore,
+        timers: TimerStore,
+        namespaces: NamespaceService,
+        clock: Clock,
+        wake: Callable[[int, int], None],
+        noted: Callable[[Fetch], None],
+        retention_ms: int,
+    ) -> None:
+        """`wake` tells the engine of a row; `noted` is told of each change of state that was written here."""
+        self._records = records
+        self._timers = timers
+        self._namespaces = namespaces
+        self._clock = clock
+        self._wake = wake
+        self._noted = noted
+        self._retention_ms = retention_ms
+
+    async def find(self, req_id: str) -> Fetch | None:
+        record = await self._records.get_record(FETCHES, req_id, now=self._clock.now_ms())
+        return None if record is None else decode(record.value)
+
+    async def key_of(self, req_id: str) -> TimerKey:
+        """Where the row of a fetch is."""
+        return (await self._namespaces.system(NAMESPACE)).key_of(req_id)
+
+    async def add(self, fetch: Fetch) -> Fetch:
+        """Store a new fetch, or answer with the one of that id. Either way it has a row afterwards."""
+        now = self._clock.now_ms()
+        namespace = await self._namespaces.system(NAMESPACE)
+        while await self._records.put_record(FETCHES, fetch.req_id, encode(fetch), expect=0, now=now) is None:
+            present = await self.find(fetch.req_id)
+            if present is not None:
+                fetch = present
+                break
+        crashpoint.reach(crashpoint.FETCH_RECORDED)
+        if not fetch.is_final:
+            row = new_row(fetch, namespace)
+            if await self._timers.write([Put(row, 0)]) == [Verdict.APPLIED]:
+                self._wake(row.shard_id, row.due_at)
+        return fetch
+
+    async def start(self, req_id: str, *, executor: str, now: int) -> Fetch | None:
+        """Make an executor the one that makes the call, if nobody is yet; answers with the fetch as it then stands.
+
+        The call is the caller's to make if that fetch is running in this name since this instant: then its mark was
+        written, by this call or by an earlier one whose answer was lost.
+        """
+
+        def start(fetch: Fetch) -> Fetch | None:
+            return started(fetch, executor=executor, now=now) if fetch.state == "pending" else None
+
+        fetch, changed = await self._change(req_id, start)
+        if fetch is not None and changed:
+            self._noted(fetch)
+        return fetch
+
+    async def settle(self, req_id: str, outcome: Outcome, *, by_executor: bool) -> tuple[Fetch | None, bool]:
+        """End a fetch, unless it has ended; answers with the fetch as it then stands, and whether this was the end.
+
+        The executor's is the result of a call: one that comes too late is kept beside the first, and one that comes in
+        time is offered to the origin by the executor itself. A repeat after a lost answer finds its own.
+        """
+        first = False
+
+        def settle(fetch: Fetch) -> Fetch | None:
+            nonlocal first
+            first = not fetch.is_final or fetch.outcome == outcome
+            if not fetch.is_final:
+                return settled(fetch, outcome, by_executor=by_executor, retention_ms=self._retention_ms)
+            return with_late(fetch, outcome) if by_executor and not first else None
+
+        fetch, changed = await self._change(req_id, settle)
+        if fetch is not None and first and changed:
+            self._noted(fetch)
+        elif fetch is not None and fetch.outcome is not None and by_executor and not first:
+            telemetry.late_results.add()
+            telemetry.error(
+                "a result came after the first",
+                req_id=req_id,
+                result=outcome.state,
+                first=fetch.outcome.state,
+                first_at=to_instant(fetch.outcome.finished_at).isoformat(),
+            )
+        return fetch, first
+
+    async def seen(self, req_id: str) -> Fetch | None:
+        """The fetch as it stands, which somebody else may have changed."""
+        fetch = await self.find(req_id)
+        if fetch is not None and fetch.state == "running":
+            self._noted(fetch)
+        return fetch
+
+    async def give_up(self, req_id: str, outcome: Outcome) -> Fetch | None:
+        """End a fetch, if nobody makes its call yet; answers with the fetch as it then stands."""
+
+        def give_up(fetch: Fetch) -> Fetch | None:
+            if fetch.state != "pending":
+                return None
+            return settled(fetch, outcome, by_executor=False, retention_ms=self._retention_ms)
+
+        fetch, changed = await self._change(req_id, give_up)
+        if fetch is not None and changed:
+            self._noted(fetch)
+        return fetch
+
+    async def cancel(self, req_id: str) -> Fetch | None:
+        """End a fetch that has not ended; answers with the fetch as it then stands.
+
+        Whether the call was under way is said by the very record that is replaced: a moment before it may not have been.
+        """
+
+        def cancel(fetch: Fetch) -> Fetch | None:
+            if fetch.is_final:
+                return None
+            outcome = of_cancelling(started_at=fetch.started_at, now=self._clock.now_ms())
+            return settled(fetch, outcome, by_executor=False, retention_ms=self._retention_ms)
+
+        fetch, changed = await self._change(req_id, cancel)
+        if fetch is not None and changed:
+            self._noted(fetch)
+            await self.move(fetch)
+        return fetch
+
+    async def offered(self, req_id: str, change: Callable[[Return], Return]) -> Fetch | None:
+        """Record what became of an offer to the origin."""
+
+        def offered(fetch: Fetch) -> Fetch | None:
+            return replace(fetch, delivery=change(fetch.delivery)) if fetch.delivery.state == "waiting" else None
+
+        return (await self._change(req_id, offered))[0]
+
+    async def move(self, fetch: Fetch) -> None:
+        """Put the row where it belongs. Given up when others keep moving it: they know the record, too."""
+        key = await self.key_of(fetch.req_id)
+        for _ in range(MOVES):
+            [row] = await self._timers.get([key])
+            if row is None:
+                return
+            if await self._write(row, moved(row, fetch, self._clock.now_ms())):
+                return
+
+    async def hasten(self, row: Timer) -> None:
+        """Have the owner of a row look at it now, unless it has been moved since it was read."""
+        await self._write(row, replace(row, due_at=self._clock.now_ms()))
+
+    async def _write(self, row: Timer, after: Timer) -> bool:
+        written = await self._timers.write([Put(after, row.version)]) == [Verdict.APPLIED]
+        if written:
+            self._wake(after.shard_id, after.due_at)
+        return written
+
+    async def _change(self, req_id: str, change: Callable[[Fetch], Fetch | None]) -> tuple[Fetch | None, bool]:
+        """Compare and set, until it was changed or `change` wants nothing. Ends because each time somebody wrote."""
+        while True:
+            now = self._clock.now_ms()
+            record = await self._records.get_record(FETCHES, req_id, now=now)
+            if record is None:
+                return None, False
+            fetch = decode(record.value)
+            after = change(fetch)
+            if after is None:
+                return fetch, False
+            try:
+                written = await self._put(record, after, now)
+            except TooLarge:
+                after = smaller(after)
+                written = await self._put(record, after, now)
+            if written:
+                return after, True
+
+    async def _put(self, record: Record, fetch: Fetch, now: int) -> bool:
+        put = await self._records.put_record(
+            FETCHES, record.key, encode(fetch), expect=record.version, now=now, expires_at=fetch.expires_at
+        )
+        return put is not None

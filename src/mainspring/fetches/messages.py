@@ -1,0 +1,206 @@
+"""What is said about fetches over the wire: requests, answers, and the views of stored values.
+
+Like those of timers: camelCase, unknown fields refused, instants written as RFC 3339 in UTC.
+`FetchResult` is what an origin gets, and what `FetchView.result` shows: the same words everywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from mainspring.fetches.errors import fetch_error
+from mainspring.timers.messages import CallbackUrl, Cursor, Headers, Instant, Labels, Message, PageSize, View
+
+RequestId = Annotated[
+    str,
+    Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$", description="Chosen by the origin."),
+]
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+FetchTimeout = Annotated[float, Meta(ge=0.1, le=1800)]
+FetchState = Literal["pending", "running", "succeeded", "failed", "unknown", "cancelled"]
+"""The last four are final. `succeeded` means that there is a response, of whatever status."""
+ErrorKind = Literal["network", "timeout", "unreadable", "watchdog", "refused", "overloaded", "cancelled"]
+DeliveryState = Literal["none", "waiting", "delivered", "failed"]
+PoolName = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9][a-z0-9-]*$")]
+
+
+class OutboundRequest(Message, frozen=True, kw_only=True):
+    """The call to be made. At most one of body (text) and bodyBase64."""
+
+    url: CallbackUrl
+    method: Method = "GET"
+    headers: Headers = {}
+    body: str | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    max_redirects: Annotated[
+        int, Meta(ge=0, le=10, description="Followed for GET and HEAD only. 0: a redirect is the response.")
+    ] = 0
+
+
+class CreateFetch(Message, frozen=True, kw_only=True):
+    """Ask for a call. A second create with the same reqId answers with the first, and makes no second call."""
+
+    request: OutboundRequest
+    timeout_seconds: FetchTimeout = 30.0
+    result_url: CallbackUrl | None = None
+    context: Annotated[Raw | UnsetType, Meta(description="Any JSON; comes back with the result.")] = UNSET
+    req_id: RequestId | UnsetType = UNSET
+    executor: Annotated[PoolName | None, Meta(description="A pool of executors; null: the server itself.")] = None
+    delivery_seconds: Annotated[
+        float, Meta(ge=1, le=2_592_000, description="How long the result is offered to the resultUrl.")
+    ] = 86_400.0
+    labels: Labels = {}
+
+
+class FetchRef(Message, frozen=True, kw_only=True):
+    """Names one fetch."""
+
+    req_id: RequestId
+
+
+class ListFetches(Message, frozen=True, kw_only=True):
+    """A page of fetches, newest change last. `states: ["unknown"]` gives those that somebody has to look at."""
+
+    states: Annotated[tuple[FetchState, ...], Meta(max_length=6)] = ()
+    labels: Labels = {}
+    since: Annotated[Instant | UnsetType, Meta(description="Created at or after this instant.")] = UNSET
+    until: Annotated[Instant | UnsetType, Meta(description="Created before this instant.")] = UNSET
+    limit: PageSize = 100
+    cursor: Cursor | UnsetType = UNSET
+
+
+class FetchStats(Message, frozen=True, kw_only=True):
+    """How the fetches are doing."""
+
+
+class ResponseView(View, frozen=True, kw_only=True):
+    """A response. `body` when its bytes are UTF-8, else `bodyBase64`."""
+
+    status: int
+    headers: dict[str, str]
+    body: str | None
+    body_base64: str | None
+    truncated: Annotated[bool, Meta(description="The body went on behind what was read.")]
+    url: str
+    redirected: bool
+
+    @property
+    def content(self) -> bytes:
+        """The body as it came."""
+        if self.body_base64 is not None:
+            return base64.b64decode(self.body_base64)
+        return (self.body or "").encode()
+
+    def json(self) -> object:
+        """The body read as JSON. Raises ValueError when it is not."""
+        value: object = msgspec.json.decode(self.content)
+        return value
+
+
+class ErrorView(View, frozen=True, kw_only=True):
+    """Why there is no response. `definite`: the target has certainly not acted on it."""
+
+    kind: ErrorKind
+    message: str
+    definite: bool
+
+
+class FetchResult(View, frozen=True, kw_only=True):
+    """What became of a fetch: a response, or an error. This is POSTed to the resultUrl, with the context."""
+
+    req_id: str
+    state: Literal["succeeded", "failed", "unknown", "cancelled"]
+    response: ResponseView | None
+    error: ErrorView | None
+    context: Raw
+    started_at: datetime | None
+    finished_at: datetime
+    duration_ms: int
+
+    def raise_for_error(self) -> ResponseView:
+        """The response, of whatever status, or the `FetchError` of why there is none."""
+        if self.response is not None:
+            return self.response
+        error = self.error
+        if error is None:
+            raise fetch_error("", "", definite=False, req_id=self.req_id)
+        raise fetch_error(error.kind, error.message, definite=error.definite, req_id=self.req_id)
+
+
+class DeliveryView(View, frozen=True, kw_only=True):
+    """How the result got to its origin."""
+
+    state: DeliveryState
+    attempts: int
+    last_status: int | None
+    detail: str
+    delivered_at: datetime | None
+
+
+class FetchView(View, frozen=True, kw_only=True):
+    """A fetch. `lateResult` came after the one that counts."""
+
+    req_id: str
+    state: FetchState
+    method: str
+    url: str
+    timeout_seconds: float
+    result_url: str | None
+    executor: str
+    labels: dict[str, str]
+    context: Raw
+    created_at: datetime
+    started_at: datetime | None
+    watchdog_at: datetime | None
+    result: FetchResult | None
+    late_result: FetchResult | None
+    delivery: DeliveryView
+
+
+class FetchSummary(View, frozen=True, kw_only=True):
+    """A fetch in a list; `get` tells the rest."""
+
+    req_id: str
+    state: FetchState
+    method: str
+    url: str
+    labels: dict[str, str]
+    created_at: datetime
+    detail: str
+
+
+class FetchPage(View, frozen=True, kw_only=True):
+    """A page of fetches; `nextCursor` is null on the last one."""
+
+    fetches: tuple[FetchSummary, ...]
+    next_cursor: str | None
+
+
+class ExecutorView(View, frozen=True, kw_only=True):
+    """An executor that is alive."""
+
+    executor: str
+    pool: str
+    address: str
+    in_flight: int
+    limit: int
+
+
+class StatsView(View, frozen=True, kw_only=True):
+    """Counts by state of what is stored, and the times of the fetches that this instance has ended lately."""
+
+    pending: int
+    running: int
+    succeeded: int
+    failed: int
+    unknown: int
+    cancelled: int
+    counts_are_minimum: bool
+    p50_ms: float | None
+    p99_ms: float | None
+    executors: tuple[ExecutorView, ...]

@@ -1,0 +1,152 @@
+"""What became of a fetch: the table of its outcomes, as pure functions.
+
+| what happened                                        | state      | kind        | definite |
+|------------------------------------------------------|------------|-------------|----------|
+| a response, of whatever status                       | succeeded  |             |          |
+| no connection: refused, no such host, TLS            | failed     | network     | yes      |
+| no connection in time                                | failed     | timeout     | yes      |
+| address forbidden                                    | failed     | refused     | yes      |
+| sent, then reset or closed without a response        | unknown    | network     | no       |
+| sent, no whole response in time; GET, HEAD, OPTIONS  | failed     | timeout     | yes      |
+| sent, no whole response in time; other methods       | unknown    | timeout     | no       |
+| sent, no HTTP came back; GET, HEAD, OPTIONS          | failed     | unreadable  | yes      |
+| sent, no HTTP came back; other methods               | unknown    | unreadable  | no       |
+| no executor of the pool in time                      | failed     | overloaded  | yes      |
+| no result from the executor, or it is gone           | unknown    | watchdog    | no       |
+| cancelled before it was sent                         | cancelled  | cancelled   | yes      |
+| cancelled while the call was under way               | cancelled  | cancelled   | no       |
+
+*Definite* means that the target has certainly not acted on it. Whatever is not definite says so in words.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mainspring.delivery.call import Reply
+from mainspring.fetches.messages import ErrorKind
+
+FinalState = Literal["succeeded", "failed", "unknown", "cancelled"]
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Those that change nothing, by the rules of HTTP."""
+MAY_HAVE_CHANGED: Final = "The external system may have been changed; check it before you try again."
+
+
+class Response(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A response as it is stored; its body as base64."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    url: str
+    truncated: bool = False
+    redirected: bool = False
+
+
+class Failure(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why there is no response."""
+
+    kind: ErrorKind
+    message: str
+    definite: bool
+
+
+class Outcome(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The end of a fetch: a response, or a failure."""
+
+    state: FinalState
+    finished_at: int
+    duration_ms: int
+    response: Response | None = None
+    failure: Failure | None = None
+
+    @property
+    def words(self) -> str:
+        """For people, in one line."""
+        if self.response is not None:
+            return f"The target answered {self.response.status}."
+        return self.failure.message if self.failure is not None else ""
+
+
+def of_reply(reply: Reply, *, method: str, url: str, redirected: bool, finished_at: int) -> Outcome:
+    """What a call means. `url` is where the answer came from, or would have."""
+    if reply.status is not None:
+        response = Response(
+            status=reply.status,
+            headers=reply.headers,
+            body=reply.body,
+            url=url,
+            truncated=reply.truncated,
+            redirected=redirected,
+        )
+        return Outcome(state="succeeded", finished_at=finished_at, duration_ms=reply.duration_ms, response=response)
+    kind: ErrorKind = reply.problem or "network"
+    happened = reply.detail if reply.detail.endswith(".") else f"{reply.detail}."
+    if not reply.sent:
+        definite, consequence = True, "Nothing was sent."
+    elif kind in ("timeout", "unreadable") and method in SAFE_METHODS:
+        definite, consequence = True, f"{method} changes nothing, by the rules of HTTP."
+    else:
+        definite, consequence = False, MAY_HAVE_CHANGED
+    return Outcome(
+        state="failed" if definite else "unknown",
+        finished_at=finished_at,
+        duration_ms=reply.duration_ms,
+        failure=Failure(kind=kind, message=f"{happened} {consequence}", definite=definite),
+    )
+
+
+def of_no_executor(pool: str, *, created_at: int, now: int) -> Outcome:
+    """Nobody of the pool was there to make the call, for as long as it may take."""
+    message = (
+        f"Expected a live executor of the pool {pool} within {(now - created_at) / 1000:g} s, got none. "
+        "Nothing was sent."
+    )
+    failure = Failure(kind="overloaded", message=message, definite=True)
+    return Outcome(state="failed", finished_at=now, duration_ms=0, failure=failure)
+
+
+def of_silence(executor: str, *, started_at: int, watchdog_at: int, now: int) -> Outcome:
+    """The watchdog has come, and no result."""
+    budget = (watchdog_at - started_at) / 1000
+    reason = f"Expected a result from the executor {executor} within {budget:g} s, got none."
+    return _unknown(reason, started_at=started_at, now=now)
+
+
+def of_lost_executor(executor: str, *, started_at: int, now: int) -> Outcome:
+    """Who made the call is gone, and with it what it knew."""
+    reason = f"The executor {executor} stopped before it recorded a result; the call may have been made."
+    return _unknown(reason, started_at=started_at, now=now)
+
+
+def _unknown(reason: str, *, started_at: int, now: int) -> Outcome:
+    return Outcome(
+        state="unknown",
+        finished_at=now,
+        duration_ms=max(0, now - started_at),
+        failure=Failure(kind="watchdog", message=f"{reason} {MAY_HAVE_CHANGED}", definite=False),
+    )
+
+
+def of_cancelling(*, started_at: int | None, now: int) -> Outcome:
+    """Somebody wants it no more. A call that is under way goes on; its result is then a late one."""
+    message = "Cancelled before it was sent."
+    if started_at is not None:
+        message = f"Cancelled; the call was under way. {MAY_HAVE_CHANGED}"
+    return Outcome(
+        state="cancelled",
+        finished_at=now,
+        duration_ms=0 if started_at is None else max(0, now - started_at),
+        failure=Failure(kind="cancelled", message=message, definite=started_at is None),
+    )
+
+
+def cut(outcome: Outcome, body_bytes: int) -> Outcome:
+    """The same with at most so much of the response's body."""
+    response = outcome.response
+    if response is None or len(response.body) <= body_bytes:
+        return outcome
+    return replace(outcome, response=replace(response, body=response.body[:body_bytes], truncated=True))

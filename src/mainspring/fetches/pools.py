@@ -1,0 +1,191 @@
+"""The executors that are processes of their own: who of them is alive, and which one is to make a call.
+
+An executor is alive while its lease, a record of the collection `executor`, has not expired. It is asked to make a
+call by a small request that names the fetch; the executor itself then writes that it runs it, which only one can, and
+makes the call afterwards. So it does no harm to ask a second one when the first was not reached, or did not answer.
+
+Leases are read when somebody asks for a pool, and those of executors that have calls of ours while there are such:
+an instance whose fetches go to no pool reads nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mainspring import telemetry
+from mainspring.clock import Clock
+from mainspring.delivery.call import Call
+from mainspring.delivery.guard import Guard
+from mainspring.delivery.sender import Sender
+from mainspring.fetches.messages import ExecutorView
+from mainspring.kernel.ownership import Lease
+from mainspring.store import BATCH_LIMIT, RecordStore
+
+EXECUTORS: Final = "executor"
+"""The collection of the leases."""
+PATH: Final = "/internal/fetches/execute"
+FRESH_SECONDS: Final = 0.5
+"""How long what was read of the leases is good enough."""
+WAIT_SECONDS: Final = 1.0
+"""How long an executor that is full lets an instance wait for a place."""
+TIMEOUT_MS: Final = 5_000
+TRIES: Final = 3
+PROBES: Final = 8
+"""Fetches of one pool for which places are looked for although none is known to be free."""
+
+
+class ExecutorLease(Lease, frozen=True, rename="camel"):
+    """What an executor tells about itself. `instance` is its name, `left` says that it takes no more calls."""
+
+    pool: str = ""
+    limit: int = 0
+    in_flight: int = 0
+
+
+class Execute(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Asks an executor to make the call of a fetch."""
+
+    req_id: str
+
+
+class Executing(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fetch has been looked at: it runs here, or needs nobody any more. `room`: for how many more there is."""
+
+    room: int
+
+
+def pool_of(executor: str) -> str:
+    """The pool of an executor by its name; empty for an instance, which has none."""
+    return executor.rpartition("/")[0]
+
+
+class Pools:
+    """Use as `async with`. Knows the live executors as of a moment ago."""
+
+    def __init__(
+        self,
+        *,
+        records: RecordStore,
+        clock: Clock,
+        randomness: random.Random,
+        secret: Callable[[], str],
+        is_dead: Callable[[Lease], bool],
+    ) -> None:
+        """`secret` is what executors know this cluster by."""
+        self._records = records
+        self._clock = clock
+        self._random = randomness
+        self._secret = secret
+        self._is_dead = is_dead
+        # The addresses come from the lease records of this cluster, so none is forbidden.
+        self._sender = Sender(guard=Guard(allow=("0.0.0.0/0", "::/0"), allow_loopback=True))
+        self._leases: dict[str, ExecutorLease] = {}
+        self._read_at = -FRESH_SECONDS
+        self._used: set[str] = set()
+        """Executors that may have calls of ours: their deaths matter here."""
+
+    async def __aenter__(self) -> Self:
+        await self._sender.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._sender.__aexit__(kind, error, trace)
+
+    # --- who is alive ---------------------------------------------------------------------------------
+
+    async def views(self) -> tuple[ExecutorView, ...]:
+        await self._refresh()
+        return tuple(
+            ExecutorView(
+                executor=lease.instance,
+                pool=lease.pool,
+                address=lease.address,
+                in_flight=lease.in_flight,
+                limit=lease.limit,
+            )
+            for lease in self._leases.values()
+        )
+
+    async def lives(self, executor: str) -> bool:
+        """Asks the store. One that lives is watched from then on."""
+        record = await self._records.get_record(EXECUTORS, executor, now=self._clock.now_ms())
+        alive = record is not None and not self._is_dead(msgspec.json.decode(record.value, type=ExecutorLease))
+        if alive:
+            self._used.add(executor)
+        return alive
+
+    async def used(self) -> frozenset[str]:
+        """Those alive of the executors that may have calls of ours."""
+        if self._used:
+            await self._refresh()
+            self._used &= self._leases.keys()
+        return frozenset(self._used)
+
+    async def _refresh(self) -> None:
+        if self._clock.monotonic() - self._read_at < FRESH_SECONDS:
+            return
+        found: dict[str, ExecutorLease] = {}
+        after = ""
+        while True:
+            page = await self._records.scan_records(EXECUTORS, now=self._clock.now_ms(), after=after, limit=BATCH_LIMIT)
+            for record in page:
+                lease = msgspec.json.decode(record.value, type=ExecutorLease)
+                if not self._is_dead(lease):
+                    found[lease.instance] = lease
+            if len(page) < BATCH_LIMIT:
+                break
+            after = page[-1].key
+        self._leases = found
+        self._read_at = self._clock.monotonic()
+
+    # --- who makes a call -----------------------------------------------------------------------------
+
+    def room(self, pool: str) -> int:
+        """For how many fetches places may be found now. Never 0: so it is noticed when there is an executor again."""
+        places = (lease.limit - lease.in_flight for lease in self._leases.values() if lease.pool == pool)
+        return max(PROBES, sum(places))
+
+    async def hand_over(self, pool: str, req_id: str) -> bool:
+        """Ask executors of a pool, the least busy first, to make a call. False: there is none that is alive.
+
+        The record of the fetch tells whether one of them does.
+        """
+        await self._refresh()
+        able = [lease for lease in self._leases.values() if lease.pool == pool and not lease.left]
+        able.sort(key=lambda lease: (lease.in_flight >= lease.limit, lease.in_flight, self._random.random()))
+        for lease in able[:TRIES]:
+            if await self._ask(lease, req_id):
+                return True
+        return bool(able)
+
+    async def _ask(self, lease: ExecutorLease, req_id: str) -> bool:
+        """False: it certainly does not make the call now."""
+        self._used.add(lease.instance)
+        self._note(lease.instance, lease.in_flight + 1)
+        headers = (("content-type", "application/json"), ("authorization", f"Bearer {self._secret()}"))
+        body = msgspec.json.encode(Execute(req_id=req_id))
+        reply = await self._sender.send(Call("POST", lease.address + PATH, headers, body, TIMEOUT_MS))
+        if reply.status == 200:
+            told = msgspec.json.decode(reply.body, type=Executing)
+            self._note(lease.instance, lease.limit - told.room)
+            return True
+        telemetry.debug("an executor took no call", executor=lease.instance, reason=reply.detail or reply.status)
+        if not reply.sent:
+            self._leases.pop(lease.instance, None)  # until the leases are read again
+        elif reply.status is not None:
+            self._note(lease.instance, lease.limit)
+        return reply.status is None and reply.sent
+
+    def _note(self, executor: str, in_flight: int) -> None:
+        known = self._leases.get(executor)
+        if known is not None:
+            self._leases[executor] = replace(known, in_flight=in_flight)

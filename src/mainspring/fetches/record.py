@@ -1,0 +1,109 @@
+"""A fetch as it is stored: one record, whose states these functions lead to.
+
+    pending ──▶ running ──▶ succeeded │ failed │ unknown      the first final state stays, whoever comes with another
+        └───────────┴─────▶ cancelled
+
+Whoever writes compares and sets, so each step happens once: who has written `running` makes the call, and nobody else
+ever does. What comes after the end is kept as a late result.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
+
+from mainspring.fetches.messages import DeliveryState, FetchState, OutboundRequest
+from mainspring.fetches.outcome import Outcome, cut
+
+FETCHES: Final = "fetch"
+"""The collection of the records."""
+NAMESPACE: Final = "mainspring.fetches"
+"""The namespace of the rows."""
+FINAL: Final = frozenset({"succeeded", "failed", "unknown", "cancelled"})
+WATCHDOG_MS: Final = 10_000
+"""How long after its timeout a fetch is given up: a period of looking and some air."""
+FIRST_OFFER_MS: Final = 8_000
+"""How long an executor offers the result of its call, which it does at once. Others wait a little longer."""
+FIRST_OFFER_AIR_MS: Final = 1_000
+LATE_KEPT: Final = 3
+LATE_BODY_BYTES: Final = 65_536
+IN_PROCESS: Final = "in-process"
+
+
+class Return(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How the result gets to its origin."""
+
+    state: DeliveryState = "none"
+    attempts: int = 0
+    last_status: int | None = None
+    detail: str = ""
+    next_at: int = 0
+    delivered_at: int | None = None
+
+
+class Fetch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The whole truth about a fetch. Instants are epoch milliseconds."""
+
+    req_id: str
+    request: OutboundRequest
+    timeout_ms: int
+    created_at: int
+    delivery_ms: int
+    result_url: str | None = None
+    context: Raw = Raw(b"null")
+    labels: dict[str, str] = {}
+    pool: str | None = None
+    """Whose executors make the call; None: the instance that owns the row."""
+    state: FetchState = "pending"
+    executor: str = ""
+    """Who makes the call, once that is decided."""
+    started_at: int | None = None
+    watchdog_at: int | None = None
+    outcome: Outcome | None = None
+    late: tuple[Outcome, ...] = ()
+    """What came after the outcome, newest last."""
+    delivery: Return = Return()
+    expires_at: int | None = None
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in FINAL
+
+
+decode = msgspec.json.Decoder(Fetch).decode
+encode = msgspec.json.Encoder().encode
+
+
+def started(fetch: Fetch, *, executor: str, now: int) -> Fetch:
+    return replace(
+        fetch, state="running", executor=executor, started_at=now, watchdog_at=now + fetch.timeout_ms + WATCHDOG_MS
+    )
+
+
+def settled(fetch: Fetch, outcome: Outcome, *, by_executor: bool, retention_ms: int) -> Fetch:
+    """The end. The request's body is not needed any more: nothing is ever sent again."""
+    delivery = fetch.delivery
+    if fetch.result_url is not None:
+        wait_ms = FIRST_OFFER_MS + FIRST_OFFER_AIR_MS if by_executor else 0
+        delivery = Return(state="waiting", next_at=outcome.finished_at + wait_ms)
+    return replace(
+        fetch,
+        state=outcome.state,
+        request=replace(fetch.request, body=UNSET, body_base64=UNSET),
+        outcome=outcome,
+        delivery=delivery,
+        expires_at=outcome.finished_at + retention_ms,
+    )
+
+
+def with_late(fetch: Fetch, outcome: Outcome) -> Fetch:
+    late = cut(outcome, LATE_BODY_BYTES)
+    return fetch if late in fetch.late else replace(fetch, late=(*fetch.late, late)[-LATE_KEPT:])
+
+
+def smaller(fetch: Fetch) -> Fetch:
+    """What of it fits into a store that does not take the whole: everything but most of the response's body."""
+    return replace(fetch, outcome=fetch.outcome and cut(fetch.outcome, LATE_BODY_BYTES), late=())

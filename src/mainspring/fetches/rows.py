@@ -1,0 +1,145 @@
+"""The timer row of a fetch: an alarm clock, which makes an instance look at the record when something is to be done.
+
+What the row says follows from the record (`place`), so a row that was left behind by a crash does no harm: whoever is
+woken by it reads the record and puts the row where it belongs. The stage is the row's delivery id: a write that moves
+the row on thereby supersedes an attempt of an earlier stage that is still to be recorded.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from mainspring.fetches.messages import FetchState, FetchSummary
+from mainspring.fetches.record import IN_PROCESS, Fetch
+from mainspring.kernel.carrier import Ending
+from mainspring.model import Delivery, Detail, LastOutcome, Namespace, Result, State, Timer
+from mainspring.timers.messages import to_instant
+
+USER: Final = "user."
+"""Before the names of users' labels, so that they are not taken for ours."""
+_RESULTS: Final[dict[FetchState, Result]] = {
+    "pending": Result.SUCCEEDED,
+    "running": Result.SUCCEEDED,
+    "succeeded": Result.SUCCEEDED,
+    "failed": Result.FAILED,
+    "cancelled": Result.FAILED,
+    "unknown": Result.UNKNOWN,
+}
+
+
+class Stage(StrEnum):
+    """What the row waits for."""
+
+    NEW = "new"
+    """A free executor."""
+    SENT = "sent"
+    """The watchdog."""
+    DELIVER = "deliver"
+    """The next offer of the result to its origin."""
+    KEPT = "kept"
+    """The end of its retention."""
+
+
+def stage_of(row: Timer) -> Stage:
+    return Stage(row.detail.delivery_id)
+
+
+def state_of(row: Timer) -> FetchState:
+    """Of the fetch, as of the last time that the row was moved."""
+    state: FetchState = msgspec.convert(row.detail.labels["state"], FetchState)
+    return state
+
+
+def place(fetch: Fetch) -> tuple[Stage, int]:
+    """Where the row belongs, and when it is due there."""
+    if fetch.state == "pending":
+        return Stage.NEW, fetch.created_at
+    if fetch.state == "running":
+        return Stage.SENT, fetch.watchdog_at or fetch.created_at
+    if fetch.delivery.state == "waiting":
+        return Stage.DELIVER, fetch.delivery.next_at
+    return Stage.KEPT, fetch.expires_at or fetch.created_at
+
+
+def labels(fetch: Fetch) -> dict[str, str]:
+    own = {"state": fetch.state, "executor": fetch.executor or fetch.pool or IN_PROCESS}
+    return own | {USER + name: value for name, value in fetch.labels.items()}
+
+
+def new_row(fetch: Fetch, namespace: Namespace) -> Timer:
+    key = namespace.key_of(fetch.req_id)
+    stage, due_at = place(fetch)
+    headers: dict[str, str] = {"method": fetch.request.method}
+    if fetch.result_url is not None:
+        headers["result-url"] = fetch.result_url
+    return Timer(
+        shard_id=key.shard_id,
+        uuid=key.uuid,
+        namespace=namespace.name,
+        timer_id=fetch.req_id,
+        due_at=due_at,
+        detail=Detail(
+            execute_at=due_at,
+            callback_url=fetch.request.url,
+            delivery_id=stage,
+            created_at=fetch.created_at,
+            updated_at=fetch.created_at,
+            delivery=Delivery.AT_MOST_ONCE,
+            headers=headers,
+            labels=labels(fetch),
+        ),
+    )
+
+
+def moved(row: Timer, fetch: Fetch, now: int) -> Timer:
+    """The row where it belongs."""
+    stage, due_at = place(fetch)
+    last = LastOutcome(outcome=_RESULTS[fetch.state], at=now, detail=_words(fetch))
+    detail = replace(
+        row.detail,
+        execute_at=due_at,
+        delivery_id=stage,
+        labels=labels(fetch),
+        last_outcome=last,
+        first_attempt_at=None,
+        updated_at=now,
+    )
+    return replace(row, state=State.SCHEDULED, due_at=due_at, attempts=0, generation=row.generation + 1, detail=detail)
+
+
+def ending(fetch: Fetch, *, now: int, not_before: int = 0) -> Ending:
+    """What an attempt that has brought a fetch to where it is now makes of the row. Fetches keep their own account."""
+    stage, due_at = place(fetch)
+    unanswered = stage is Stage.DELIVER and fetch.delivery.attempts > 0 and fetch.delivery.last_status is None
+    return Ending(
+        outcome=_RESULTS[fetch.state],
+        next="rescheduled",
+        next_at=max(due_at, not_before),
+        delivery_id=stage,
+        labels=labels(fetch),
+        detail=_words(fetch),
+        started_at=now,
+        reachable=not unanswered,
+        kept=False,
+    )
+
+
+def summary_of(row: Timer) -> FetchSummary:
+    detail = row.detail
+    return FetchSummary(
+        req_id=row.timer_id,
+        state=state_of(row),
+        method=detail.headers["method"],
+        url=detail.callback_url,
+        labels={name.removeprefix(USER): value for name, value in detail.labels.items() if name.startswith(USER)},
+        created_at=to_instant(detail.created_at),
+        detail=detail.last_outcome.detail if detail.last_outcome is not None else "",
+    )
+
+
+def _words(fetch: Fetch) -> str:
+    return fetch.outcome.words if fetch.outcome is not None else ""

@@ -1,0 +1,77 @@
+"""Notices that executors are gone, so that nobody waits for the watchdogs of their calls.
+
+When a member vanishes, or when shards are taken over, the rows of running fetches in the shards concerned are looked
+through, and those whose executor is dead become due: the carrier does the rest. Otherwise nothing is read: watchdogs
+need no scan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from mainspring import telemetry
+from mainspring.errors import StoreUnavailable
+from mainspring.fetches.ledger import Ledger
+from mainspring.store import START, Position, TimerFilter, TimerStore
+
+LOOK_SECONDS: Final = 0.5
+PAGE: Final = 500
+_RUNNING: Final = TimerFilter(labels=(("state", "running"),))
+
+
+class Watcher:
+    def __init__(
+        self,
+        *,
+        timers: TimerStore,
+        ledger: Ledger,
+        members: Callable[[], Awaitable[Iterable[str]]],
+        owned: Callable[[], Iterable[int]],
+        lives: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        """`members` are believed to be alive and cost little to ask for; `lives` asks the store. `owned`: shards."""
+        self._timers = timers
+        self._ledger = ledger
+        self._members = members
+        self._owned = owned
+        self._lives = lives
+        self._known_members: set[str] = set()
+        self._known_shards: set[int] = set()
+        self._unseen: set[int] = set()
+        """Shards still to be looked through."""
+
+    async def watch(self) -> None:
+        """Runs until it is cancelled."""
+        while True:
+            try:
+                await self.look()
+            except StoreUnavailable as error:
+                telemetry.warning("fetches of dead executors were not looked for", reason=error.detail)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        members, shards = set(await self._members()), set(self._owned())
+        self._unseen |= shards if self._known_members - members else shards - self._known_shards
+        self._unseen &= shards
+        self._known_members, self._known_shards = members, shards
+        if self._unseen:
+            looked = set(self._unseen)
+            await self._look_through(looked)
+            self._unseen -= looked
+
+    async def _look_through(self, shards: set[int]) -> None:
+        alive: dict[str, bool] = {}
+        after = START
+        while True:
+            rows = await self._timers.list_timers(sorted(shards), _RUNNING, after=after, limit=PAGE)
+            for row in rows:
+                executor = row.detail.labels["executor"]
+                if executor not in alive:
+                    alive[executor] = await self._lives(executor)
+                if not alive[executor]:
+                    await self._ledger.hasten(row)
+            if len(rows) < PAGE:
+                return
+            after = Position(rows[-1].due_at, rows[-1].uuid)

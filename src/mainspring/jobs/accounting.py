@@ -1,0 +1,153 @@
+"""From the state of a job's clock and its definition to what is launched, what is skipped, and the next state. Pure.
+
+A clock decides *as of* an instant that stands in its row. So a repeat, by whomever and however late, decides the same:
+it finds the records of the first try, and adds what that left out. Between two states every instant of the calendar is
+accounted for once; only a changed calendar begins again at the change, for what was planned ahead by the old one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mainspring.jobs.calendar import Calendar, spread_ms
+from mainspring.jobs.definition import Definition, Job, Terms, calendar_of
+from mainspring.jobs.planning import Planned, plan
+
+LEAD_MS: Final = 5_000
+LEAD_WAVES: Final = 10
+"""Jobs of the same minute are planned in waves, a second apart: at the minute nothing is left but their launches, and
+what is planned together is written together."""
+
+SkipReason = Literal["missed", "superseded", "outside-window", "changed", "paused"]
+
+
+class ClockState(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What the clock row of a job knows. It changes with the row, under its fence."""
+
+    seal: str = ""
+    """Of the definition that was last looked at."""
+    created_at: int = -1
+    """Of that definition: another one is another job of the same name."""
+    updated_at: int = 0
+    terms: Terms = Terms()
+    accounted_until: int = 0
+    last_run: int | None = None
+    """The last instant that was launched."""
+    runs: int = 0
+    paused: bool = False
+    finished: bool = False
+
+
+class SkippedRange(Struct, frozen=True):
+    first: int
+    last: int
+    count: int
+    reason: SkipReason
+
+
+class Tick(Struct, frozen=True):
+    """What one look at a clock comes to. `next` is the next instant; None: there is nothing to wait for."""
+
+    launches: tuple[Planned, ...]
+    skipped: tuple[SkippedRange, ...]
+    state: ClockState
+    next: int | None
+
+
+def lead_ms(job: str) -> int:
+    """How long before an instant it is planned."""
+    return LEAD_MS + 1000 * (spread_ms(job, 0, LEAD_WAVES) // 1000)
+
+
+def account(job: Job, state: ClockState, *, as_of: int) -> Tick:
+    definition = job.definition
+    state = _adopted(job, state, as_of)
+    skipped: list[SkippedRange] = []
+    accounted = state.accounted_until
+    if definition.terms != state.terms:
+        changed_at = definition.updated_at if definition.updated_at > state.updated_at else as_of
+        old = calendar_of(job.name, state.terms)
+        _skip(skipped, definition, old, after=accounted, until=changed_at, reason="changed")
+        accounted = changed_at
+    accounted = _pauses(job, state, skipped, accounted=accounted, as_of=as_of)
+    seen = replace(
+        state, seal=job.seal, updated_at=definition.updated_at, terms=definition.terms, paused=definition.paused
+    )
+    if definition.paused:
+        return Tick((), tuple(skipped), replace(seen, accounted_until=accounted, finished=False), None)
+    return _planned(job, seen, skipped, accounted=accounted, as_of=as_of)
+
+
+def _pauses(job: Job, state: ClockState, skipped: list[SkippedRange], *, accounted: int, as_of: int) -> int:
+    """Account for the newest pause, as far as it has gone; answers up to where that is."""
+    definition = job.definition
+    paused_at = max(accounted, definition.paused_at or 0)
+    resumed_at = definition.resumed_at or (as_of if state.paused else 0)
+    if not state.paused and (definition.paused or accounted < resumed_at):
+        _skip(skipped, definition, job.calendar, after=accounted, until=paused_at, reason="missed")
+        accounted = paused_at
+    if not definition.paused and accounted < resumed_at:
+        _skip(skipped, definition, job.calendar, after=accounted, until=resumed_at, reason="paused")
+        accounted = resumed_at
+    return accounted
+
+
+def _adopted(job: Job, state: ClockState, as_of: int) -> ClockState:
+    """The state itself; the first state for a job that is new, also when there was one of its name before."""
+    definition = job.definition
+    if state.created_at == definition.created_at:
+        return state
+    return ClockState(
+        created_at=definition.created_at,
+        updated_at=definition.updated_at,
+        terms=definition.terms,
+        accounted_until=definition.created_at or as_of,
+    )
+
+
+def _planned(job: Job, state: ClockState, skipped: list[SkippedRange], *, accounted: int, as_of: int) -> Tick:
+    definition = job.definition
+    runs_left = None if definition.max_runs is None else max(0, definition.max_runs - state.runs)
+    made = plan(
+        job.calendar,
+        accounted_until=accounted,
+        now=as_of,
+        ahead_ms=lead_ms(job.name),
+        catchup=definition.catchup,
+        window_ms=round(definition.catchup_window_seconds * 1000),
+        start_at=definition.starts_at,
+        end_at=definition.ends_at,
+        runs_left=runs_left,
+    )
+    skipped += [SkippedRange(part.first, part.last, part.count, part.reason) for part in made.skipped]
+    state = replace(
+        state,
+        accounted_until=made.accounted_until,
+        last_run=made.launches[-1].instant if made.launches else state.last_run,
+        runs=state.runs + len(made.launches),
+        finished=made.next is None,
+    )
+    return Tick(made.launches, tuple(skipped), state, made.next)
+
+
+def _skip(
+    skipped: list[SkippedRange],
+    definition: Definition,
+    calendar: Calendar,
+    *,
+    after: int,
+    until: int,
+    reason: SkipReason,
+) -> None:
+    """Note the instants after one and not after the other, if there are any that are the job's."""
+    after = after if definition.starts_at is None else max(after, definition.starts_at - 1)
+    until = until if definition.ends_at is None else min(until, definition.ends_at)
+    first = calendar.next(after) if until > after else None
+    if first is None or first > until:
+        return
+    last = calendar.previous(until + 1)
+    if last is not None:
+        skipped.append(SkippedRange(first, last, calendar.count(after, until), reason))

@@ -1,0 +1,219 @@
+"""A job as the registry keeps it, and what the rest works with once it is understood.
+
+A definition is JSON that another program may have written: everything but the schedule may be absent, fields that are
+not known are left alone, and instants are read as RFC 3339 or epoch milliseconds. The key of the record is the name.
+What cannot be understood is *broken*: a value with a problem, never an exception, so that it stops no other job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from mainspring.delivery.headers import check_headers
+from mainspring.errors import FieldError, InvalidInput, MainspringError, UnsafeTarget, plain_words
+from mainspring.jobs.calendar import Calendar, Dst
+from mainspring.jobs.cron import parse
+from mainspring.jobs.messages import (
+    By,
+    Catchup,
+    CatchupWindow,
+    Jitter,
+    JobName,
+    JobTimeout,
+    MaxRuns,
+    Method,
+    Note,
+    Overlap,
+    Route,
+    Schedule,
+    Zone,
+)
+from mainspring.model import Record, RetryPolicy
+from mainspring.timers.messages import LAST_INSTANT, CallbackUrl, Headers, Instant, Labels, to_ms
+
+DEFAULT_POLICY: Final = RetryPolicy(max_attempts=3, on_exhausted="drop")
+"""Of jobs that have none of their own."""
+_TERMINATE: Final = (
+    "Expected another overlap policy, got terminateOther: a call that is under way cannot be undone, and to close its "
+    "connection would only make its outcome unknown; cancelOther stops what can be stopped"
+)
+
+
+class Terms(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a calendar is made from. Jobs with the same name and terms have the same instants."""
+
+    schedule: str = ""
+    timezone: str = "UTC"
+    seconds: bool = False
+    dst: Dst = Dst()
+
+
+class Definition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What the record of a job says."""
+
+    schedule: Schedule
+    timezone: Zone = "UTC"
+    seconds: bool = False
+    url: CallbackUrl | None = None
+    route: Route | None = None
+    method: Method = "POST"
+    headers: Headers = {}
+    body: Raw | UnsetType = UNSET
+    timeout_seconds: JobTimeout = 10.0
+    retry_policy: RetryPolicy | None = None
+    overlap: Overlap = "skip"
+    catchup: Catchup = "latest"
+    catchup_window_seconds: CatchupWindow = 3600.0
+    dst: Dst = Dst()
+    jitter_seconds: Jitter = 0.0
+    start_at: Instant | None = None
+    end_at: Instant | None = None
+    max_runs: MaxRuns | None = None
+    labels: Labels = {}
+    paused: bool = False
+    note: Note = ""
+    by: By = ""
+    paused_at: int | None = None
+    """When the newest pause began; kept after it."""
+    resumed_at: int | None = None
+    generation: int = 1
+    created_at: int = 0
+    """0: another program wrote it, and did not say."""
+    updated_at: int = 0
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.schedule, self.timezone, self.seconds, self.dst)
+
+    @property
+    def starts_at(self) -> int | None:
+        return None if self.start_at is None else to_ms(self.start_at)
+
+    @property
+    def ends_at(self) -> int | None:
+        return None if self.end_at is None else to_ms(self.end_at)
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """How a launch is retried. When no attempt is left it is over: the ledger says how it ended."""
+        return DEFAULT_POLICY if self.retry_policy is None else replace(self.retry_policy, on_exhausted="drop")
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A definition that was understood."""
+
+    name: str
+    version: int
+    """Of its record."""
+    seal: str
+    """Of its text: another seal, another definition."""
+    definition: Definition
+    calendar: Calendar
+    url: str
+
+
+class BrokenJob(Struct, frozen=True, kw_only=True):
+    """A definition that was not understood, and why."""
+
+    name: str
+    version: int
+    seal: str
+    problem: str
+    definition: Definition | None
+
+
+class Routing(Struct, frozen=True):
+    """Where routes lead, and what the service behind them knows Mainspring by."""
+
+    base_url: str = ""
+    token: str = ""
+
+    def url_of(self, name: str, definition: Definition) -> str:
+        if definition.url is not None:
+            return definition.url
+        return self.base_url.rstrip("/") + (definition.route or f"/jobs/trigger/{name}")
+
+
+@lru_cache(maxsize=20_000)
+def calendar_of(name: str, terms: Terms) -> Calendar:
+    """Raises `InvalidInput` for a schedule or a zone that makes no sense. The name decides what `H` stands for."""
+    return Calendar(parse(terms.schedule, job=name, seconds=terms.seconds), terms.timezone, terms.dst)
+
+
+def read(record: Record, routing: Routing) -> Job | BrokenJob:
+    """What a record of the registry means."""
+    name, seal = record.key, blake2b(record.value, digest_size=8).hexdigest()
+    definition: Definition | None = None
+    try:
+        msgspec.convert(name, JobName)
+        definition = msgspec.json.decode(record.value, type=Definition)
+        check(name, definition, routing)
+        calendar = calendar_of(name, definition.terms)
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        problem = f"Expected a job as JSON, got: {plain_words(str(error))}"
+        return BrokenJob(name=name, version=record.version, seal=seal, problem=problem, definition=definition)
+    except MainspringError as error:
+        return BrokenJob(name=name, version=record.version, seal=seal, problem=error.detail, definition=definition)
+    url = routing.url_of(name, definition)
+    return Job(name=name, version=record.version, seal=seal, definition=definition, calendar=calendar, url=url)
+
+
+def check(
+    name: str, definition: Definition, routing: Routing, *, check_url: Callable[[str], object] | None = None
+) -> None:
+    """Raise `InvalidInput` that names every wrong field. `check_url` refuses destinations of new definitions."""
+    errors: list[FieldError] = []
+    try:
+        calendar_of(name, definition.terms)
+    except InvalidInput as error:
+        errors += error.errors or (FieldError("/schedule", error.detail),)
+    errors += _target_errors(name, definition, routing, check_url)
+    try:
+        check_headers(definition.headers)
+    except InvalidInput as error:
+        errors += error.errors
+    if definition.overlap == "terminateOther":
+        errors.append(FieldError("/overlap", _TERMINATE))
+    errors += _bound_errors(definition)
+    if errors:
+        raise InvalidInput(errors[0].detail, errors=tuple(errors))
+
+
+def _target_errors(
+    name: str, definition: Definition, routing: Routing, check_url: Callable[[str], object] | None
+) -> list[FieldError]:
+    if definition.url is not None and definition.route is not None:
+        return [FieldError("/route", "Expected at most one of url and route, got both")]
+    if definition.url is None:
+        if not routing.base_url:
+            return [FieldError("/url", "Expected a url, or the setting job_base_url for a route, got neither")]
+        if not routing.token and not _has_authorization(definition):
+            detail = "Expected the setting job_token, or a header authorization of the job's own, for a route, got none"
+            return [FieldError("/route", detail)]
+    if check_url is not None:
+        try:
+            check_url(routing.url_of(name, definition))
+        except (InvalidInput, UnsafeTarget) as error:
+            return [FieldError("/url" if definition.route is None else "/route", error.detail)]
+    return []
+
+
+def _has_authorization(definition: Definition) -> bool:
+    return any(header.lower() == "authorization" for header in definition.headers)
+
+
+def _bound_errors(definition: Definition) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for pointer, instant in (("/startAt", definition.starts_at), ("/endAt", definition.ends_at)):
+        if instant is not None and not 0 <= instant <= LAST_INSTANT:
+            errors.append(FieldError(pointer, "Expected an instant of the years 1970 to 9999 in UTC"))
+    if (definition.starts_at or 0) > (definition.ends_at or LAST_INSTANT):
+        errors.append(FieldError("/endAt", "Expected an end that is not before startAt, got an earlier one"))
+    return errors

@@ -1,0 +1,230 @@
+"""The carrier of launch rows: looks whether the launch is still wanted and its turn has come, makes the call, and
+records in the ledger how it ended, before the row is removed.
+
+So the ledger is what tells a launch that is over from one that is not, whatever becomes of rows: a row that was written
+late by an instance that had been frozen finds a final record, and ends without a call.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from mainspring import telemetry
+from mainspring.clock import Clock
+from mainspring.delivery.call import Reply
+from mainspring.delivery.guard import Guard
+from mainspring.delivery.sender import Sender
+from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
+from mainspring.jobs.definition import BrokenJob, Job
+from mainspring.jobs.handlers import DueJob, JobHandler
+from mainspring.jobs.judging import objection
+from mainspring.jobs.ledger import Ledger, instant_of, split_id
+from mainspring.jobs.messages import LaunchState
+from mainspring.jobs.queueing import Queueing
+from mainspring.jobs.registry import Registry
+from mainspring.jobs.request import Trigger, request, trigger
+from mainspring.jobs.rows import Errand, Rows
+from mainspring.jobs.settling import STORE_RETRY_SECONDS, Settler, Turn, later, over
+from mainspring.kernel.backoff import max_attempts
+from mainspring.kernel.carrier import Ending, Lane
+from mainspring.model import Result, Timer
+from mainspring.timers.decision import ANSWER_HEAD, decide
+from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
+from mainspring.timers.namespaces import DEFAULT, NamespaceService
+
+_STATES: Final[dict[Result, LaunchState]] = {
+    Result.SUCCEEDED: "succeeded",
+    Result.FAILED: "failed",
+    Result.UNKNOWN: "unknown",
+}
+_LANES_KEPT: Final = 16_384
+
+
+class _Answer(Struct):
+    ok: bool = True
+
+
+class Launcher:
+    """The engine's `Carrier` for launch rows."""
+
+    def __init__(
+        self,
+        *,
+        sender: Sender,
+        guard: Guard,
+        namespaces: NamespaceService,
+        registry: Registry,
+        ledger: Ledger,
+        rows: Rows,
+        clock: Clock,
+        randomness: random.Random,
+        host_limit: int,
+    ) -> None:
+        self._sender = sender
+        self._guard = guard
+        self._namespaces = namespaces
+        self._registry = registry
+        self._ledger = ledger
+        self._clock = clock
+        self._random = randomness
+        self._host_limit = host_limit
+        self._settler = Settler(ledger=ledger, rows=rows, clock=clock)
+        self._queueing = Queueing(ledger=ledger, rows=rows, settler=self._settler)
+        self._lanes: dict[str, Lane] = {}
+        self.handlers: dict[str, JobHandler] = {}
+
+    # --- the Carrier protocol -------------------------------------------------------------------------
+
+    def lane(self, timer: Timer) -> Lane:
+        url = timer.detail.callback_url
+        lane = self._lanes.get(url)
+        if lane is None:
+            if len(self._lanes) >= _LANES_KEPT:
+                self._lanes.clear()
+            lane = self._lanes[url] = Lane(f"{timer.namespace} {self._destination(url)}", self._host_limit)
+        return lane
+
+    def _destination(self, url: str) -> str:
+        if url.startswith(HANDLER_SCHEME):
+            return url
+        try:
+            return self._guard.check_url(url).lane
+        except (InvalidInput, UnsafeTarget):
+            return url  # the sender will say so
+
+    def refusal(self, timer: Timer, now: int) -> Ending | None:
+        return None
+
+    async def carry(self, timer: Timer) -> Ending:
+        now = self._clock.now_ms()
+        name, mark = split_id(timer.timer_id)
+        errand = msgspec.json.decode(timer.payload or "", type=Errand)
+        turn = Turn(timer, name, mark, errand, None, now)
+        try:
+            entry = await self._ledger.get(name, mark)
+            turn = Turn(timer, name, mark, errand, entry, now)
+            if entry is not None and entry.launch.is_final:
+                await self._settler.hand_on(name, entry.launch)
+                return over(now)
+            job = await self._registry.get(name)
+            ending = await self._look(turn, job)
+        except StoreUnavailable as error:
+            telemetry.warning("a launch waits for the store", launch=timer.timer_id, reason=error.detail)
+            return later(turn, now + round(STORE_RETRY_SECONDS * 1000))
+        if ending is not None:
+            return ending
+        assert isinstance(job, Job), "Expected a job that was understood: no other gets past the look"
+        return await self._call(turn, job)
+
+    def lost(self, timer: Timer, now: int, reason: str) -> Ending:
+        """Repeated at once under the same delivery id; the repeat finds out whether an attempt is left."""
+        return Ending(
+            outcome=Result.UNKNOWN,
+            next="retry",
+            next_at=now,
+            detail=f"{reason} The receiver may have acted on it.",
+            started_at=now,
+            reachable=None,
+            kept=False,
+        )
+
+    async def _look(self, turn: Turn, job: Job | BrokenJob | None) -> Ending | None:
+        """An ending if no call is to be made now, else None."""
+        if not turn.is_repeat:
+            reason = objection(
+                job, turn.errand, instant=turn.instant, due_at=turn.due_at, now=turn.started_at, waited=turn.has_waited
+            )
+            if reason:
+                return await self._settler.settle(turn, "skipped", reason=reason)
+        if not isinstance(job, Job):
+            return await self._settler.settle_lost(turn, "The job was deleted or broken before another attempt.")
+        if turn.timer.attempts > max_attempts(job.definition.policy):
+            return await self._settler.settle_lost(turn, "")
+        return await self._queueing.take_turn(turn, job)
+
+    # --- the call -------------------------------------------------------------------------------------
+
+    async def _call(self, turn: Turn, job: Job) -> Ending:
+        timer, errand = turn.timer, turn.errand
+        if not turn.is_repeat:
+            telemetry.launch_lateness.observe(max(0, turn.started_at - turn.due_at))
+        said = trigger(
+            job,
+            launch_id=timer.timer_id,
+            kind=errand.kind,
+            instant=turn.instant,
+            previous=instant_of(errand.previous) if errand.previous else None,
+            upcoming=errand.next_at if errand.terms == job.definition.terms else (),
+            attempt=timer.attempts,
+            delivery_id=timer.detail.delivery_id,
+        )
+        is_handler = job.url.startswith(HANDLER_SCHEME)
+        reply = await (self._run_handler(turn, job, said) if is_handler else self._send(turn, job, said))
+        telemetry.call_duration.observe(reply.duration_ms)
+        ending = decide(
+            timer,
+            job.definition.policy,
+            _without_wishes(reply),
+            started_at=turn.started_at,
+            spread=self._random.random(),
+            delivery_id=timer.detail.delivery_id,
+            max_payload=0,
+        )
+        head = reply.body[: ANSWER_HEAD * 4].decode("utf-8", "replace")[:ANSWER_HEAD]
+        ending = replace(ending, kept=False, answer_head=head)
+        if ending.next == "retry":
+            return ending
+        await self._settler.settle(turn, _STATES[ending.outcome], reason=ending.detail, ending=ending)
+        return replace(ending, next="done")
+
+    async def _send(self, turn: Turn, job: Job, said: Trigger) -> Reply:
+        namespace = await self._namespaces.find(DEFAULT)
+        call = request(
+            job,
+            said,
+            self._registry.routing,
+            namespace.secrets,
+            body=turn.errand.body,
+            fence=turn.timer.fence,
+            now=turn.started_at,
+            span_id=f"{self._random.getrandbits(64) or 1:016x}",
+        )
+        return await self._sender.send(call)
+
+    async def _run_handler(self, turn: Turn, job: Job, said: Trigger) -> Reply:
+        name = job.url.removeprefix(HANDLER_SCHEME)
+        handler = self.handlers.get(name)
+        body = job.definition.body if turn.errand.body is UNSET else turn.errand.body
+        due = DueJob(
+            name=job.name,
+            launch_id=said.launch_id,
+            kind=said.kind,
+            scheduled_at=said.scheduled_at,
+            previous_at=said.previous_at,
+            next_at=said.next_at,
+            attempt=said.attempt,
+            delivery_id=said.delivery_id,
+            body=None if body is UNSET else msgspec.json.decode(body),
+        )
+        call = None if handler is None else partial(handler, due)
+        return await call_handler(name, call, timeout_ms=turn.timer.detail.callback_timeout_ms, clock=self._clock)
+
+
+def _without_wishes(reply: Reply) -> Reply:
+    """A job runs by its calendar: of an answer only `ok` counts."""
+    if reply.status is None or not 200 <= reply.status < 300:
+        return reply
+    text = reply.body.lstrip()
+    is_ok = True
+    if not reply.truncated and text.startswith(b"{"):
+        try:
+            is_ok = msgspec.json.decode(text, type=_Answer).ok
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            is_ok = True  # what else a receiver says is its own business
+    return replace(reply, body=b"" if is_ok else b'{"ok":false}')

@@ -1,0 +1,167 @@
+"""The ledger: what became of every instant of a job, as records of the main store, newest first.
+
+One record for each launch, and one for each range of instants that were skipped for one reason. The key is made from
+the instant, so there is at most one launch record for a job and an instant: whoever plans an instant a second time
+finds the record of the first. A launch that was asked for beside the calendar has a suffix: it is a launch of its own.
+
+A *mark* names a launch within its job: the instant in milliseconds, with the suffix if it has one. Its id is
+`<job>@<mark>`.
+A record in a final state is never changed again. What a launch is doing meanwhile is told by its row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from mainspring.clock import Clock
+from mainspring.jobs.messages import LaunchKind, LaunchState
+from mainspring.model import Record, to_json
+from mainspring.store import RecordStore
+from mainspring.timers.messages import LAST_INSTANT
+
+FINAL: Final = frozenset({"succeeded", "failed", "unknown", "skipped", "cancelled"})
+BACKFILL: Final = "backfill"
+"""The suffix of an instant that was launched afterwards. What had become of it before stays on record."""
+_UNFINISHED_MS: Final = 400 * 86_400_000
+"""How much longer than others a record is kept that is not final: more than the longest wait of a retry policy."""
+_AT_ONCE: Final = 100
+
+
+class Launch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A launch, or a range of instants that were not launched."""
+
+    kind: LaunchKind
+    state: LaunchState
+    instant: int
+    until: int | None = None
+    """The last instant of a range."""
+    count: int = 1
+    reason: str = ""
+    by: str = ""
+    planned_at: int
+    due_at: int | None = None
+    """The instant and its jitter."""
+    started_at: int | None = None
+    finished_at: int | None = None
+    attempts: int = 0
+    status: int | None = None
+    duration_ms: int | None = None
+    answer_head: str = ""
+    delivery_id: str = ""
+    previous: str = ""
+    """The mark of the launch before this one, for which it may have to wait."""
+    blocked_by: str = ""
+    """The mark of the launch because of which this one was skipped."""
+    successor: str = ""
+    """The mark of a launch that waits for the end of this one."""
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in FINAL
+
+
+class Entry(Struct, frozen=True):
+    """A launch as it stands, and the version of its record."""
+
+    mark: str
+    launch: Launch
+    version: int
+
+
+def mark_of(instant: int, suffix: str = "") -> str:
+    return f"{instant}-{suffix}" if suffix else str(instant)
+
+
+def launch_id(job: str, mark: str) -> str:
+    return f"{job}@{mark}"
+
+
+def split_id(identity: str) -> tuple[str, str]:
+    """Job and mark of a launch id. The name of a job has no @."""
+    job, _, mark = identity.rpartition("@")
+    return job, mark
+
+
+def instant_of(mark: str) -> int:
+    return int(mark.partition("-")[0])
+
+
+def key_of(mark: str) -> str:
+    """Keys sort from the newest instant to the oldest."""
+    instant, dash, suffix = mark.partition("-")
+    return f"{LAST_INSTANT - int(instant):015d}{dash}{suffix}"
+
+
+def behind(instant: int) -> str:
+    """The place in a ledger before which everything is scheduled at this instant or later."""
+    return f"{LAST_INSTANT - instant:015d}~"
+
+
+class Ledger:
+    def __init__(self, records: RecordStore, clock: Clock, *, retention_ms: int) -> None:
+        self._records = records
+        self._clock = clock
+        self._retention_ms = retention_ms
+
+    async def get(self, job: str, mark: str) -> Entry | None:
+        record = await self._records.get_record(_collection(job), key_of(mark), now=self._clock.now_ms())
+        return None if record is None else _entry(record)
+
+    async def put(self, job: str, mark: str, launch: Launch, *, expect: int) -> bool:
+        """Write if the record has that version. False if it has not."""
+        now = self._clock.now_ms()
+        kept_ms = self._retention_ms if launch.is_final else self._retention_ms + _UNFINISHED_MS
+        record = await self._records.put_record(
+            _collection(job), key_of(mark), to_json(launch), expect=expect, now=now, expires_at=now + kept_ms
+        )
+        return record is not None
+
+    async def enter(self, job: str, launches: Sequence[tuple[str, Launch]]) -> list[Launch]:
+        """Write new launches; where there is a record already, that one stands, and is answered instead."""
+        found: list[Launch] = []
+        for start in range(0, len(launches), _AT_ONCE):
+            batch = launches[start : start + _AT_ONCE]
+            if len(batch) == 1:
+                found.append(await self._enter(job, *batch[0]))
+            else:
+                found += await asyncio.gather(*(self._enter(job, mark, launch) for mark, launch in batch))
+        return found
+
+    async def _enter(self, job: str, mark: str, launch: Launch) -> Launch:
+        while not await self.put(job, mark, launch, expect=0):
+            entry = await self.get(job, mark)
+            if entry is not None:
+                return entry.launch
+        return launch
+
+    async def change(
+        self, job: str, mark: str, change: Callable[[Launch | None], Launch], *, known: Entry | None = None
+    ) -> Launch:
+        """Change what is not final, by compare-and-set from what is `known`; answers the record as it then stands."""
+        entry = known
+        while entry is None or not entry.launch.is_final:
+            changed = change(None if entry is None else entry.launch)
+            if await self.put(job, mark, changed, expect=0 if entry is None else entry.version):
+                return changed
+            entry = await self.get(job, mark)
+        return entry.launch
+
+    async def page(self, job: str, *, after: str, limit: int) -> list[Entry]:
+        """Entries behind a key, from the newest on."""
+        page = await self._records.scan_records(_collection(job), now=self._clock.now_ms(), after=after, limit=limit)
+        return [_entry(record) for record in page]
+
+
+def _collection(job: str) -> str:
+    return f"launch:{job}"
+
+
+def _entry(record: Record) -> Entry:
+    instant, dash, suffix = record.key.partition("-")
+    mark = f"{LAST_INSTANT - int(instant)}{dash}{suffix}"
+    return Entry(mark, msgspec.json.decode(record.value, type=Launch), record.version)

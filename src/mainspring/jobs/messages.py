@@ -1,0 +1,281 @@
+"""What is said about jobs over the wire: requests, answers, and the views of stored values.
+
+Like those of timers: camelCase, unknown fields refused, instants read as RFC 3339 or epoch milliseconds and written
+as RFC 3339 in UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Raw, UnsetType, field
+
+from mainspring.jobs.calendar import Dst
+from mainspring.model import RetryPolicy
+from mainspring.timers.messages import CallbackUrl, Cursor, Headers, Instant, Labels, Message, PageSize, View
+
+JobName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Schedule = Annotated[
+    str, Meta(min_length=1, max_length=1000, description="Five cron fields, or a name such as @daily.")
+]
+Zone = Annotated[str, Meta(min_length=1, max_length=64, description="An IANA time zone, such as Europe/Berlin.")]
+Route = Annotated[
+    str, Meta(min_length=1, max_length=2048, pattern=r"^/", description="A path below the configured job_base_url.")
+]
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+Overlap = Literal["skip", "bufferOne", "bufferAll", "allowAll", "cancelOther", "terminateOther"]
+Catchup = Literal["none", "latest", "all"]
+Note = Annotated[str, Meta(max_length=1000)]
+By = Annotated[str, Meta(max_length=255, description="Who did it, for others to read.")]
+JobTimeout = Annotated[float, Meta(ge=1, le=1800)]
+CatchupWindow = Annotated[float, Meta(ge=0, le=31_536_000)]
+Jitter = Annotated[float, Meta(ge=0, le=3600)]
+MaxRuns = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+DryRun = Annotated[bool, Meta(description="Only check it, and answer what it would be.")]
+
+LaunchState = Literal[
+    "planned", "buffered", "running", "retrying", "succeeded", "failed", "unknown", "skipped", "cancelled"
+]
+"""The last five are final."""
+LaunchKind = Literal["scheduled", "catchup", "backfill", "manual"]
+JobState = Literal["scheduled", "paused", "finished", "broken"]
+Mark = Literal["", "gap", "first", "last"]
+
+
+class CreateJob(Message, frozen=True, kw_only=True):
+    """A call on a calendar. At most one of url and route; with neither the route is /jobs/trigger/<name>."""
+
+    name: JobName
+    schedule: Schedule
+    timezone: Zone = "UTC"
+    seconds: Annotated[bool, Meta(description="Whether the schedule has six fields, the first for seconds.")] = False
+    url: CallbackUrl | None = None
+    route: Route | None = None
+    method: Method = "POST"
+    headers: Headers = {}
+    body: Annotated[Raw | UnsetType, Meta(description="Sent as JSON; if absent, what is said about the launch.")] = (
+        UNSET
+    )
+    timeout_seconds: JobTimeout = 10.0
+    retry_policy: RetryPolicy | None = None
+    overlap: Overlap = "skip"
+    catchup: Catchup = "latest"
+    catchup_window_seconds: CatchupWindow = 3600.0
+    dst: Dst = Dst()
+    jitter_seconds: Jitter = 0.0
+    start_at: Instant | None = None
+    end_at: Instant | None = None
+    max_runs: MaxRuns | None = None
+    labels: Labels = {}
+    paused: bool = False
+    note: Note = ""
+    by: By = ""
+    dry_run: DryRun = False
+
+
+class UpdateJob(Message, frozen=True, kw_only=True):
+    """Change a job. Absent fields keep their value; a changed calendar counts from now on."""
+
+    name: JobName
+    if_generation: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    schedule: Schedule | UnsetType = UNSET
+    timezone: Zone | UnsetType = UNSET
+    seconds: bool | UnsetType = UNSET
+    url: CallbackUrl | UnsetType | None = UNSET
+    route: Route | UnsetType | None = UNSET
+    method: Method | UnsetType = UNSET
+    headers: Headers | UnsetType = UNSET
+    body: Raw | UnsetType = UNSET
+    timeout_seconds: JobTimeout | UnsetType = UNSET
+    retry_policy: RetryPolicy | UnsetType | None = UNSET
+    overlap: Overlap | UnsetType = UNSET
+    catchup: Catchup | UnsetType = UNSET
+    catchup_window_seconds: CatchupWindow | UnsetType = UNSET
+    dst: Dst | UnsetType = UNSET
+    jitter_seconds: Jitter | UnsetType = UNSET
+    start_at: Instant | UnsetType | None = UNSET
+    end_at: Instant | UnsetType | None = UNSET
+    max_runs: MaxRuns | UnsetType | None = UNSET
+    labels: Labels | UnsetType = UNSET
+    dry_run: DryRun = False
+
+
+class JobRef(Message, frozen=True, kw_only=True):
+    """Names one job."""
+
+    name: JobName
+
+
+class PauseJob(Message, frozen=True, kw_only=True):
+    """Stop launching a job, with a word why. What is in flight goes on."""
+
+    name: JobName
+    note: Note = ""
+    by: By = ""
+
+
+class ResumeJob(Message, frozen=True, kw_only=True):
+    """Launch a job again from now on. The instants of the pause are recorded as skipped."""
+
+    name: JobName
+    by: By = ""
+
+
+class ListJobs(Message, frozen=True, kw_only=True):
+    """A page of jobs, in the order of their names."""
+
+    name_prefix: Annotated[str, Meta(max_length=128)] = ""
+    labels: Labels = {}
+    states: Annotated[tuple[JobState, ...], Meta(max_length=4)] = ()
+    limit: PageSize = 100
+    cursor: Cursor | UnsetType = UNSET
+
+
+class TriggerJob(Message, frozen=True, kw_only=True):
+    """Launch a job now, beside its calendar. `body` stands in for the job's own, once."""
+
+    name: JobName
+    body: Raw | UnsetType = UNSET
+    by: By = ""
+
+
+class PreviewJob(Message, frozen=True, kw_only=True):
+    """The next instants of a calendar, of an existing job (name) or of one to be (schedule)."""
+
+    name: JobName | UnsetType = UNSET
+    schedule: Schedule | UnsetType = UNSET
+    timezone: Zone | UnsetType = UNSET
+    seconds: bool | UnsetType = UNSET
+    dst: Dst | UnsetType = UNSET
+    from_: Annotated[Instant | UnsetType, Meta(description="Instants after this one; if absent, after now.")] = field(
+        default=UNSET, name="from"
+    )
+    count: Annotated[int, Meta(ge=1, le=1000)] = 10
+
+
+class ListRuns(Message, frozen=True, kw_only=True):
+    """The ledger: what became of each instant, newest first; of one job, or of all jobs by name."""
+
+    name: JobName | UnsetType = UNSET
+    states: Annotated[tuple[LaunchState, ...], Meta(max_length=9)] = ()
+    kinds: Annotated[tuple[LaunchKind, ...], Meta(max_length=4)] = ()
+    since: Annotated[Instant | UnsetType, Meta(description="Scheduled at or after this instant.")] = UNSET
+    until: Annotated[Instant | UnsetType, Meta(description="Scheduled before this instant.")] = UNSET
+    limit: PageSize = 100
+    cursor: Cursor | UnsetType = UNSET
+
+
+class BackfillJob(Message, frozen=True, kw_only=True):
+    """Launch the instants of a range of the past that were not launched, one after another."""
+
+    name: JobName
+    since: Annotated[Instant, Meta(description="The first instant, inclusive.")]
+    until: Annotated[Instant, Meta(description="The end, exclusive; not in the future.")]
+    dry_run: bool = False
+    by: By = ""
+
+
+class RunView(View, frozen=True, kw_only=True):
+    """One entry of the ledger: a launch, or a range of instants that were skipped for one reason."""
+
+    launch_id: str
+    name: str
+    kind: LaunchKind
+    state: LaunchState
+    scheduled_at: datetime
+    scheduled_until: Annotated[datetime | None, Meta(description="The last instant of a skipped range.")]
+    count: Annotated[int, Meta(description="How many instants this entry accounts for.")]
+    reason: Annotated[str, Meta(description="Why it was skipped or cancelled, or what the outcome means.")]
+    by: str
+    planned_at: datetime
+    started_at: datetime | None
+    late_ms: Annotated[int | None, Meta(description="From the planned instant, jitter included, to the first attempt.")]
+    finished_at: datetime | None
+    attempts: int
+    status: int | None
+    duration_ms: int | None
+    answer_head: str
+    delivery_id: str
+
+
+class RunsPage(View, frozen=True, kw_only=True):
+    """A page of the ledger; `nextCursor` is null on the last one."""
+
+    runs: tuple[RunView, ...]
+    next_cursor: str | None
+
+
+class JobView(View, frozen=True, kw_only=True):
+    """A job. A broken one has a `problem`, and only those fields that could be read."""
+
+    name: str
+    state: JobState
+    problem: str
+    schedule: str
+    timezone: str
+    seconds: bool
+    url: str | None
+    route: str | None
+    method: str
+    headers: dict[str, str]
+    body: Raw
+    timeout_seconds: float
+    retry_policy: RetryPolicy | None
+    overlap: str
+    catchup: str
+    catchup_window_seconds: float
+    dst: Dst
+    jitter_seconds: float
+    start_at: datetime | None
+    end_at: datetime | None
+    max_runs: int | None
+    labels: dict[str, str]
+    note: str
+    by: str
+    generation: int
+    runs: int
+    last_run: datetime | None
+    next_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class JobPage(View, frozen=True, kw_only=True):
+    """A page of jobs; `nextCursor` is null on the last one."""
+
+    jobs: tuple[JobView, ...]
+    next_cursor: str | None
+
+
+class DeletedJobView(View, frozen=True, kw_only=True):
+    """The job as it was. Its ledger stays until it expires."""
+
+    job: JobView
+
+
+class InstantView(View, frozen=True, kw_only=True):
+    """An instant of a calendar. `mark` tells of a clock change: out of a gap, first or last of a repeated time."""
+
+    at: datetime
+    local: Annotated[str, Meta(description="The same in the calendar's zone, with its offset.")]
+    mark: Mark
+
+
+class PreviewView(View, frozen=True, kw_only=True):
+    """The next instants; fewer than asked for when the calendar ends."""
+
+    schedule: str
+    timezone: str
+    instants: tuple[InstantView, ...]
+
+
+class BackfillView(View, frozen=True, kw_only=True):
+    """What a backfill launches, or would."""
+
+    name: str
+    instants: Annotated[int, Meta(description="Instants of the calendar in the range.")]
+    launched: Annotated[int, Meta(description="Those that had not been launched, and are now.")]
+    first: datetime | None
+    last: datetime | None
+    dry_run: bool

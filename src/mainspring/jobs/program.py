@@ -1,0 +1,217 @@
+"""The jobs of a program that has an engine of its own: `ms.jobs`, and functions on a calendar.
+
+What `@ms.job` says is what the registry holds as soon as the block is entered, or, for a function that is declared
+inside of it, before any method of `ms.jobs` answers. A job whose function has gone from the program stays, and its
+launches fail with that reason: delete it. A pause is an operator's, and is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar, Unpack
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from mainspring.errors import Conflict, InvalidInput, NotFound
+from mainspring.jobs.asking import FunctionFields, JobFields, create_request, update_request
+from mainspring.jobs.calendar import Dst
+from mainspring.jobs.comparing import CONTENT, content, differences
+from mainspring.jobs.definition import Terms, calendar_of
+from mainspring.jobs.handlers import DueJob, JobHandler
+from mainspring.jobs.messages import (
+    BackfillJob,
+    BackfillView,
+    CreateJob,
+    DeletedJobView,
+    JobRef,
+    JobState,
+    JobView,
+    LaunchKind,
+    LaunchState,
+    ListJobs,
+    ListRuns,
+    PauseJob,
+    PreviewJob,
+    PreviewView,
+    ResumeJob,
+    RunView,
+    TriggerJob,
+)
+from mainspring.jobs.service import JobService
+from mainspring.timers.handlers import HANDLER_SCHEME
+
+TRIES: Final = 5
+"""How often a declaration is written anew when somebody else has changed the job at the same moment."""
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+F = TypeVar("F", bound=Callable[[DueJob], object])
+
+
+class Jobs:
+    """The jobs of this program and of all others on its registry."""
+
+    def __init__(self, service: JobService, handlers: dict[str, JobHandler], spawn: Spawn) -> None:
+        """`spawn` starts a task that ends with the block."""
+        self._service = service
+        self._handlers = handlers
+        self._spawn = spawn
+        self._is_open = False
+        self._waiting: dict[str, CreateJob] = {}
+        """Declared, and not in the registry yet."""
+        self._writing = asyncio.Lock()
+
+    # --- functions on a calendar ----------------------------------------------------------------------
+
+    def declare(self, function: F, schedule: str, *, name: str | None, **fields: Unpack[FunctionFields]) -> F:
+        """Have a function launched; see `Mainspring.job`. A mistake in the calendar is raised here."""
+        name = function.__name__ if name is None else name
+        request = create_request(name, schedule, url=f"{HANDLER_SCHEME}{name}", **fields)
+        calendar_of(name, Terms(request.schedule, request.timezone, request.seconds, request.dst))
+        if name in self._handlers:
+            raise InvalidInput(f"Expected one function for each job, got a second one for {name!r}")
+        self._handlers[name] = _handler(function)
+        self._waiting[name] = request
+        if self._is_open:
+            self._spawn(self._write())
+        return function
+
+    async def open(self) -> None:
+        """Write what was declared; from now on at once."""
+        await self._write()
+        self._is_open = True
+
+    async def _write(self) -> None:
+        async with self._writing:
+            while self._waiting:
+                name, wanted = next(iter(self._waiting.items()))
+                await self._put(wanted)
+                del self._waiting[name]
+
+    async def _put(self, wanted: CreateJob) -> None:
+        """Create the job, or change what is not as wanted; nothing is written for one that is."""
+        for tries in range(1, TRIES + 1):
+            try:
+                await self._put_once(wanted)
+                break
+            except Conflict:
+                if tries == TRIES:
+                    raise
+
+    async def _put_once(self, wanted: CreateJob) -> None:
+        try:
+            present = await self._service.get(JobRef(name=wanted.name))
+        except NotFound:
+            await self._service.create(wanted)
+            return
+        is_broken = present.state == "broken"  # then nobody knows what it holds: all of it is written
+        fields: Collection[str] = CONTENT if is_broken else differences(wanted, present)
+        if fields:
+            generation = UNSET if is_broken else present.generation
+            await self._service.update(
+                update_request(
+                    wanted.name, if_generation=generation, schedule=wanted.schedule, **content(wanted, fields)
+                )
+            )
+
+    # --- what users do with jobs ----------------------------------------------------------------------
+
+    async def create(self, name: str, schedule: str, *, paused: bool = False, **fields: Unpack[JobFields]) -> JobView:
+        """Make a job that calls a URL; Conflict when there is one of that name."""
+        await self._write()
+        return await self._service.create(create_request(name, schedule, paused=paused, **fields))
+
+    async def get(self, name: str) -> JobView:
+        await self._write()
+        return await self._service.get(JobRef(name=name))
+
+    async def update(self, name: str, *, schedule: str | UnsetType = UNSET, **fields: Unpack[JobFields]) -> JobView:
+        """Change what is given and keep the rest. For a declared job, the code wins again at the next start."""
+        await self._write()
+        return await self._service.update(update_request(name, schedule=schedule, **fields))
+
+    async def delete(self, name: str) -> DeletedJobView:
+        await self._write()
+        return await self._service.delete(JobRef(name=name))
+
+    async def list(
+        self, *, name_prefix: str = "", labels: Mapping[str, str] | None = None, states: Sequence[JobState] = ()
+    ) -> AsyncIterator[JobView]:
+        """All matching jobs, in the order of their names."""
+        await self._write()
+        cursor: str | UnsetType | None = UNSET
+        while cursor is not None:
+            page = await self._service.list(
+                ListJobs(name_prefix=name_prefix, labels=dict(labels or {}), states=tuple(states), cursor=cursor)
+            )
+            for job in page.jobs:
+                yield job
+            cursor = page.next_cursor
+
+    async def pause(self, name: str, *, note: str = "", by: str = "") -> JobView:
+        await self._write()
+        return await self._service.pause(PauseJob(name=name, note=note, by=by))
+
+    async def resume(self, name: str, *, by: str = "") -> JobView:
+        """Launch it again from now on. The instants of the pause are recorded as skipped."""
+        await self._write()
+        return await self._service.resume(ResumeJob(name=name, by=by))
+
+    async def trigger(self, name: str, *, body: object = None, by: str = "") -> RunView:
+        """Launch it now, beside its calendar. The answer is the launch, which may not have begun yet."""
+        await self._write()
+        given = UNSET if body is None else Raw(msgspec.json.encode(body))
+        return await self._service.trigger(TriggerJob(name=name, body=given, by=by))
+
+    async def preview(
+        self,
+        name: str | UnsetType = UNSET,
+        *,
+        schedule: str | UnsetType = UNSET,
+        timezone: str | UnsetType = UNSET,
+        dst: Dst | UnsetType = UNSET,
+        from_: datetime | UnsetType = UNSET,
+        count: int = 10,
+    ) -> PreviewView:
+        """The next instants of a job, or of a schedule."""
+        await self._write()
+        return await self._service.preview(
+            PreviewJob(name=name, schedule=schedule, timezone=timezone, dst=dst, from_=from_, count=count)
+        )
+
+    async def runs(
+        self,
+        name: str | UnsetType = UNSET,
+        *,
+        states: Sequence[LaunchState] = (),
+        kinds: Sequence[LaunchKind] = (),
+        since: datetime | UnsetType = UNSET,
+        until: datetime | UnsetType = UNSET,
+    ) -> AsyncIterator[RunView]:
+        """What became of each instant, newest first; of one job, or of all jobs by name."""
+        await self._write()
+        cursor: str | UnsetType | None = UNSET
+        while cursor is not None:
+            page = await self._service.runs(
+                ListRuns(name=name, states=tuple(states), kinds=tuple(kinds), since=since, until=until, cursor=cursor)
+            )
+            for run in page.runs:
+                yield run
+            cursor = page.next_cursor
+
+    async def backfill(
+        self, name: str, *, since: datetime, until: datetime, dry_run: bool = False, by: str = ""
+    ) -> BackfillView:
+        """Launch the instants from `since` until before `until` that were not launched; a dry run counts them."""
+        await self._write()
+        return await self._service.backfill(BackfillJob(name=name, since=since, until=until, dry_run=dry_run, by=by))
+
+
+def _handler(function: Callable[[DueJob], object]) -> JobHandler:
+    """A plain function runs in a thread, so that it holds up nobody."""
+    if inspect.iscoroutinefunction(function):
+        return function
+    return lambda due: asyncio.to_thread(function, due)

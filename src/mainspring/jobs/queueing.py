@@ -1,0 +1,93 @@
+"""One launch after another: what a launch does about the one before it that is not over. The rules are in `judging`.
+
+One that waits names itself in the record of the other, and is told at its end. Its own record says `buffered` for as
+long as no call of it can have been made.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from mainspring import telemetry
+from mainspring.jobs.definition import Job
+from mainspring.jobs.judging import looks_back, step
+from mainspring.jobs.ledger import Entry, Launch, Ledger, launch_id
+from mainspring.jobs.rows import Rows
+from mainspring.jobs.settling import Settler, Turn, later
+from mainspring.kernel.carrier import Ending
+from mainspring.model import State
+
+RECHECK_MS: Final = 300_000
+"""A launch that waits is told when its turn comes. That it looks by itself is for what nobody foresaw."""
+_HOPS: Final = 32
+"""How far back a launch follows those that were skipped before it."""
+
+
+class Queueing:
+    def __init__(self, *, ledger: Ledger, rows: Rows, settler: Settler) -> None:
+        self._ledger = ledger
+        self._rows = rows
+        self._settler = settler
+
+    async def take_turn(self, turn: Turn, job: Job) -> Ending | None:
+        """An ending if the launch is not to go now, else None."""
+        policy = job.definition.overlap
+        blocker = None
+        if turn.errand.previous and looks_back(policy, turn.errand.kind):
+            blocker = await self._blocker(turn.job, turn.errand.previous)
+        if blocker is not None:
+            taken = step(policy, turn.errand.kind, blocker.launch, is_repeat=turn.is_repeat)
+            if taken == "skip":
+                return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=blocker.mark)
+            if taken == "wait":
+                return await self._wait(turn, blocker)
+            if taken == "cancel":
+                await self._cancel(turn, blocker)
+        if turn.entry is not None and turn.has_waited:
+            # From here on a call may have been made: should this instance die, its repeat must not be skipped.
+            began = replace(turn.entry.launch, state="planned")
+            if not await self._ledger.put(turn.job, turn.mark, began, expect=turn.entry.version):
+                return later(turn, turn.started_at)
+        return None
+
+    async def _blocker(self, job: str, mark: str) -> Entry | None:
+        """The launch before that is not over. One that was skipped leads on to the one that it had before it."""
+        for _ in range(_HOPS):
+            entry = await self._ledger.get(job, mark) if mark else None
+            if entry is None or not entry.launch.is_final:
+                return entry
+            if entry.launch.state != "skipped":
+                return None
+            mark = entry.launch.blocked_by or entry.launch.previous
+        return None
+
+    async def _wait(self, turn: Turn, blocker: Entry) -> Ending:
+        now = turn.started_at
+        if blocker.launch.successor != turn.mark:
+            told = replace(blocker.launch, successor=turn.mark)
+            is_free = not blocker.launch.successor
+            if not is_free or not await self._ledger.put(turn.job, blocker.mark, told, expect=blocker.version):
+                return later(turn, now + 1_000)
+        if turn.entry is not None and not turn.has_waited and not turn.is_repeat:
+            buffered = replace(turn.entry.launch, state="buffered")
+            if not await self._ledger.put(turn.job, turn.mark, buffered, expect=turn.entry.version):
+                return later(turn, now)
+        return later(turn, now + RECHECK_MS)
+
+    async def _cancel(self, turn: Turn, other: Entry) -> None:
+        identity = launch_id(turn.job, other.mark)
+        [row] = await self._rows.launches([identity])
+        reason = f"cancelled by the launch {launch_id(turn.job, turn.mark)}"
+        if row is not None and (row.attempts or row.state is State.RUNNING):
+            reason += "; a call of it had been made, and may have taken effect"
+
+        def cancelled(launch: Launch | None) -> Launch:
+            return replace(launch or other.launch, state="cancelled", reason=reason, finished_at=turn.started_at)
+
+        settled = await self._ledger.change(turn.job, other.mark, cancelled, known=other)
+        if settled.state == "cancelled":
+            telemetry.launches.add("cancelled")
+            await self._rows.stop_launch(identity)
+        await self._settler.hand_on(turn.job, settled)

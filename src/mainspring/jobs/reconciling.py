@@ -1,0 +1,100 @@
+"""Keeps the clocks equal to the registry, which other programs may write: one instance at a time, under a lock.
+
+A look reads the registry page by page, and the clocks of each page in one query. Whose definition is not the one that
+its clock last saw is told to its clock. A clock without a job ends by itself at its next instant, or here if it waits
+for none. Nothing is done under the lock that a late holder could spoil: to be told is harmless, because a clock decides
+by the definition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from mainspring import telemetry
+from mainspring.clock import Clock
+from mainspring.errors import LockLost, LockTaken, StoreUnavailable
+from mainspring.jobs.registry import Registry
+from mainspring.jobs.rows import Rows
+from mainspring.jobs.ticking import read_state
+from mainspring.locks import Held, Lock
+from mainspring.store import BATCH_LIMIT, RecordStore
+
+LOCK_NAME: Final = "cron:psj"
+LOCK_SECONDS: Final = 90.0
+FULL_LOOK_SECONDS: Final = 60.0
+FOREIGN_LOOK_SECONDS: Final = 5.0
+"""For a registry in a store of its own: what others write there is picked up within so long."""
+
+
+class Reconciler:
+    def __init__(
+        self, *, registry: Registry, records: RecordStore, rows: Rows, clock: Clock, owner: str, is_foreign: bool
+    ) -> None:
+        """`records` is the store of the registry; `is_foreign` if it is another one than that of the rows."""
+        self._registry = registry
+        self._rows = rows
+        self._clock = clock
+        self._lock = Lock(records, clock, LOCK_NAME, ttl_seconds=LOCK_SECONDS, owner=owner)
+        self._pause_seconds = FOREIGN_LOOK_SECONDS if is_foreign else FULL_LOOK_SECONDS
+        self._seen: dict[str, str] = {}
+        """Of each job the seal that its clock has seen, as of the last look."""
+        self._full_look_at = 0.0
+
+    async def run(self) -> None:
+        """Look at the start and then again and again, whenever the lock can be had. Ends only by cancellation."""
+        while True:
+            try:
+                async with self._lock.hold() as held:
+                    self._full_look_at = 0.0
+                    while True:
+                        await self.look(held)
+                        await asyncio.sleep(self._pause_seconds)
+            except LockTaken:
+                pass  # the lock has told the debug log
+            except LockLost as error:
+                telemetry.warning("jobs are reconciled by another instance", reason=error.detail)
+            except StoreUnavailable as error:
+                telemetry.warning("jobs were not reconciled", reason=error.detail)
+            await asyncio.sleep(self._pause_seconds)
+
+    async def look(self, held: Held) -> None:
+        monotonic = self._clock.monotonic()
+        if monotonic >= self._full_look_at:
+            self._seen.clear()
+            self._full_look_at = monotonic + FULL_LOOK_SECONDS
+        names: set[str] = set()
+        after = ""
+        while True:
+            page = await self._registry.page(after=after, limit=BATCH_LIMIT)
+            held.check()
+            names.update(job.name for job in page)
+            changed = {job.name: job.seal for job in page if self._seen.get(job.name) != job.seal}
+            if changed:
+                await self._tell(changed)
+            if len(page) < BATCH_LIMIT:
+                break
+            after = page[-1].name
+        for gone in self._seen.keys() - names:
+            del self._seen[gone]
+        held.check()
+        await self._end_idle_clocks(names)
+
+    async def _tell(self, changed: dict[str, str]) -> None:
+        """Have those clocks look that have not seen the definition as it is."""
+        rows = await self._rows.clocks(list(changed))
+        stale = [
+            name
+            for (name, seal), row in zip(changed.items(), rows, strict=True)
+            if row is None or read_state(row).seal != seal
+        ]
+        if stale:
+            telemetry.debug("clocks of jobs look again", count=len(stale))
+            await self._rows.start_clocks(stale)
+        self._seen.update(changed)
+
+    async def _end_idle_clocks(self, names: set[str]) -> None:
+        """Remove clocks that wait for nothing and whose job is gone."""
+        for row in await self._rows.idle_clocks():
+            if row.timer_id not in names and await self._registry.get(row.timer_id) is None:
+                await self._rows.stop_clock(row.timer_id)

@@ -1,0 +1,87 @@
+"""Jobs, put together for one instance: what reads the registry, what carries the rows, and what users ask."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from mainspring.clock import Clock
+from mainspring.config import Config
+from mainspring.delivery.guard import Guard
+from mainspring.delivery.sender import Sender
+from mainspring.errors import InvalidInput
+from mainspring.jobs.definition import Routing
+from mainspring.jobs.launching import Launcher
+from mainspring.jobs.ledger import Ledger
+from mainspring.jobs.reconciling import Reconciler
+from mainspring.jobs.registry import Registry
+from mainspring.jobs.rows import CLOCKS, LAUNCHES, Rows
+from mainspring.jobs.service import JobService
+from mainspring.jobs.ticking import Ticker
+from mainspring.kernel.carrier import Carrier
+from mainspring.store import RecordStore, Store
+from mainspring.timers.handlers import HANDLER_SCHEME
+from mainspring.timers.namespaces import NamespaceService
+
+DAY_MS = 86_400_000
+
+
+class Scheduling:
+    def __init__(
+        self,
+        *,
+        config: Config,
+        store: Store,
+        registry: RecordStore,
+        namespaces: NamespaceService,
+        sender: Sender,
+        guard: Guard,
+        clock: Clock,
+        randomness: random.Random,
+        wake: Callable[[int, int], None],
+        owner: str,
+        allow_handlers: bool,
+    ) -> None:
+        """`registry` is the store of the definitions, `store` that of everything else; `owner` names this instance."""
+        definitions = Registry(registry, clock, Routing(config.job_base_url, config.job_token))
+        ledger = Ledger(store, clock, retention_ms=config.launch_retention_days * DAY_MS)
+        rows = Rows(store=store, namespaces=namespaces, clock=clock, randomness=randomness, wake=wake)
+        self._guard = guard
+        self.launcher = Launcher(
+            sender=sender,
+            guard=guard,
+            namespaces=namespaces,
+            registry=definitions,
+            ledger=ledger,
+            rows=rows,
+            clock=clock,
+            randomness=randomness,
+            host_limit=config.host_limit,
+        )
+        self.carriers: dict[str, Carrier] = {
+            CLOCKS: Ticker(registry=definitions, ledger=ledger, rows=rows, clock=clock),
+            LAUNCHES: self.launcher,
+        }
+        self.service = JobService(
+            registry=definitions,
+            ledger=ledger,
+            rows=rows,
+            clock=clock,
+            check_url=self._check_target if allow_handlers else guard.check_url,
+            max_body=config.max_payload_bytes,
+        )
+        self.reconciler = Reconciler(
+            registry=definitions,
+            records=registry,
+            rows=rows,
+            clock=clock,
+            owner=owner,
+            is_foreign=registry is not store,
+        )
+
+    def _check_target(self, target: str) -> None:
+        """What a job of this program may name: a function of it, or a URL."""
+        if not target.startswith(HANDLER_SCHEME):
+            self._guard.check_url(target)
+        elif target.removeprefix(HANDLER_SCHEME) not in self.launcher.handlers:
+            raise InvalidInput(f"Expected a function that is declared in this program, got {target!r}")

@@ -1,0 +1,289 @@
+"""What users do with jobs: requests in, views out.
+
+Every change is a compare-and-set of the definition, then word to the clock, then the answer. From the definition on it
+is in force: a launch looks at it before it begins. Deleting a job leaves its ledger until that expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableSequence, Sequence
+from typing import Final
+
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import asdict, replace
+
+from mainspring.clock import Clock
+from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound
+from mainspring.jobs.accounting import ClockState
+from mainspring.jobs.backfilling import Backfiller
+from mainspring.jobs.definition import BrokenJob, Definition, Job, Terms, calendar_of, check, read
+from mainspring.jobs.ledger import Entry, Ledger, mark_of
+from mainspring.jobs.messages import (
+    BackfillJob,
+    BackfillView,
+    CreateJob,
+    DeletedJobView,
+    JobPage,
+    JobRef,
+    JobView,
+    ListJobs,
+    ListRuns,
+    PauseJob,
+    PreviewJob,
+    PreviewView,
+    ResumeJob,
+    RunsPage,
+    RunView,
+    TriggerJob,
+    UpdateJob,
+)
+from mainspring.jobs.reading import RunReader
+from mainspring.jobs.registry import Registry
+from mainspring.jobs.rows import Rows, planned
+from mainspring.jobs.ticking import read_state
+from mainspring.jobs.views import instant_view, job_view, run_view
+from mainspring.model import Record, to_json
+from mainspring.store import BATCH_LIMIT
+from mainspring.timers import cursors
+from mainspring.timers.messages import to_ms
+
+_NO_PART_OF_A_JOB: Final = frozenset({"name", "if_generation", "dry_run"})
+SCAN_LIMIT: Final = 100_000
+"""Jobs that one filtered list looks through at most."""
+
+
+class JobService:
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        ledger: Ledger,
+        rows: Rows,
+        clock: Clock,
+        check_url: Callable[[str], object],
+        max_body: int,
+    ) -> None:
+        """`check_url` refuses destinations."""
+        self._registry = registry
+        self._ledger = ledger
+        self._rows = rows
+        self._clock = clock
+        self._check_url = check_url
+        self._max_body = max_body
+        self._runs = RunReader(registry=registry, ledger=ledger, rows=rows)
+        self._backfiller = Backfiller(ledger=ledger, rows=rows, clock=clock)
+
+    # --- one job --------------------------------------------------------------------------------------
+
+    async def create(self, request: CreateJob) -> JobView:
+        now = self._clock.now_ms()
+        given = {name: value for name, value in asdict(request).items() if name not in _NO_PART_OF_A_JOB}
+        definition = Definition(**given, paused_at=now if request.paused else None, created_at=now, updated_at=now)
+        self._check(request.name, definition)
+        if request.dry_run and await self._registry.get(request.name) is None:
+            return await self._unwritten(request.name, definition)
+        job = None if request.dry_run else await self._registry.put(request.name, _stored(definition), expect=0)
+        if job is None:
+            raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
+        await self._rows.start_clocks([request.name])
+        return await self._view(job)
+
+    async def get(self, request: JobRef) -> JobView:
+        return await self._view(await self._find(request.name))
+
+    async def update(self, request: UpdateJob) -> JobView:
+        given = {
+            name: value
+            for name, value in asdict(request).items()
+            if value is not UNSET and name not in _NO_PART_OF_A_JOB
+        }
+
+        def change(present: Definition | None) -> Definition:
+            if present is None and request.schedule is UNSET:
+                raise Conflict("Expected a job that can be read, or a schedule to begin anew with, got a broken one")
+            definition = present or Definition(schedule="")
+            if request.if_generation is not UNSET and request.if_generation != definition.generation:
+                raise Conflict(f"Expected generation {request.if_generation}, got {definition.generation}")
+            if given.get("url") is not None and "route" not in given:
+                definition = replace(definition, route=None)
+            if given.get("route") is not None and "url" not in given:
+                definition = replace(definition, url=None)
+            changed = replace(definition, **given)
+            self._check(request.name, changed)
+            return changed
+
+        return await self._change(request.name, change, dry_run=request.dry_run)
+
+    async def delete(self, request: JobRef) -> DeletedJobView:
+        while True:
+            job = await self._find(request.name)
+            view = await self._view(job)
+            if await self._registry.delete(request.name, expect=job.version):
+                await self._rows.stop_clock(request.name)
+                return DeletedJobView(job=view)
+
+    async def pause(self, request: PauseJob) -> JobView:
+        now = self._clock.now_ms()
+
+        def change(present: Definition | None) -> Definition:
+            definition = _readable(request.name, present)
+            paused_at = definition.paused_at if definition.paused else now
+            return replace(definition, paused=True, paused_at=paused_at, note=request.note, by=request.by)
+
+        return await self._change(request.name, change)
+
+    async def resume(self, request: ResumeJob) -> JobView:
+        now = self._clock.now_ms()
+
+        def change(present: Definition | None) -> Definition:
+            definition = _readable(request.name, present)
+            if not definition.paused:
+                raise Conflict(f"Expected a paused job, got {request.name!r}, which is not")
+            return replace(definition, paused=False, resumed_at=now, note="", by=request.by)
+
+        return await self._change(request.name, change)
+
+    async def trigger(self, request: TriggerJob) -> RunView:
+        job = await self._find(request.name)
+        if isinstance(job, BrokenJob):
+            raise Conflict(f"Expected a job that can be launched, got a broken one: {job.problem}")
+        self._check_body(request.body)
+        now = self._clock.now_ms()
+        delivery_id = self._rows.new_delivery_id()
+        launch = planned(job, now, "manual", previous="", now=now, delivery_id=delivery_id)
+        launch = replace(launch, due_at=now, by=request.by)
+        mark = mark_of(now, delivery_id[-8:])
+        # The row first: whoever has no answer yet may ask again, but what is answered will be launched.
+        await self._rows.launch(job, [(mark, launch)], body=request.body)
+        [launch] = await self._ledger.enter(job.name, [(mark, launch)])
+        return run_view(job.name, Entry(mark, launch, 1), None)
+
+    async def preview(self, request: PreviewJob) -> PreviewView:
+        base = Definition(schedule="")
+        name = ""
+        if request.name is not UNSET:
+            name = request.name
+            base = _readable(name, (await self._find(name)).definition)
+        elif request.schedule is UNSET:
+            detail = "Expected a name or a schedule, got neither"
+            raise InvalidInput(detail, errors=(FieldError("/schedule", detail),))
+        terms = Terms(
+            base.schedule if request.schedule is UNSET else request.schedule,
+            base.timezone if request.timezone is UNSET else request.timezone,
+            base.seconds if request.seconds is UNSET else request.seconds,
+            base.dst if request.dst is UNSET else request.dst,
+        )
+        calendar = calendar_of(name, terms)
+        after = self._clock.now_ms() if request.from_ is UNSET else to_ms(request.from_)
+        after = max(after, (base.starts_at or 0) - 1)
+        until = 2**62 if base.ends_at is None else base.ends_at
+        instants = calendar.between(after, until, limit=request.count)
+        return PreviewView(
+            schedule=terms.schedule,
+            timezone=terms.timezone,
+            instants=tuple(instant_view(calendar, instant) for instant in instants),
+        )
+
+    # --- many -----------------------------------------------------------------------------------------
+
+    async def list(self, request: ListJobs) -> JobPage:
+        prefix = request.name_prefix
+        after = "" if request.cursor is UNSET else cursors.read(request.cursor, str)
+        after = max(after, _just_before(prefix))
+        size = BATCH_LIMIT if request.labels or request.states else request.limit + 1
+        found: MutableSequence[JobView] = []
+        for _ in range(SCAN_LIMIT // BATCH_LIMIT):
+            page = await self._registry.page(after=after, limit=size)
+            within = [job for job in page if job.name.startswith(prefix)]
+            found += [view for view in await self._views(within) if _matches(view, request)]
+            after = page[-1].name if len(page) == size else ""
+            if after > prefix and not after.startswith(prefix):
+                after = ""
+            if not after or len(found) > request.limit:
+                break
+        if len(found) > request.limit:
+            after = found[request.limit - 1].name
+        return JobPage(jobs=tuple(found[: request.limit]), next_cursor=cursors.write(after) if after else None)
+
+    async def runs(self, request: ListRuns) -> RunsPage:
+        return await self._runs.page(request)
+
+    async def backfill(self, request: BackfillJob) -> BackfillView:
+        job = await self._find(request.name)
+        if isinstance(job, BrokenJob):
+            raise Conflict(f"Expected a job that can be launched, got a broken one: {job.problem}")
+        return await self._backfiller.backfill(job, request)
+
+    # --- what they share ------------------------------------------------------------------------------
+
+    def _check(self, name: str, definition: Definition) -> None:
+        check(name, definition, self._registry.routing, check_url=self._check_url)
+        self._check_body(definition.body)
+
+    def _check_body(self, body: Raw | UnsetType) -> None:
+        if body is not UNSET and len(bytes(body)) > self._max_body:
+            detail = f"Expected at most {self._max_body} bytes, got more"
+            raise InvalidInput(detail, errors=(FieldError("/body", detail),))
+
+    async def _find(self, name: str) -> Job | BrokenJob:
+        job = await self._registry.get(name)
+        if job is None:
+            raise NotFound(f"Expected an existing job, got {name!r}")
+        return job
+
+    async def _change(
+        self, name: str, change: Callable[[Definition | None], Definition], *, dry_run: bool = False
+    ) -> JobView:
+        while True:
+            present = await self._find(name)
+            changed = change(present.definition)
+            now = max(self._clock.now_ms(), changed.updated_at + 1)
+            changed = replace(changed, generation=changed.generation + 1, updated_at=now)
+            if dry_run:
+                return await self._unwritten(name, changed)
+            job = await self._registry.put(name, _stored(changed), expect=present.version)
+            if job is not None:
+                await self._rows.start_clocks([name])
+                return await self._view(job)
+
+    async def _unwritten(self, name: str, definition: Definition) -> JobView:
+        """A job as it would be."""
+        return await self._view(read(Record(name, to_json(_stored(definition)), 0), self._registry.routing))
+
+    async def _view(self, job: Job | BrokenJob) -> JobView:
+        [view] = await self._views([job])
+        return view
+
+    async def _views(self, jobs: Sequence[Job | BrokenJob]) -> Sequence[JobView]:
+        now = self._clock.now_ms()
+        rows = await self._rows.clocks([job.name for job in jobs]) if jobs else []
+        return [
+            job_view(job, ClockState() if row is None else read_state(row), now=now)
+            for job, row in zip(jobs, rows, strict=True)
+        ]
+
+
+def _stored(definition: Definition) -> Definition:
+    """As it is written: instants in milliseconds, whichever way they came. JSON null is no body."""
+    body = UNSET if definition.body is not UNSET and bytes(definition.body) == b"null" else definition.body
+    return replace(definition, start_at=definition.starts_at, end_at=definition.ends_at, body=body)
+
+
+def _readable(name: str, definition: Definition | None) -> Definition:
+    if definition is None:
+        raise Conflict(f"Expected a job that can be read, got {name!r}, which is broken")
+    return definition
+
+
+def _just_before(prefix: str) -> str:
+    """A key before all those that begin so, and behind as many others as can be."""
+    if not prefix:
+        return ""
+    last = prefix[-1]
+    return prefix[:-1] + (f"{chr(ord(last) - 1)}~" if " " < last <= "~" else "")
+
+
+def _matches(view: JobView, request: ListJobs) -> bool:
+    return (not request.states or view.state in request.states) and all(
+        view.labels.get(label) == value for label, value in request.labels.items()
+    )

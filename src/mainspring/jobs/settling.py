@@ -1,0 +1,144 @@
+"""How a launch ends: first in the ledger, then word to the one that waits for it, and only then its row is removed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mainspring import crashpoint, telemetry
+from mainspring.clock import Clock
+from mainspring.errors import StoreUnavailable
+from mainspring.jobs.ledger import Entry, Launch, Ledger, instant_of, launch_id
+from mainspring.jobs.messages import LaunchState
+from mainspring.jobs.rows import Errand, Rows
+from mainspring.kernel.carrier import Ending
+from mainspring.model import Result, Timer
+
+T = TypeVar("T")
+STORE_RETRY_SECONDS: Final = 0.5
+
+
+class Turn(Struct, frozen=True):
+    """One attempt at one launch: what is known at its start."""
+
+    timer: Timer
+    job: str
+    mark: str
+    errand: Errand
+    entry: Entry | None
+    started_at: int
+
+    @property
+    def instant(self) -> int:
+        return instant_of(self.mark)
+
+    @property
+    def due_at(self) -> int:
+        recorded = None if self.entry is None else self.entry.launch.due_at
+        return self.instant if recorded is None else recorded
+
+    @property
+    def is_repeat(self) -> bool:
+        """A call may have been made before."""
+        return self.timer.attempts > 1
+
+    @property
+    def has_waited(self) -> bool:
+        """It waits for another launch, or has waited until now: no call was made."""
+        return self.entry is not None and self.entry.launch.state == "buffered"
+
+
+class Settler:
+    def __init__(self, *, ledger: Ledger, rows: Rows, clock: Clock) -> None:
+        self._ledger = ledger
+        self._rows = rows
+        self._clock = clock
+
+    async def settle(
+        self, turn: Turn, state: LaunchState, *, reason: str, blocked_by: str = "", ending: Ending | None = None
+    ) -> Ending:
+        """Write the end of a launch into the ledger. Waits for the store, as the engine's endings do."""
+        timer = turn.timer
+        first = timer.detail.first_attempt_at
+        was_tried = ending is not None or turn.is_repeat
+
+        def settled(launch: Launch | None) -> Launch:
+            return replace(
+                launch or _forgotten(turn),
+                state=state,
+                reason=reason,
+                blocked_by=blocked_by,
+                started_at=(turn.started_at if first is None else first) if was_tried else None,
+                finished_at=self._clock.now_ms(),
+                attempts=timer.attempts if ending is not None else timer.attempts - 1,
+                status=None if ending is None else ending.status,
+                duration_ms=None if ending is None else ending.duration_ms,
+                answer_head="" if ending is None else ending.answer_head,
+            )
+
+        on_record = await _until_available(lambda: self._ledger.change(turn.job, turn.mark, settled, known=turn.entry))
+        telemetry.launches.add(on_record.state)
+        crashpoint.reach(crashpoint.LAUNCH_SETTLED)
+        if on_record.successor:
+            await _until_available(lambda: self.hand_on(turn.job, on_record))
+        return over(turn.started_at)
+
+    async def settle_lost(self, turn: Turn, reason: str) -> Ending:
+        """No attempt is left, or there is nothing to attempt with: the last outcome stays."""
+        last = turn.timer.detail.last_outcome
+        state: LaunchState = "unknown" if last is None or last.outcome is Result.UNKNOWN else "failed"
+        words = f"{'' if last is None else last.detail} {reason}".strip()
+        return await self.settle(turn, state, reason=words)
+
+    async def hand_on(self, job: str, launch: Launch) -> None:
+        """Tell the launch that waits for this one. Told twice it does no harm, so a repeat tells it again."""
+        if launch.successor:
+            await self._rows.hasten_launch(launch_id(job, launch.successor))
+
+
+def over(now: int) -> Ending:
+    """The row is removed; the ledger tells the rest."""
+    return Ending(outcome=Result.SUCCEEDED, next="done", started_at=now, reachable=None, kept=False)
+
+
+def later(turn: Turn, at: int) -> Ending:
+    """No call was made by this attempt. One that may have been made before keeps its count, and its outcome."""
+    last = turn.timer.detail.last_outcome
+    return Ending(
+        outcome=Result.SUCCEEDED if last is None else last.outcome,
+        next="retry" if turn.is_repeat else "rescheduled",
+        next_at=at,
+        status=None if last is None else last.status,
+        detail="" if last is None else last.detail,
+        delivery_id=turn.timer.detail.delivery_id,
+        started_at=turn.started_at,
+        reachable=None,
+        kept=False,
+    )
+
+
+def _forgotten(turn: Turn) -> Launch:
+    """The record of a launch that has none: it comes after its row, or it has expired."""
+    detail = turn.timer.detail
+    return Launch(
+        kind=turn.errand.kind,
+        state="planned",
+        instant=turn.instant,
+        planned_at=detail.created_at,
+        due_at=turn.due_at,
+        previous=turn.errand.previous,
+        delivery_id=detail.delivery_id,
+    )
+
+
+async def _until_available(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    while True:
+        try:
+            return await call()
+        except StoreUnavailable as error:
+            telemetry.warning("the end of a launch waits for the store", reason=error.detail)
+            await asyncio.sleep(STORE_RETRY_SECONDS)

@@ -1,0 +1,136 @@
+"""The carrier of clock rows: when one is due, its job's instants are planned, a few seconds ahead of them.
+
+Order within a look, so that a crash at any line is made good by the repeat: first the ledger, then the rows of the
+launches, then the clock row itself, with all that the clock knows, in the engine's fenced write. A look that comes late
+is first dated anew (`refusal`), in a write of its own: what it decides depends on when that is, see `accounting`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from mainspring import crashpoint, telemetry
+from mainspring.clock import Clock
+from mainspring.errors import StoreUnavailable
+from mainspring.jobs.accounting import ClockState, Tick, account, lead_ms
+from mainspring.jobs.definition import BrokenJob, Job
+from mainspring.jobs.ledger import Launch, Ledger, mark_of
+from mainspring.jobs.planning import MISSED_AFTER_MS
+from mainspring.jobs.registry import Registry
+from mainspring.jobs.rows import Rows, planned
+from mainspring.kernel.carrier import Ending, Lane
+from mainspring.model import FOREVER, Result, Timer, to_json
+
+CLOCK_LANE: Final = Lane("mainspring.jobs", 256)
+_LONGEST_PAUSE_MS: Final = 60_000
+
+
+def read_state(row: Timer) -> ClockState:
+    return ClockState() if row.payload is None else msgspec.json.decode(row.payload, type=ClockState)
+
+
+class Ticker:
+    """The engine's `Carrier` for clock rows."""
+
+    def __init__(self, *, registry: Registry, ledger: Ledger, rows: Rows, clock: Clock) -> None:
+        self._registry = registry
+        self._ledger = ledger
+        self._rows = rows
+        self._clock = clock
+
+    def lane(self, timer: Timer) -> Lane:
+        return CLOCK_LANE
+
+    def refusal(self, timer: Timer, now: int) -> Ending | None:
+        if timer.attempts or now <= timer.detail.execute_at + MISSED_AFTER_MS:
+            return None
+        return self._moved(now, next_at=now)
+
+    async def carry(self, timer: Timer) -> Ending:
+        now = self._clock.now_ms()
+        state = read_state(timer)
+        try:
+            job = await self._registry.get(timer.timer_id)
+            if job is None:
+                return Ending(outcome=Result.SUCCEEDED, next="done", started_at=now, reachable=None, kept=False)
+            if isinstance(job, BrokenJob):
+                telemetry.warning("a job is broken", job=job.name, problem=job.problem)
+                return self._moved(now, next_at=FOREVER, state=replace(state, seal=job.seal))
+            tick = account(job, state, as_of=timer.detail.execute_at)
+            await self._record(job, state, tick, now)
+        except StoreUnavailable as error:
+            return self._again(timer, now, error.detail)
+        next_at = FOREVER if tick.next is None else tick.next - lead_ms(job.name)
+        return self._moved(now, next_at=next_at, state=tick.state)
+
+    async def _record(self, job: Job, state: ClockState, tick: Tick, now: int) -> None:
+        ranges = [
+            (
+                mark_of(part.first),
+                Launch(
+                    kind="scheduled",
+                    state="skipped",
+                    instant=part.first,
+                    until=part.last,
+                    count=part.count,
+                    reason=part.reason,
+                    planned_at=now,
+                ),
+            )
+            for part in tick.skipped
+        ]
+        previous = "" if state.last_run is None else mark_of(state.last_run)
+        launches: list[tuple[str, Launch]] = []
+        for instant, is_late in ((item.instant, item.is_late) for item in tick.launches):
+            launch = planned(
+                job,
+                instant,
+                "catchup" if is_late else "scheduled",
+                previous=previous,
+                now=now,
+                delivery_id=self._rows.new_delivery_id(),
+            )
+            launches.append((mark_of(instant), launch))
+            previous = mark_of(instant)
+        entered = await self._ledger.enter(job.name, [*ranges, *launches])
+        crashpoint.reach(crashpoint.LAUNCHES_RECORDED)
+        for launch in entered[: len(ranges)]:
+            telemetry.launches.add("skipped", launch.count)
+        marks = (mark for mark, _ in launches)
+        waiting = [
+            (mark, launch) for mark, launch in zip(marks, entered[len(ranges) :], strict=True) if not launch.is_final
+        ]
+        if waiting:
+            await self._rows.launch(job, waiting)
+        crashpoint.reach(crashpoint.CLOCK_CARRIED)
+
+    def lost(self, timer: Timer, now: int, reason: str) -> Ending:
+        return self._again(timer, now, reason)
+
+    def _again(self, timer: Timer, now: int, reason: str) -> Ending:
+        """Once more: the first time at once, then with longer and longer pauses."""
+        pause_ms = min(_LONGEST_PAUSE_MS, 250 * 2 ** min(timer.attempts, 12)) if timer.attempts > 1 else 0
+        return Ending(
+            outcome=Result.FAILED,
+            next="retry",
+            next_at=now + pause_ms,
+            detail=reason,
+            started_at=now,
+            reachable=None,
+            kept=False,
+        )
+
+    def _moved(self, now: int, *, next_at: int, state: ClockState | None = None) -> Ending:
+        return Ending(
+            outcome=Result.SUCCEEDED,
+            next="rescheduled",
+            next_at=next_at,
+            payload=msgspec.UNSET if state is None else to_json(state).decode(),
+            delivery_id=self._rows.new_delivery_id(),
+            started_at=now,
+            reachable=None,
+            kept=False,
+        )

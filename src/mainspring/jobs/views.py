@@ -1,0 +1,117 @@
+"""Jobs and launches as users see them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import UNSET, Raw
+
+from mainspring.jobs.accounting import ClockState
+from mainspring.jobs.calendar import Calendar
+from mainspring.jobs.definition import BrokenJob, Definition, Job
+from mainspring.jobs.ledger import Entry, launch_id
+from mainspring.jobs.messages import InstantView, JobState, JobView, LaunchState, RunView
+from mainspring.model import State, Timer
+from mainspring.timers.messages import to_instant
+
+_NULL: Final = Raw(b"null")
+_UNREAD: Final = Definition(schedule="")
+"""Stands for a definition of which nothing could be read."""
+_ROW_STATES: Final[dict[State, LaunchState]] = {State.RUNNING: "running", State.RETRYING: "retrying"}
+
+
+def job_view(job: Job | BrokenJob, state: ClockState, *, now: int) -> JobView:
+    definition = job.definition or _UNREAD
+    counts = state.created_at == definition.created_at  # else it is of an earlier job of the same name
+    next_at = _next_at(job, state if counts else ClockState(), now) if isinstance(job, Job) else None
+    shown: JobState = "scheduled" if next_at is not None else "finished"
+    if isinstance(job, BrokenJob):
+        shown = "broken"
+    elif definition.paused:
+        shown = "paused"
+    return JobView(
+        name=job.name,
+        state=shown,
+        problem=job.problem if isinstance(job, BrokenJob) else "",
+        schedule=definition.schedule,
+        timezone=definition.timezone,
+        seconds=definition.seconds,
+        url=definition.url,
+        route=definition.route,
+        method=definition.method,
+        headers=definition.headers,
+        body=_NULL if definition.body is UNSET else definition.body,
+        timeout_seconds=definition.timeout_seconds,
+        retry_policy=definition.retry_policy,
+        overlap=definition.overlap,
+        catchup=definition.catchup,
+        catchup_window_seconds=definition.catchup_window_seconds,
+        dst=definition.dst,
+        jitter_seconds=definition.jitter_seconds,
+        start_at=None if definition.starts_at is None else to_instant(definition.starts_at),
+        end_at=None if definition.ends_at is None else to_instant(definition.ends_at),
+        max_runs=definition.max_runs,
+        labels=definition.labels,
+        note=definition.note,
+        by=definition.by,
+        generation=definition.generation,
+        runs=state.runs if counts else 0,
+        last_run=to_instant(state.last_run) if counts and state.last_run is not None else None,
+        next_at=None if next_at is None or definition.paused else to_instant(next_at),
+        created_at=to_instant(definition.created_at),
+        updated_at=to_instant(definition.updated_at),
+    )
+
+
+def _next_at(job: Job, state: ClockState, now: int) -> int | None:
+    """The next instant that is launched, be it planned already or not."""
+    definition = job.definition
+    after = max(now, (definition.starts_at or 0) - 1)
+    if definition.max_runs is not None and state.runs >= definition.max_runs:
+        # The last ones may be planned and still to come.
+        return state.last_run if state.last_run is not None and state.last_run > now else None
+    following = job.calendar.next(after)
+    return None if following is None or following > (definition.ends_at or following) else following
+
+
+def run_view(job: str, entry: Entry, row: Timer | None) -> RunView:
+    """An entry of the ledger. What is not over is told by its row, if it has one."""
+    launch = entry.launch
+    started_at, state, attempts, status = launch.started_at, launch.state, launch.attempts, launch.status
+    reason = launch.reason
+    if row is not None and not launch.is_final:
+        state = _ROW_STATES.get(row.state, state)
+        started_at = row.detail.first_attempt_at
+        attempts = row.attempts
+        last = row.detail.last_outcome
+        if last is not None and row.attempts:
+            status, reason = last.status, last.detail
+    due_at = launch.instant if launch.due_at is None else launch.due_at
+    return RunView(
+        launch_id=launch_id(job, entry.mark),
+        name=job,
+        kind=launch.kind,
+        state=state,
+        scheduled_at=to_instant(launch.instant),
+        scheduled_until=None if launch.until is None else to_instant(launch.until),
+        count=launch.count,
+        reason=reason,
+        by=launch.by,
+        planned_at=to_instant(launch.planned_at),
+        started_at=None if started_at is None else to_instant(started_at),
+        late_ms=None if started_at is None else max(0, started_at - due_at),
+        finished_at=None if launch.finished_at is None else to_instant(launch.finished_at),
+        attempts=attempts,
+        status=status,
+        duration_ms=launch.duration_ms,
+        answer_head=launch.answer_head,
+        delivery_id=launch.delivery_id,
+    )
+
+
+def instant_view(calendar: Calendar, instant: int) -> InstantView:
+    return InstantView(
+        at=to_instant(instant),
+        local=calendar.local(instant).isoformat(timespec="seconds"),
+        mark=calendar.mark(instant),
+    )

@@ -1,0 +1,357 @@
+"""A lock that programs on several machines share: one holder at a time, by a lease, with a fencing token.
+
+    async with Lock(records, clock, "nightly").hold(wait_seconds=10) as held: ...
+
+A lock is a record: collection `lock`, the name as key. Whoever holds it has written itself into it by compare-and-set,
+until an instant of the store's time (*engine time*, so `clock` must be aligned with the store). Invariants:
+
+- **One at a time.** A holder counts its lease from before the request that wrote it, by the monotonic clock, and
+  believes in nine tenths of it. The others wait for all of it.
+- **Tokens only grow.** Each holder of a name has a greater token than the one before: at least one more, and at least
+  the present millisecond. So tokens grow also when the record is gone, be it unused for a week or lost by a cache.
+- **Only the holder lets go or renews.** Both are compare-and-set; what is not ours any more stays as it is.
+- **What a successor has written stays.** `held.records` proves the lock *before* it compares and sets the record. If
+  the holder is stopped between the two, and its successor writes, the version is no longer the expected one. This needs
+  no clock. What is kept in other systems needs the token: they compare it, or are not protected.
+
+What it does not do: queue (whoever asks first after the end gets it), nest (a holder that asks again waits for itself).
+
+When the store's clock jumps ahead, a successor may come early; the holder finds out at its next renewal, and what it
+writes through `held.records` is refused. When it jumps back, those who wait take a lock whose record has not changed
+for the length of its lease while they looked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mainspring import telemetry
+from mainspring.clock import Clock
+from mainspring.errors import Conflict, InvalidInput, LockLost, LockTaken, StoreUnavailable
+from mainspring.model import Record, to_json
+from mainspring.store import RecordStore
+
+LOCKS: Final = "lock"
+TTL_SECONDS: Final = 90.0
+LONGEST_TTL_SECONDS: Final = 86_400.0
+LONGEST_NAME: Final = 255
+
+_BELIEVED: Final = 0.9
+"""The part of a lease that its holder counts on: the rest is for clocks that do not agree."""
+_KEPT_MS: Final = 7 * 86_400_000
+"""How long the record outlives its last lease: names that are used once do not fill the store."""
+_WRITE_TRIES: Final = 3
+_FIRST_PAUSE_SECONDS: Final = 0.02
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+
+
+class LockRecord(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the record of a lock says. One that was let go has no owner and ended long ago."""
+
+    owner: str
+    nonce: str
+    """Tells this holding from every other, also when nobody knows whether its writes arrived."""
+    token: int
+    acquired_at: int
+    lease_until: int
+    lease_ms: int
+
+
+class Lock:
+    """One name, for one program. Any number of tasks may use it; they exclude each other like anybody else."""
+
+    def __init__(
+        self, records: RecordStore, clock: Clock, name: str, *, ttl_seconds: float = TTL_SECONDS, owner: str = ""
+    ) -> None:
+        """`ttl_seconds` is how long the lock outlives a holder that stops renewing it; `owner` is for people."""
+        if not 1 <= len(name) <= LONGEST_NAME:
+            raise InvalidInput(f"Expected a lock name of 1 to {LONGEST_NAME} characters, got {len(name)}")
+        if not 0.1 <= ttl_seconds <= LONGEST_TTL_SECONDS:
+            raise InvalidInput(f"Expected ttl_seconds from 0.1 to {LONGEST_TTL_SECONDS:.0f}, got {ttl_seconds}")
+        self.name = name
+        self.owner = owner or f"{socket.gethostname().split('.')[0][:40]}-{os.getpid()}"
+        self._records = records
+        self._clock = clock
+        self._lease_ms = round(ttl_seconds * 1000)
+        self._unsure = ""
+        """The nonce of a try whose outcome is not known: if it is found, nobody holds the lock by it."""
+        self._watched: tuple[int, str] = (0, "")
+        self._watched_since = 0.0
+
+    @asynccontextmanager
+    async def hold(self, *, wait_seconds: float = 0.0) -> AsyncIterator[Held]:
+        """Hold the lock for the length of the block, renewing it every third of its lease.
+
+        Raises `LockTaken` if it cannot be had in `wait_seconds`. If it is lost, the block is cancelled and `LockLost`
+        raised: when the lease ends before a renewal succeeds, and as soon as a renewal finds somebody else. A block
+        that ended without noticing raises `LockLost` if somebody else held the lock before it ended.
+        """
+        held = await self._wait(wait_seconds)
+        try:
+            async with _renewed(held):
+                yield held
+        finally:
+            was_ours = await _let_go(held)
+        if not was_ours:
+            raise LockLost(f"Expected to hold the lock {self.name!r} to the end, got another holder meanwhile")
+
+    async def try_acquire(self) -> Held | None:
+        """Take the lock if it is free; None, and a line in the debug log, if it is not. Nothing renews it by itself.
+
+        After `StoreUnavailable` the lock may be taken, by nobody: this `Lock` knows that, the others wait for its end.
+        """
+        now = self._clock.now_ms()
+        record = await self._records.get_record(LOCKS, self.name, now=now)
+        if record is None:
+            return await self._take(expect=0, last_token=0)
+        lease = _read(record)
+        if self._is_free(lease, record.version, now):
+            return await self._take(expect=record.version, last_token=lease.token)
+        telemetry.debug("a lock is held by somebody else", lock=self.name, owner=lease.owner)
+        return None
+
+    def _is_free(self, lease: LockRecord, version: int, now: int) -> bool:
+        if now >= lease.lease_until or lease.nonce == self._unsure:
+            return True
+        monotonic = self._clock.monotonic()
+        if self._watched != (version, lease.nonce):
+            self._watched = (version, lease.nonce)
+            self._watched_since = monotonic
+        # Nobody has renewed it for a whole lease: the clock by which it was written is not the one of today.
+        return monotonic - self._watched_since >= lease.lease_ms / 1000
+
+    async def _take(self, *, expect: int, last_token: int) -> Held | None:
+        before, now = self._clock.monotonic(), self._clock.now_ms()
+        lease = LockRecord(
+            owner=self.owner,
+            nonce=secrets.token_hex(8),
+            token=max(last_token + 1, now),
+            acquired_at=now,
+            lease_until=now + self._lease_ms,
+            lease_ms=self._lease_ms,
+        )
+        try:
+            written = await _put(self._records, self.name, lease, expect=expect, now=now)
+        except (StoreUnavailable, asyncio.CancelledError):
+            self._unsure = lease.nonce
+            raise
+        if written is None:
+            telemetry.debug("a lock was taken by somebody else", lock=self.name)
+            return None
+        return Held(self._records, self._clock, self.name, lease, version=written.version, since=before)
+
+    async def _wait(self, wait_seconds: float) -> Held:
+        deadline = self._clock.monotonic() + wait_seconds
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            held = await self.try_acquire()
+            if held is not None:
+                return held
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                raise LockTaken(
+                    f"Expected the lock {self.name!r} to be free within {wait_seconds} s, got another holder"
+                )
+            await asyncio.sleep(min(left, pause))
+            pause = min(_LONGEST_PAUSE_SECONDS, 2 * pause)
+
+
+class Held:
+    """A lock that was acquired. It may have been lost since: `check` and `confirm` tell."""
+
+    def __init__(
+        self, records: RecordStore, clock: Clock, name: str, lease: LockRecord, *, version: int, since: float
+    ) -> None:
+        self.name = name
+        self.token = lease.token
+        """Greater than that of every earlier holder. Others that do work for this one refuse a lesser token."""
+        self.records = FencedRecords(records, clock, self)
+        """The records of the store; writes are refused when the lock is lost."""
+        self._records = records
+        self._clock = clock
+        self._lease = lease
+        self._version = version
+        self._believed_until = since + self.ttl_seconds * _BELIEVED
+        self._turn = asyncio.Lock()
+
+    @property
+    def ttl_seconds(self) -> float:
+        return self._lease.lease_ms / 1000
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the lock can be counted on without a renewal; 0 if it cannot."""
+        return max(0.0, self._believed_until - self._clock.monotonic())
+
+    def check(self) -> None:
+        """Raise `LockLost` if the lease may have ended, by this machine's monotonic clock. Asks nobody."""
+        if not self.seconds_left:
+            raise LockLost(f"Expected to hold the lock {self.name!r}, got a lease that has ended")
+
+    async def confirm(self) -> None:
+        """Raise `LockLost` if the lease may have ended, or if the store names another holder."""
+        self.check()
+        if await self._find() is None:
+            raise LockLost(f"Expected to hold the lock {self.name!r}, got another holder")
+
+    async def renew(self) -> None:
+        """Begin the lease anew. Raises `LockLost` if it may have ended, or if somebody else holds the lock."""
+        async with self._turn:
+            self.check()
+            before, now = self._clock.monotonic(), self._clock.now_ms()
+            if not await self._write(replace(self._lease, lease_until=now + self._lease.lease_ms), now):
+                self._believed_until = before
+                raise LockLost(f"Expected to renew the lock {self.name!r}, got another holder")
+            self._believed_until = before + self.ttl_seconds * _BELIEVED
+
+    async def release(self) -> bool:
+        """Let the lock go. False, and nothing is done, if somebody else has taken it.
+
+        For locks from `try_acquire`: a block of `hold` lets go at its end, and is cancelled when it no longer holds.
+        """
+        async with self._turn:
+            self._believed_until = self._clock.monotonic()
+            return await self._write(replace(self._lease, owner="", lease_until=0), self._clock.now_ms())
+
+    async def _write(self, lease: LockRecord, now: int) -> bool:
+        """False if the record is not ours. An earlier write of ours, whose answer was lost, is written over."""
+        for _ in range(_WRITE_TRIES):
+            written = await _put(self._records, self.name, lease, expect=self._version, now=now)
+            if written is not None:
+                self._version = written.version
+                return True
+            found = await self._find()
+            if found is None:
+                return False
+            self._version = found.version
+        return False
+
+    async def _find(self) -> Record | None:
+        """The record of the lock, if this is its holder."""
+        record = await self._records.get_record(LOCKS, self.name, now=self._clock.now_ms())
+        return record if record is not None and _read(record).nonce == self._lease.nonce else None
+
+
+class FencedRecords:
+    """A `RecordStore` for the holder of a lock: it overwrites and removes nothing that a later holder wrote.
+
+    That rests on `expect`, which the caller has read before. Nobody else held the lock when the record of the lock was
+    read; so whatever a later holder writes, it writes afterwards, and the version is another one. A later holder that
+    removes a record, and brings it back to the very version that is expected, is the exception: the versions of a new
+    record start again. Empty a record instead of removing it where that matters.
+    """
+
+    def __init__(self, records: RecordStore, clock: Clock, held: Held) -> None:
+        self._records = records
+        self._clock = clock
+        self._held = held
+
+    async def get_record(self, collection: str, key: str, *, now: int | None = None) -> Record | None:
+        return await self._records.get_record(collection, key, now=self._time(now))
+
+    async def put_record(
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int | None = None,
+        expires_at: int | None = None,
+    ) -> Record | None:
+        """As in the contract; `LockLost` instead of None, too, if the reason may be a later holder."""
+        await self._held.confirm()
+        written = await self._records.put_record(
+            collection, key, value, expect=expect, now=self._time(now), expires_at=expires_at
+        )
+        if written is None:
+            await self._held.confirm()
+        return written
+
+    async def delete_record(self, collection: str, key: str, *, expect: int, now: int | None = None) -> bool:
+        """As in the contract; `LockLost` instead of False, too, if the reason may be a later holder."""
+        await self._held.confirm()
+        is_removed = await self._records.delete_record(collection, key, expect=expect, now=self._time(now))
+        if not is_removed:
+            await self._held.confirm()
+        return is_removed
+
+    async def scan_records(
+        self, collection: str, *, now: int | None = None, after: str = "", limit: int = 1000
+    ) -> list[Record]:
+        return await self._records.scan_records(collection, now=self._time(now), after=after, limit=limit)
+
+    def _time(self, now: int | None) -> int:
+        return self._clock.now_ms() if now is None else now
+
+
+@asynccontextmanager
+async def _renewed(held: Held) -> AsyncIterator[None]:
+    """Cancels the block when the lock is lost. Every renewal moves the moment at which that is."""
+    scope = asyncio.timeout(held.seconds_left)
+    try:
+        async with scope:
+            renewing = asyncio.create_task(_keep_renewing(held, scope), name="mainspring-lock-renewal")
+            try:
+                yield
+            finally:
+                renewing.cancel()
+                await asyncio.wait((renewing,))
+                if not renewing.cancelled():
+                    renewing.result()
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise LockLost(f"Expected to hold the lock {held.name!r} to the end, got a lease that has ended") from None
+
+
+async def _keep_renewing(held: Held, scope: asyncio.Timeout) -> None:
+    loop = asyncio.get_running_loop()
+    pause = held.ttl_seconds / 3
+    while True:
+        await asyncio.sleep(pause)
+        pause = held.ttl_seconds / 3
+        try:
+            await held.renew()
+        except StoreUnavailable as error:
+            telemetry.debug("a lock could not be renewed", lock=held.name, reason=error.detail)
+            pause = held.ttl_seconds / 30  # it is tried until the lease ends
+            continue
+        except LockLost as error:
+            telemetry.warning("a lock was lost", lock=held.name, token=held.token, reason=error.detail)
+        if scope.expired():  # the block is being cancelled already
+            return
+        scope.reschedule(loop.time() + held.seconds_left)
+
+
+async def _let_go(held: Held) -> bool:
+    """Whether nobody else can have held the lock up to now, as far as one can know."""
+    try:
+        return await held.release()
+    except StoreUnavailable as error:
+        telemetry.warning(
+            "a lock could not be let go; it ends with its lease", lock=held.name, token=held.token, reason=error.detail
+        )
+        return True
+
+
+async def _put(records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int) -> Record | None:
+    expires_at = max(now, lease.lease_until) + _KEPT_MS
+    return await records.put_record(LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at)
+
+
+def _read(record: Record) -> LockRecord:
+    try:
+        return msgspec.json.decode(record.value, type=LockRecord)
+    except msgspec.DecodeError:
+        raise Conflict(f"Expected the record of a lock at {record.key!r}, got one that somebody else wrote") from None

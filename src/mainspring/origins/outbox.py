@@ -1,0 +1,77 @@
+"""Fetches that a unit has asked for, from before its commit until they are created.
+
+    keep ──▶ commit of the origin ──▶ create the fetches ──▶ remove
+
+A crash may come between any two. What is left is found by the next program that looks, and the origin's record decides:
+a reqId that it waits for is created, again if need be, which makes no second call; one that it does not wait for was
+never committed, and never will be, because the origin's record is written anew before the entry is removed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from mainspring.clock import Clock
+from mainspring.fetches.messages import CreateFetch
+from mainspring.model import Record
+from mainspring.store import RecordStore
+
+OUTBOX: Final = "origin-outbox"
+"""The collection. It is listed, and nearly always empty."""
+PAGE: Final = 100
+
+
+class Entry(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What one unit has asked for. Instants are epoch milliseconds."""
+
+    origin: str
+    origin_id: str
+    at: int
+    fetches: tuple[CreateFetch, ...]
+
+
+class Kept(Struct, frozen=True):
+    """An entry as it is stored."""
+
+    key: str
+    version: int
+    entry: Entry
+
+
+class Outbox:
+    def __init__(self, records: RecordStore, clock: Clock) -> None:
+        self._records = records
+        self._clock = clock
+
+    async def keep(self, origin: str, origin_id: str, fetches: Sequence[CreateFetch]) -> Kept:
+        """Before the commit. Each try of a unit has an entry of its own."""
+        now = self._clock.now_ms()
+        entry = Entry(origin=origin, origin_id=origin_id, at=now, fetches=tuple(fetches))
+        key = f"{now:015d}-{secrets.token_hex(8)}"
+        await self._records.put_record(OUTBOX, key, msgspec.json.encode(entry), expect=0, now=now)
+        return Kept(key, 1, entry)
+
+    async def remove(self, kept: Kept) -> None:
+        await self._records.delete_record(OUTBOX, kept.key, expect=kept.version, now=self._clock.now_ms())
+
+    async def left(self, *, older_than: int) -> AsyncIterator[Kept]:
+        """The entries that were kept before an instant, oldest first: so their keys are ordered."""
+        after = ""
+        while True:
+            page = await self._records.scan_records(OUTBOX, now=self._clock.now_ms(), after=after, limit=PAGE)
+            for kept in map(_read, page):
+                if kept.entry.at >= older_than:
+                    return
+                yield kept
+            if len(page) < PAGE:
+                return
+            after = page[-1].key
+
+
+def _read(record: Record) -> Kept:
+    return Kept(record.key, record.version, msgspec.json.decode(record.value, type=Entry))

@@ -1,0 +1,88 @@
+"""Who changes the schema: one process at a time, by a lease that is taken with a conditional write.
+
+Two nodes that are asked at once to create one table give it two ids, and then disagree about it for good. So statements
+that define something are run by the holder of the lease only. Its own table has an id that everybody computes alike:
+created twice, it is the same table.
+
+- The lease is given back when the work is done. After an error it is kept until it runs out: a statement whose answer
+  was lost may still be spreading, and the next one has to come after it.
+- The holder starts no statement that could end after its lease.
+- A node hears of a table later than another, and knows its name before it can read it: what fails on that is repeated.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+from mainspring.errors import StoreUnavailable
+from mainspring.stores.cassandra.connection import Connection, Row, Unsettled
+
+LEASE_SECONDS: Final = 60
+DEFINITION_SECONDS: Final = 20.0
+"""What a statement may take that defines something: a schema changes more slowly than a row."""
+WAIT_SECONDS: Final = 90.0
+"""Longer than the lease of a process that has died with it."""
+PAUSE_SECONDS: Final = 0.1
+
+
+class MigrationLease:
+    """Held inside `taken`. All of it blocks."""
+
+    def __init__(self, connection: Connection, keyspace: str) -> None:
+        self._connection = connection
+        self._table = f"{keyspace}.mainspring_migration_lease"
+        self._table_id = uuid5(NAMESPACE_URL, f"mainspring:{keyspace}")
+        self._holder = str(uuid4())
+        self._last_start = 0.0
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        settled(
+            self._connection,
+            f"CREATE TABLE IF NOT EXISTS {self._table} (lease int PRIMARY KEY, holder text)"
+            f" WITH id = '{self._table_id}'",
+        )
+        self._take()
+        yield
+        # Not in a finally clause: see above.
+        settled(self._connection, f"DELETE FROM {self._table} WHERE lease = 1 IF holder = '{self._holder}'")  # noqa: S608
+
+    def run(self, statement: str) -> None:
+        """A statement that only the holder may run."""
+        if time.monotonic() > self._last_start:
+            raise StoreUnavailable(f"Expected migrations to be done within {LEASE_SECONDS} s, got slower ones")
+        self._connection.run(statement, seconds=DEFINITION_SECONDS)
+
+    def _take(self) -> None:
+        give_up = time.monotonic() + WAIT_SECONDS
+        while True:
+            # The lease begins after this instant, so it also ends later than we believe.
+            asked = time.monotonic()
+            [row] = settled(
+                self._connection,
+                f"INSERT INTO {self._table} (lease, holder) VALUES (1, '{self._holder}')"  # noqa: S608
+                f" IF NOT EXISTS USING TTL {LEASE_SECONDS}",
+            )
+            # An answer that was lost may have been a yes: then our own name stands there.
+            if row[0] or self._holder in row:
+                self._last_start = asked + LEASE_SECONDS - DEFINITION_SECONDS
+                return
+            if asked > give_up:
+                raise StoreUnavailable(f"Expected to be alone with the migrations within {WAIT_SECONDS} s, got another")
+            time.sleep(PAUSE_SECONDS)
+
+
+def settled(connection: Connection, statement: str) -> list[Row]:
+    """Run a statement on a table that others may be creating at this moment. It must bear repetition. Blocks."""
+    give_up = time.monotonic() + DEFINITION_SECONDS
+    while True:
+        try:
+            return connection.run(statement, seconds=DEFINITION_SECONDS)
+        except Unsettled:
+            if time.monotonic() > give_up:
+                raise
+        time.sleep(PAUSE_SECONDS)

@@ -1,0 +1,57 @@
+"""The fetch routes at the HTTP edge; what the service does behind them is tested with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mainspring.api.app import build_app
+
+from .calling import call
+from .services import Edge
+
+CREATE = b'{"reqId":"a","request":{"url":"https://example.com/x","method":"POST","body":"{}"},"context":{"order":  42}}'
+
+
+async def test_a_create_reaches_the_service_with_its_context_byte_for_byte() -> None:
+    edge = Edge()
+    answer = await call(build_app(edge.api), "/v1/fetches/create", CREATE)
+    assert (answer.status, answer.json()["reqId"], answer.json()["state"]) == (200, "a", "pending")
+    assert edge.fetches.created is not None
+    assert bytes(edge.fetches.created.context) == b'{"order":  42}'  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "pointer"),
+    [
+        ("reqId", '"a b"', "/reqId"),
+        ("reqId", '""', "/reqId"),
+        ("timeoutSeconds", "0", "/timeoutSeconds"),
+        ("executor", '"Big Pool"', "/executor"),
+        ("deliverySeconds", "0", "/deliverySeconds"),
+        ("request", '{"url":"https://example.com/","method":"TRACE"}', "/request/method"),
+        ("request", '{"url":"https://example.com/","maxRedirects":11}', "/request/maxRedirects"),
+        ("request", '{"url":"https://example.com/","payload":1}', "/request/payload"),
+        ("state", '"running"', "/state"),
+    ],
+)
+async def test_a_wrong_field_of_a_fetch_is_named(field: str, value: str, pointer: str) -> None:
+    others = {"request": '{"url":"https://example.com/"}', field: value}
+    body = "{" + ",".join(f'"{name}":{text}' for name, text in others.items()) + "}"
+    answer = await call(build_app(Edge().api), "/v1/fetches/create", body.encode())
+    assert (answer.status, answer.code) == (400, "invalid_input")
+    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
+
+
+async def test_the_other_routes_answer() -> None:
+    app = build_app(Edge().api)
+    for path, body in (
+        ("get", b'{"reqId":"a"}'),
+        ("cancel", b'{"reqId":"a"}'),
+        ("list", b'{"states":["unknown"]}'),
+        ("stats", b"{}"),
+    ):
+        assert (await call(app, f"/v1/fetches/{path}", body)).status == 200, path
+
+
+async def test_a_fetch_needs_the_token() -> None:
+    assert (await call(build_app(Edge().api), "/v1/fetches/create", CREATE, token=None)).status == 401

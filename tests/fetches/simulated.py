@@ -1,0 +1,139 @@
+"""Fetches in simulated time: a whole engine on a memory store, and a network that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from mainspring.config import Config
+from mainspring.delivery.call import Call, Reply
+from mainspring.delivery.guard import Guard
+from mainspring.fetches.fetching import Fetching
+from mainspring.fetches.record import NAMESPACE
+from mainspring.fetches.service import FetchService
+from mainspring.kernel.carrier import Carriers
+from mainspring.kernel.dispatcher import EngineSettings
+from mainspring.kernel.engine import Engine
+from mainspring.kernel.ownership import Lease, Ownership
+from mainspring.stores.memory import MemoryStore
+from mainspring.testing.simulation import FaultyStore, SimulatedClock, SimulatedLoop
+from mainspring.timers.namespaces import NamespaceService
+
+
+def answer(status: int = 200, body: bytes = b"{}") -> Reply:
+    return Reply(status, {}, body, False, "", "", True, 0)
+
+
+class Network:
+    """Counts what reaches it. `behave` says how long a call takes and what comes of it."""
+
+    def __init__(self) -> None:
+        self.calls: defaultdict[str, int] = defaultdict(int)
+        """By URL."""
+        self.results: defaultdict[str, list[str]] = defaultdict(list)
+        """The states that origins were told and acknowledged, by reqId."""
+        self.behave: Callable[[Call], tuple[float, Reply]] = lambda _: (0.0, answer())
+
+    async def send(self, call: Call) -> Reply:
+        self.calls[call.url] += 1
+        seconds, reply = self.behave(call)
+        await asyncio.sleep(seconds)
+        return reply
+
+
+class Post:
+    """The origins: they take everything."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    async def send(self, call: Call) -> Reply:
+        told = msgspec.json.decode(call.body)
+        self._network.results[told["reqId"]].append(told["state"])
+        return answer()
+
+
+class World:
+    """One instance and all that is around it."""
+
+    def __init__(self, loop: SimulatedLoop, seed: int, *, latency_seconds: float, fault_rate: float) -> None:
+        dice = random.Random(seed)
+        self.clock = clock = SimulatedClock(loop)
+        self.network = Network()
+        store: Any = FaultyStore(MemoryStore(clock), dice, fault_rate=fault_rate, latency_seconds=latency_seconds)
+        self.store = store
+        namespaces = NamespaceService(records=store, clock=clock, randomness=dice, created=self._claim_soon)
+        self.namespaces = namespaces
+        ownership = Ownership(
+            store=store, clock=clock, lease=Lease(instance="one"), lease_seconds=60.0, shard_ids=namespaces.shard_ids
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.fetching = Fetching(
+            config=Config(fetch_limit=100_000),
+            store=store,
+            namespaces=namespaces,
+            ownership=ownership,
+            guard=Guard(allow_loopback=True),
+            calls=self.network,
+            callbacks=Post(self.network),
+            clock=clock,
+            randomness=dice,
+            spawn=self._spawn,
+            wake=self._wake,
+            freed=self._pump,
+            is_dead=lambda _: False,
+            secret=lambda: "",
+        )
+        self.engine = Engine(
+            store=store,
+            clock=clock,
+            ownership=ownership,
+            carrier=Carriers(self.fetching.carrier, {NAMESPACE: self.fetching.carrier}),
+            spawn=self._spawn,
+            settings=EngineSettings(renew_seconds=20.0, window_limit=100_000),
+        )
+
+    @property
+    def fetches(self) -> FetchService:
+        return self.fetching.service
+
+    def _claim_soon(self) -> None:
+        self.engine.claim_soon()
+
+    def _wake(self, shard_id: int, due_at: int) -> None:
+        self.engine.wake(shard_id, due_at)
+
+    def _pump(self) -> None:
+        self.engine.dispatcher.pump()
+
+    def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def end(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def world(
+    loop: SimulatedLoop, seed: int = 0, *, latency_seconds: float = 0.0, fault_rate: float = 0.0
+) -> AsyncIterator[World]:
+    made = World(loop, seed, latency_seconds=latency_seconds, fault_rate=0.0)
+    await made.namespaces.open()
+    await made.namespaces.system(NAMESPACE)
+    await made.engine.start()
+    made.store.fault_rate = fault_rate
+    try:
+        yield made
+    finally:
+        await made.end()

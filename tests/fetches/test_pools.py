@@ -1,0 +1,212 @@
+"""Executors that are processes of their own: what they do, and what becomes of their calls when they go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mainspring.config import Config
+from mainspring.delivery.call import Call
+from mainspring.delivery.guard import Guard
+from mainspring.delivery.sender import Sender
+from mainspring.executing import RemoteExecutor, reachable
+from mainspring.fetches.messages import FetchView
+from mainspring.fetches.pools import EXECUTORS, PATH, ExecutorLease
+from mainspring.fetches.program import Fetches
+from mainspring.instance import Instance
+from mainspring.testing.target import Answer, TargetServer
+from tests.client.running_server import COMMAND, clean_environment
+
+LEASE_SECONDS = 1.5
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return Config(
+        store=f"sqlite:///{tmp_path / 'mainspring.db'}",
+        data_dir=str(tmp_path),
+        port=0,
+        drain_seconds=5.0,
+        lease_seconds=LEASE_SECONDS,
+        renew_seconds=0.4,
+    )
+
+
+@pytest.fixture
+async def instance(config: Config) -> AsyncIterator[Instance]:
+    async with Instance(config) as running:
+        yield running
+
+
+@pytest.fixture
+def fetches(instance: Instance) -> Fetches:
+    return Fetches(instance.fetches)
+
+
+@asynccontextmanager
+async def executor(config: Config, pool: str = "far", **changes: int) -> AsyncIterator[RemoteExecutor]:
+    """One in this process, which is a process of its own to the instance."""
+    async with RemoteExecutor(msgspec.structs.replace(config, **changes), pool) as remote, reachable(remote):
+        yield remote
+
+
+@asynccontextmanager
+async def executor_process(config: Config, pool: str = "far") -> AsyncIterator[asyncio.subprocess.Process]:
+    flags = ("--store", config.store, "--pool", pool, "--lease-seconds", str(LEASE_SECONDS), "--renew-seconds", "0.4")
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, "executor", *flags, stderr=asyncio.subprocess.PIPE, env=clean_environment(), cwd=config.data_dir
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(20):
+            line = await process.stderr.readline()
+        assert re.search(rb"executor far/\S+ is ready at http://127", line), line
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def ended(instance: Instance, req_id: str, seconds: float) -> FetchView:
+    view = await instance.fetches.wait(req_id, seconds)
+    assert view.result is not None, view
+    return view
+
+
+async def test_a_fetch_of_a_pool_is_made_by_its_executor_which_brings_the_result_to_the_origin(
+    instance: Instance, fetches: Fetches, config: Config, target: TargetServer
+) -> None:
+    async with executor(config) as remote:
+        url = f"{target.url}/echo?id=a"
+        await fetches.create(url, req_id="a", method="POST", body=b"\xff", executor="far", result_url=target.url + "/o")
+        view = await ended(instance, "a", 5)
+        assert (view.state, view.executor) == ("succeeded", remote.name)
+        await target.wait_for(2)
+        assert [request.path for request in target.requests] == ["/echo?id=a", "/o"]
+        assert [view.executor for view in (await fetches.stats()).executors] == [
+            instance.ownership.instance,
+            remote.name,
+        ]
+    delivered = await fetches.get("a")
+    assert (delivered.delivery.state, delivered.delivery.attempts) == ("delivered", 1)
+    assert target.counts["a"] == 2  # the call, and the result under the same id
+
+
+async def test_an_offer_that_failed_is_repeated_by_the_owner_of_the_row(
+    fetches: Fetches, config: Config, target: TargetServer
+) -> None:
+    target.script("/o", Answer(status=503), Answer())
+    async with executor(config):
+        await fetches.create(target.url, req_id="a", executor="far", result_url=target.url + "/o")
+        await target.wait_for(3)
+    async with asyncio.timeout(5):
+        while (view := await fetches.get("a")).delivery.state != "delivered":  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.02)
+    assert view.delivery.attempts == 2
+
+
+async def test_a_killed_executor_is_noticed_and_its_call_is_unknown_and_never_made_again(
+    instance: Instance, fetches: Fetches, config: Config, target: TargetServer
+) -> None:
+    async with executor_process(config) as process, executor(config, "other"):
+        await fetches.create(target.url + "/hang?id=a", req_id="a", method="POST", executor="far")
+        await target.wait_for(1)
+        process.kill()
+        view = await ended(instance, "a", LEASE_SECONDS + 2)
+        assert (view.state, view.result is not None and view.result.error is not None) == ("unknown", True)
+        async with executor(config):  # another of the pool has nothing to do
+            assert (await fetches.run(target.url + "/b?id=b", req_id="b", executor="far")).state == "succeeded"
+    assert target.counts == {"a": 1, "b": 1}
+
+
+async def test_a_frozen_executor_loses_its_lease_and_what_it_brings_afterwards_is_late(
+    instance: Instance, fetches: Fetches, config: Config, target: TargetServer
+) -> None:
+    async with executor_process(config) as process:
+        await fetches.create(target.url + "/delay/0.2?id=a", req_id="a", executor="far")
+        await target.wait_for(1)
+        os.kill(process.pid, signal.SIGSTOP)
+        assert (await ended(instance, "a", LEASE_SECONDS + 2)).state == "unknown"
+        os.kill(process.pid, signal.SIGCONT)
+        async with asyncio.timeout(5):
+            while (view := await fetches.get("a")).late_result is None:  # noqa: ASYNC110 - nothing announces it
+                await asyncio.sleep(0.02)
+    assert (view.state, view.late_result.state) == ("unknown", "succeeded")
+    assert target.counts == {"a": 1}
+
+
+async def test_a_stopped_executor_ends_its_calls_first(
+    instance: Instance, fetches: Fetches, config: Config, target: TargetServer
+) -> None:
+    async with executor_process(config) as process:
+        await fetches.create(target.url + "/delay/0.7", req_id="a", executor="far")
+        await target.wait_for(1)
+        process.terminate()
+        assert (await ended(instance, "a", 5)).state == "succeeded"
+        async with asyncio.timeout(10):
+            assert await process.wait() == 0
+    assert await instance.store.scan_records(EXECUTORS, now=instance.clock.now_ms()) == []
+
+
+async def test_a_fetch_waits_for_an_executor_and_fails_with_nothing_sent_when_none_comes(
+    instance: Instance, fetches: Fetches, config: Config, target: TargetServer
+) -> None:
+    await fetches.create(target.url, req_id="vain", executor="far", timeout_seconds=0.5)
+    await fetches.create(target.url, req_id="patient", executor="far", timeout_seconds=20)
+    view = await ended(instance, "vain", 5)
+    assert view.result is not None
+    assert view.result.error is not None
+    assert (view.state, view.result.error.kind, view.result.error.definite) == ("failed", "overloaded", True)
+    assert not target.requests
+    async with executor(config):
+        assert (await ended(instance, "patient", 5)).state == "succeeded"
+
+
+async def test_a_full_executor_lets_fetches_wait_and_makes_them_all(
+    instance: Instance, fetches: Fetches, config: Config, target: TargetServer
+) -> None:
+    async with executor(config, fetch_limit=2) as remote:
+        for number in range(20):
+            await fetches.create(f"{target.url}/delay/0.05?id={number}", req_id=str(number), executor="far")
+        most = 0
+        for number in range(20):
+            most = max(most, remote.in_flight)
+            assert (await ended(instance, str(number), 10)).state == "succeeded"
+    assert most <= 2
+    assert set(target.counts.values()) == {1}
+    assert len(target.counts) == 20
+
+
+async def test_an_executor_that_is_not_there_is_passed_over(
+    instance: Instance, fetches: Fetches, config: Config, target: TargetServer
+) -> None:
+    now = instance.clock.now_ms()
+    gone = ExecutorLease(instance="far/gone", machine="elsewhere", address="http://127.0.0.1:9", pool="far", limit=9)
+    assert await instance.store.put_record(
+        EXECUTORS, gone.instance, msgspec.json.encode(gone), expect=0, now=now, expires_at=now + 60_000
+    )
+    async with executor(config) as remote:
+        for number in range(3):
+            await fetches.create(target.url, req_id=str(number), executor="far")
+            view = await ended(instance, str(number), 5)
+            assert (view.state, view.executor) == ("succeeded", remote.name)
+
+
+async def test_only_processes_of_the_cluster_may_hand_over_calls(config: Config, instance: Instance) -> None:
+    async with executor(config), Sender(guard=Guard(allow_loopback=True)) as sender:
+        [record] = await instance.store.scan_records(EXECUTORS, now=instance.clock.now_ms())
+        address = msgspec.json.decode(record.value, type=ExecutorLease).address
+        for token, status in (("wrong", 401), (instance.cluster_secret, 200)):
+            headers = (("content-type", "application/json"), ("authorization", f"Bearer {token}"))
+            reply = await sender.send(Call("POST", address + PATH, headers, b'{"reqId":"none"}', 5000))
+            assert reply.status == status
+        assert (await sender.send(Call("GET", address + "/health", (), b"", 5000))).status == 200

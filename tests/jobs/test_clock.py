@@ -1,0 +1,231 @@
+"""Every instant of a job is launched or accounted for: through calm, outages, pauses and changes. In simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mainspring.jobs.messages import JobRef, PauseJob, ResumeJob, UpdateJob
+from mainspring.testing.simulation import EPOCH_MS
+from mainspring.timers.messages import to_instant
+from tests.jobs.simulated import START, World, simulate
+
+HOUR = 3600
+
+
+def test_every_instant_is_launched_when_it_comes_and_recorded_once() -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.create(schedule="*/10 * * * *")
+            await world.until(HOUR + 1)
+            runs = await world.runs()
+            assert [run.scheduled_at.minute for run in runs] == [10, 20, 30, 40, 50, 0]
+            assert {run.state for run in runs} == {"succeeded"}
+            assert {run.late_ms for run in runs} == {0}
+            assert [at for at, _ in world.calls] == [EPOCH_MS + 600_000 * n for n in range(1, 7)]
+            assert world.calls[0][1].previous_at is None
+            assert world.calls[1][1].previous_at == world.calls[0][1].scheduled_at
+            assert world.calls[0][1].next_at[0] == world.calls[1][1].scheduled_at
+            job = await world.instance.jobs.get(JobRef(name="job"))
+            assert (job.runs, job.last_run) == (6, runs[-1].scheduled_at)
+
+    simulate(main)
+
+
+def test_a_job_may_run_every_second() -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.create(schedule="* * * * * *", seconds=True)
+            await world.until(60.5)
+            assert [at - EPOCH_MS for at, _ in world.calls] == [1000 * n for n in range(1, 61)]
+
+    simulate(main)
+
+
+def test_jitter_delays_a_launch_by_less_than_it_says_and_is_not_lateness() -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.create(schedule="0 * * * *", jitter_seconds=600.0)
+            await world.until(3 * HOUR - 1)
+            delays = [at - EPOCH_MS - HOUR * 1000 * n for n, (at, _) in enumerate(world.calls, 1)]
+            assert len(set(delays)) == 2
+            assert all(0 <= delay <= 600_000 for delay in delays)
+            assert {run.late_ms for run in await world.runs(states=("succeeded",))} == {0}
+
+    simulate(main)
+
+
+def test_a_job_ends_with_its_last_run_or_its_last_instant() -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.create("counted", "*/10 * * * *", max_runs=2)
+            await world.create("bounded", "*/10 * * * *", end_at=to_instant(EPOCH_MS + 1_200_000))
+            await world.create("late", "*/10 * * * *", start_at=to_instant(EPOCH_MS + 1_800_000))
+            await world.until(HOUR + 1)
+            for name, runs, state in (("counted", 2, "finished"), ("bounded", 2, "finished"), ("late", 4, "scheduled")):
+                job = await world.instance.jobs.get(JobRef(name=name))
+                assert (job.runs, job.state, job.next_at is None) == (runs, state, state == "finished"), name
+                assert len(await world.runs(name)) == runs
+            await world.instance.jobs.update(UpdateJob(name="counted", max_runs=3))
+            await world.until(2 * HOUR)
+            assert len(await world.runs("counted", states=("succeeded",))) == 3
+
+    simulate(main)
+
+
+@pytest.mark.parametrize(
+    ("catchup", "told"),
+    [
+        ("none", [("09:00:00", "skipped", "missed")]),
+        ("latest", [("09:00:00", "skipped", "outside-window"), ("12:00:00", "succeeded", "")]),
+        (
+            "all",
+            [("09:00:00", "skipped", "outside-window"), ("12:00:00", "succeeded", "")],
+        ),
+    ],
+)
+def test_instants_of_an_outage_follow_the_catch_up(catchup: str, told: list[tuple[str, str, str]]) -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.create(schedule="0 * * * *", catchup=catchup)
+            await world.until(600)
+        await world.until(4.5 * HOUR)
+        async with world.running():
+            await world.until(4.5 * HOUR + 60)
+            assert await world.told() == told
+            runs = await world.runs()
+            assert sum(run.count for run in runs) == 4
+            assert [run.kind for run in runs if run.state == "succeeded"] == ["catchup"] * (len(told) - 1)
+            assert [call.kind for _, call in world.calls] == ["catchup"] * (len(told) - 1)
+
+    simulate(main)
+
+
+def test_all_missed_instants_of_the_window_are_caught_up_with_one_after_another() -> None:
+    async def main(world: World) -> None:
+        async def slowly(_: object) -> None:
+            await asyncio.sleep(2)
+
+        world.behave = slowly
+        async with world.running():
+            await world.create(schedule="*/10 * * * *", catchup="all", catchup_window_seconds=86_400.0)
+            await world.until(60)
+        await world.until(2 * HOUR + 60)
+        async with world.running():
+            await world.until(2 * HOUR + 180)
+            calls = [call for _, call in world.calls]
+            assert [call.scheduled_at for call in calls] == sorted(call.scheduled_at for call in calls)
+            assert len(calls) == 12
+            starts = [at for at, _ in world.calls]
+            assert all(later - earlier >= 2000 for earlier, later in zip(starts, starts[1:], strict=False))
+            assert {run.state for run in await world.runs()} == {"succeeded"}
+
+    simulate(main)
+
+
+@pytest.mark.parametrize(("catchup", "state"), [("none", "skipped"), ("latest", "succeeded"), ("all", "succeeded")])
+def test_what_was_planned_when_all_went_down_follows_the_catch_up_too(catchup: str, state: str) -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.create(schedule="0 * * * *", catchup=catchup)
+            await world.until(HOUR - 2)  # planned already, not launched yet
+            assert [run.state for run in await world.runs()] == ["planned"]
+        await world.until(HOUR + 600)
+        async with world.running():
+            await world.until(HOUR + 660)
+            [run] = await world.runs()
+            assert (run.state, run.reason) == (state, "missed" if state == "skipped" else "")
+            assert run.late_ms == (None if state == "skipped" else run.late_ms)
+
+    simulate(main)
+
+
+def test_the_instants_of_a_pause_are_recorded_when_it_ends() -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.create(schedule="*/10 * * * *")
+            await world.until(1190)  # that of 08:20 is planned already
+            paused = await world.instance.jobs.pause(PauseJob(name="job", note="too loud", by="ann"))
+            assert (paused.state, paused.note, paused.by, paused.next_at) == ("paused", "too loud", "ann", None)
+            await world.until(HOUR - 30)
+            assert [call.scheduled_at.minute for _, call in world.calls] == [10]
+            await world.instance.jobs.resume(ResumeJob(name="job"))
+            await world.until(HOUR + 30)
+            assert await world.told() == [
+                ("08:10:00", "succeeded", ""),
+                ("08:20:00", "skipped", "paused"),
+                ("08:30:00", "skipped", "paused"),
+                ("09:00:00", "succeeded", ""),
+            ]
+            assert [run.count for run in await world.runs()] == [1, 1, 3, 1]
+
+    simulate(main)
+
+
+def test_a_pause_and_its_end_may_pass_while_nobody_runs() -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.create(schedule="0 * * * *")
+            await world.until(60)
+        await world.until(2 * HOUR + 60)
+        async with world.running() as instance:
+            await instance.jobs.pause(PauseJob(name="job"))
+        await world.until(4 * HOUR + 60)
+        async with world.running() as instance:
+            await instance.jobs.resume(ResumeJob(name="job"))
+            await world.until(5 * HOUR + 60)
+            assert [(run.reason or run.state, run.count) for run in await world.runs()] == [
+                ("missed", 2),
+                ("paused", 2),
+                ("succeeded", 1),
+            ]
+
+    simulate(main)
+
+
+def test_a_changed_calendar_counts_from_the_change_on() -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.create(schedule="0 9 * * *")
+            await world.until(HOUR - 4)  # 09:00 is planned
+            await world.instance.jobs.update(UpdateJob(name="job", schedule="30 8-9 * * *"))
+            await world.until(2 * HOUR)
+            assert await world.told() == [("09:00:00", "skipped", "changed"), ("09:30:00", "succeeded", "")]
+
+    simulate(main)
+
+
+def test_an_instant_that_both_calendars_have_is_launched_once() -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.create(schedule="0 * * * *")
+            await world.until(HOUR - 4)
+            await world.instance.jobs.update(UpdateJob(name="job", schedule="0,30 * * * *"))
+            await world.until(HOUR + 60)
+            assert await world.told() == [("09:00:00", "succeeded", "")]
+            assert len(world.calls) == 1
+
+    simulate(main)
+
+
+def test_a_deleted_job_launches_nothing_more_and_one_of_its_name_starts_anew() -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.create(schedule="0 * * * *")
+            await world.until(2 * HOUR - 3)
+            await world.delete()
+            await world.until(2 * HOUR + 60)
+            assert len(world.calls) == 1
+            await world.create(schedule="30 * * * *")
+            job = await world.instance.jobs.get(JobRef(name="job"))
+            assert (job.runs, job.last_run) == (0, None)
+            await world.until(3 * HOUR)
+            assert await world.told() == [
+                ("09:00:00", "succeeded", ""),
+                ("10:00:00", "skipped", "deleted"),
+                ("10:30:00", "succeeded", ""),
+            ]
+            assert (await world.instance.jobs.get(JobRef(name="job"))).created_at > START
+
+    simulate(main)
