@@ -20,7 +20,7 @@ import click
 import uvloop
 from rich.console import Console
 
-from bench import cluster, creates, databases, firing, idempotency, quiet, scale
+from bench import cluster, creates, databases, fetches, firing, idempotency, quiet, scale
 from bench.figures import Figure, Setting, as_json, markdown, table
 
 BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
@@ -28,6 +28,7 @@ BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
     "batch": creates.batch_creates,
     "burst": firing.burst,
     "lateness": firing.lateness,
+    "fetches": fetches.fetches,
     "scale": scale.scale,
     "start": quiet.start_up,
     "idle": quiet.idle,

@@ -6,17 +6,20 @@ Prints its port on the first line, then obeys lines on its input and answers eac
     await N     answer when N requests have been counted
     report      answer now, with the lateness of every request in a timed sink
 
-It ends at the end of its input. A timed sink (`--timed`) also notes how long after its instant each request came.
+It ends at the end of its input. A timed sink (`--timed`) also notes how long after its instant each request came. A slow
+one (`--delay SECONDS`) lets each request wait, and notes how many waited at once.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import sys
 import time
 from array import array
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import cast
 
 import httptools
@@ -33,6 +36,7 @@ class Report(msgspec.Struct, frozen=True):
     count: int
     last_at_ms: float
     lateness_ms: list[float] = []
+    most_at_once: int = 0
 
 
 class Tally:
@@ -47,6 +51,7 @@ class Tally:
         self.target = -1
         self.last_at_ms = 0.0
         self.lateness_ms = array("d")
+        self.waiting = self.most_at_once = 0
         self.reached.clear()
 
     def add(self) -> None:
@@ -61,7 +66,7 @@ class Tally:
             await self.reached.wait()
 
     def report(self) -> Report:
-        return Report(self.count, self.last_at_ms or time.time() * 1000, list(self.lateness_ms))
+        return Report(self.count, self.last_at_ms or time.time() * 1000, list(self.lateness_ms), self.most_at_once)
 
 
 class Sink(asyncio.Protocol):
@@ -88,7 +93,25 @@ class TimedSink(Sink):
             self._tally.lateness_ms.append(time.time() * 1000 - int(value))
 
 
-async def serve(connection: type[Sink]) -> None:
+class SlowSink(Sink):
+    def __init__(self, tally: Tally, delay_seconds: float) -> None:
+        super().__init__(tally)
+        self._delay_seconds = delay_seconds
+
+    def on_message_complete(self) -> None:
+        tally = self._tally
+        tally.add()
+        tally.waiting += 1
+        tally.most_at_once = max(tally.most_at_once, tally.waiting)
+        asyncio.get_running_loop().call_later(self._delay_seconds, self._answer)
+
+    def _answer(self) -> None:
+        self._tally.waiting -= 1
+        if not self._transport.is_closing():
+            self._transport.write(ANSWER)
+
+
+async def serve(connection: Callable[[Tally], Sink]) -> None:
     loop = asyncio.get_running_loop()
     tally = Tally()
     lines = asyncio.StreamReader()
@@ -110,6 +133,7 @@ class RunningSink:
 
     def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
         self._process = process
+        self.port = port
         self.url = f"http://127.0.0.1:{port}/callback"
 
     async def reset(self) -> None:
@@ -131,9 +155,10 @@ class RunningSink:
 
 
 @contextlib.asynccontextmanager
-async def sink(*, timed: bool = False) -> AsyncIterator[RunningSink]:
+async def sink(*, timed: bool = False, delay_seconds: float = 0.0) -> AsyncIterator[RunningSink]:
+    kind = ["--timed"] if timed else ["--delay", str(delay_seconds)] if delay_seconds else []
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.sink", *(["--timed"] if timed else [])),
+        *(sys.executable, "-m", "bench.sink", *kind),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=LINE_LIMIT,
@@ -153,4 +178,9 @@ async def sink(*, timed: bool = False) -> AsyncIterator[RunningSink]:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(TimedSink if "--timed" in sys.argv else Sink))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--timed", action="store_true")
+    parser.add_argument("--delay", type=float, default=0.0)
+    options = parser.parse_args()
+    slow = partial(SlowSink, delay_seconds=options.delay)
+    uvloop.run(serve(TimedSink if options.timed else slow if options.delay else Sink))

@@ -146,6 +146,18 @@ async def test_a_handler_that_raises_changes_nothing_and_gets_the_result_again()
         assert len(target.requests) == 1
 
 
+async def test_a_result_that_was_forgotten_changes_nothing() -> None:
+    async with TargetServer() as target, program() as ms:
+        target.script("/slow", Answer(delay_seconds=0.1))
+        ann = ms.origin(Accounts, "ann")
+        req_id = await ann.ask(f"{target.url}/slow")
+        assert list(await ann.waiting()) == [req_id]
+        assert await ann.forget(req_id)
+        assert not await ann.forget(req_id)
+        await delivered(ms, req_id)
+        assert (await ann.snapshot(), await ann.waiting()) == ({"asked": 1}, {})
+
+
 async def test_a_second_result_for_one_request_has_no_effect() -> None:
     async with TargetServer() as target, program() as ms:
         req_id = await ms.origin(Accounts, "ann").ask(target.url)

@@ -11,12 +11,14 @@ from tools.generate_docs import document
 
 from mainspring.config import Config
 from mainspring.errors import LockLost, LockTaken, MainspringError
+from mainspring.fetches.errors import FetchError
 from mainspring.telemetry import render_metrics
 from tests.project.tree import ROOT, files, name
 
 PAGES = files(".md")
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 LOCK_CODES = (LockLost.code, LockTaken.code)
+FETCH_CODES = (FetchError.code, *(kind.code for kind in FetchError.__subclasses__()))
 LINK = re.compile(r"(?<!\!)\[[^\]\n]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -79,12 +81,12 @@ def test_every_error_code_that_the_api_uses_is_in_the_reference() -> None:
     def codes(kind: type[MainspringError]) -> set[str]:
         return {kind.code}.union(*(codes(child) for child in kind.__subclasses__()))
 
-    unsaid = {code for code in codes(MainspringError) if f"`{code}`" not in text}
-    # The root is never raised, a bad configuration never serves, a forbidden destination is a wrong field, and locks
-    # are for programs.
-    assert unsaid == {"error", "config", "unsafe_target", *LOCK_CODES}
+    unsaid = codes(MainspringError) - set(re.findall(r"^\| `([a-z_]+)` \| \d{3} \|", text, re.MULTILINE))
+    # The root is never raised, a bad configuration never serves, a forbidden destination is a wrong field, and why a
+    # fetch has no response is a result.
+    assert unsaid == {"error", "config", "unsafe_target", *FETCH_CODES}
     library = (ROOT / "docs" / "reference" / "library.md").read_text()
-    assert [code for code in LOCK_CODES if f"`{code}`" not in library] == []
+    assert [code for code in (*LOCK_CODES, *FETCH_CODES) if f"`{code}`" not in library] == []
 
 
 def test_every_metric_is_documented() -> None:

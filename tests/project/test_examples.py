@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from mainspring.client import Client
 from mainspring.config import Config
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
@@ -19,7 +21,9 @@ from mainspring.delivery.sender import Sender
 from mainspring.delivery.signing import new_secret
 from mainspring.instance import Instance
 from mainspring.model import Result
+from mainspring.testing.target import TargetServer
 from mainspring.timers.messages import AttemptView, CreateNamespace, CreateTimer, ListHistory
+from tests.client.running_server import running_server
 from tests.project.tree import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -60,6 +64,16 @@ async def test_the_library_example_reminds(tmp_path: Path) -> None:
             assert await process.wait() == 0
 
 
+async def test_the_accounts_example_comes_to_its_end_although_it_was_killed(tmp_path: Path) -> None:
+    command = (sys.executable, str(EXAMPLES / "accounts.py"), str(tmp_path / "accounts.db"))
+    async with running(*command) as first:
+        await line_with(first, "ann: asked the bank")
+    async with running(*command) as second:
+        assert await line_with(second, "ann: open") == "ann: open, balance 100\n"
+        async with asyncio.timeout(SECONDS):
+            assert await second.wait() == 0
+
+
 async def recorded(instance: Instance, namespace: str, timer_id: str) -> tuple[AttemptView, ...]:
     """The attempts of a timer, once there are any: the record follows the answer of the receiver."""
     async with asyncio.timeout(SECONDS):
@@ -83,6 +97,26 @@ async def test_the_receiver_example_does_the_work_of_a_delivery_once_and_refuses
         assert [attempt.outcome for attempt in await recorded(instance, "shop", "t1")] == [Result.SUCCEEDED]
         async with Sender(guard=Guard(allow_loopback=True)) as sender:
             assert (await sender.send(Call("POST", url, (("webhook-id", "msg_1"),), b"{}", 5000))).status == 401
+
+
+async def test_the_payments_example_takes_each_result_once_and_knows_what_may_have_been_paid(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    with running_server(tmp_path / "server") as server, Client(server.url, server.token) as client:
+        secret = client.namespaces.get("default").secret
+        command = (sys.executable, str(EXAMPLES / "payments.py"), "0", secret, server.url, server.token)
+        async with (
+            TargetServer() as bank,
+            running(*command, str(tmp_path / "payments.db")) as payments,
+            Sender(guard=Guard(allow_loopback=True)) as sender,
+        ):
+            url = (await line_with(payments, "receiving at")).split()[-1]
+            for order, path in ((1, "/"), (2, "/status/402"), (3, "/reset")):
+                body = json.dumps({"order": order, "url": bank.url + path}).encode()
+                assert (await sender.send(Call("POST", url + "/pay", (), body, 5000))).status == 202
+                assert await line_with(payments, "taken:") == f"taken: payment-{order}\n"
+            orders = json.loads((await sender.send(Call("GET", url + "/orders", (), b"", 5000))).body)
+            assert orders == {"1": "paid", "2": "declined", "3": "check with the bank"}
+            assert (await sender.send(Call("POST", url + "/results", (), b"{}", 5000))).status == 401
 
 
 # --- the tutorial -----------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ class Ledger:
     async def cancel(self, req_id: str) -> Fetch | None:
         """End a fetch that has not ended; answers with the fetch as it then stands.
 
-        Whether the call was under way is said by the very record that is replaced: a moment before it may not have been.
+        Whether the call was under way is told by the very record that is replaced: it changes from moment to moment.
         """
 
         def cancel(fetch: Fetch) -> Fetch | None:

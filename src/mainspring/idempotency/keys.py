@@ -172,6 +172,8 @@ def _object(value: dict[str, object], exclude: Exclusion, depth: int) -> dict[st
         written: object
         if kind is int:
             written = item if item % 10 else _integer(item)  # type: ignore[operator, arg-type]
+        elif kind is float:
+            written = _float(item)  # type: ignore[arg-type]
         elif kind is list:
             written = _array(item, _NOTHING, depth - 1)  # type: ignore[arg-type]
         elif kind is dict:

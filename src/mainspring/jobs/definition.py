@@ -141,9 +141,13 @@ class Routing(Struct, frozen=True):
         return self.base_url.rstrip("/") + (definition.route or f"/jobs/trigger/{name}")
 
 
-@lru_cache(maxsize=20_000)
 def calendar_of(name: str, terms: Terms) -> Calendar:
     """Raises `InvalidInput` for a schedule or a zone that makes no sense. The name decides what `H` stands for."""
+    return _calendar(name if "H" in terms.schedule.upper() else "", terms)
+
+
+@lru_cache(maxsize=20_000)
+def _calendar(name: str, terms: Terms) -> Calendar:
     return Calendar(parse(terms.schedule, job=name, seconds=terms.seconds), terms.timezone, terms.dst)
 
 

@@ -33,10 +33,10 @@ class Queueing:
 
     async def take_turn(self, turn: Turn, job: Job) -> Ending | None:
         """An ending if the launch is not to go now, else None."""
-        policy = job.definition.overlap
+        policy, previous = job.definition.overlap, turn.errand.previous
         blocker = None
-        if turn.errand.previous and looks_back(policy, turn.errand.kind):
-            blocker = await self._blocker(turn.job, turn.errand.previous)
+        if previous and looks_back(policy, turn.errand.kind) and not self._settler.is_over(turn.job, previous):
+            blocker = await self._blocker(turn.job, previous)
         if blocker is not None:
             taken = step(policy, turn.errand.kind, blocker.launch, is_repeat=turn.is_repeat)
             if taken == "skip":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -20,6 +21,7 @@ from mainspring.jobs.calendar import spread_ms
 from mainspring.jobs.definition import Job, Terms
 from mainspring.jobs.ledger import Launch, launch_id
 from mainspring.jobs.messages import LaunchKind
+from mainspring.jobs.request import UPCOMING
 from mainspring.model import FOREVER, Detail, State, Timer, TimerKey, to_json
 from mainspring.store import BATCH_LIMIT, START, Position, Put, Remove, TimerFilter, TimerStore, Verdict
 from mainspring.timers.namespaces import NamespaceService
@@ -38,6 +40,8 @@ class Errand(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     terms: Terms
     """Of the calendar by which it was planned."""
     previous: str = ""
+    next_at: tuple[int, ...] = ()
+    """The next instants, found out when there was time for it; nothing if they were not."""
     body: Raw | UnsetType = UNSET
 
 
@@ -113,15 +117,32 @@ class Rows:
         namespace = await self._namespaces.system(LAUNCHES)
         return await self._store.get([namespace.key_of(identity) for identity in identities])
 
-    async def launch(self, job: Job, launches: Sequence[tuple[str, Launch]], *, body: Raw | UnsetType = UNSET) -> None:
-        """Have rows for launches that are on record. One that has a row already keeps it."""
+    async def launch(
+        self,
+        job: Job,
+        launches: Sequence[tuple[str, Launch]],
+        *,
+        upcoming: Sequence[int] = (),
+        body: Raw | UnsetType = UNSET,
+    ) -> None:
+        """Have rows for launches that are on record. One that has a row already keeps it.
+
+        `upcoming` are the instants that follow on the first of the launches, in order, if they are known.
+        """
         namespace = await self._namespaces.system(LAUNCHES)
         now = self._clock.now_ms()
         rows = []
         for mark, launch in launches:
             identity = launch_id(job.name, mark)
             key = namespace.key_of(identity)
-            errand = Errand(kind=launch.kind, terms=job.definition.terms, previous=launch.previous, body=body)
+            following = bisect_right(upcoming, launch.instant)
+            errand = Errand(
+                kind=launch.kind,
+                terms=job.definition.terms,
+                previous=launch.previous,
+                next_at=tuple(upcoming[following : following + UPCOMING]),
+                body=body,
+            )
             due_at = launch.instant if launch.due_at is None else launch.due_at
             detail = Detail(
                 execute_at=due_at,

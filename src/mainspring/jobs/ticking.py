@@ -20,6 +20,7 @@ from mainspring.jobs.definition import BrokenJob, Job
 from mainspring.jobs.ledger import Launch, Ledger, mark_of
 from mainspring.jobs.planning import MISSED_AFTER_MS
 from mainspring.jobs.registry import Registry
+from mainspring.jobs.request import next_instants
 from mainspring.jobs.rows import Rows, planned
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import FOREVER, Result, Timer, to_json
@@ -104,7 +105,8 @@ class Ticker:
             (mark, launch) for mark, launch in zip(marks, entered[len(ranges) :], strict=True) if not launch.is_final
         ]
         if waiting:
-            await self._rows.launch(job, waiting)
+            instants = [item.instant for item in tick.launches]
+            await self._rows.launch(job, waiting, upcoming=[*instants, *next_instants(job, instants[-1])])
         crashpoint.reach(crashpoint.CLOCK_CARRIED)
 
     def lost(self, timer: Timer, now: int, reason: str) -> Ending:

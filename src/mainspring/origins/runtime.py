@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -26,6 +27,7 @@ from mainspring.origins.outbox import Kept, Outbox
 from mainspring.origins.services import Services
 from mainspring.origins.units import Units
 from mainspring.store import RecordStore
+from mainspring.timers.messages import to_instant
 
 O = TypeVar("O", bound=Origin)  # noqa: E741 - an origin
 P = ParamSpec("P")
@@ -194,12 +196,22 @@ class OriginRef(Generic[O]):
 
         When the method raises, nothing has happened. After `StoreUnavailable` nobody knows: look before you repeat.
         """
-        method_of(self._kind, getattr(method, "__name__", ""))
-        return await self._origins.call(self._kind, self.id, lambda origin: method(origin, *arguments, **keywords))
+        # By its name, so that an override in a subclass is what runs.
+        found: Callable[Concatenate[O, P], R] = method_of(self._kind, getattr(method, "__name__", ""))
+        return await self._origins.call(self._kind, self.id, lambda origin: found(origin, *arguments, **keywords))
 
     async def snapshot(self) -> dict[str, Any]:
         """A copy of the state as it stands."""
         return dict(await self._units.state(self._kind, self.id))
+
+    async def waiting(self) -> dict[str, datetime]:
+        """The reqIds whose results the origin waits for, and since when."""
+        found = await self._units.waiting(self._kind, self.id)
+        return {req_id: to_instant(since) for req_id, since in found.items()}
+
+    async def forget(self, req_id: str) -> bool:
+        """Wait for a result no more: if it comes, it changes nothing. False if nobody waited for it."""
+        return await self._units.run(self._kind, self.id, lambda origin: None, consumes=req_id) is not None
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method = method_of(self._kind, name)

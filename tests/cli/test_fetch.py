@@ -1,0 +1,92 @@
+"""`mainspring fetch` against a real server and a real target."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, run_alone
+from tests.client.running_server import clean_environment
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[str]:
+    command = [sys.executable, "-m", "mainspring.testing.target"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=clean_environment(), text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+def counts(target: str) -> dict[str, int]:
+    with urllib.request.urlopen(f"{target}/counts", timeout=5) as answer:
+        told: dict[str, int] = json.load(answer)
+    return told
+
+
+def test_a_response_is_printed_as_it_is_and_its_status_beside_it(run: Run, target: str) -> None:
+    result = run("fetch", "create", f"{target}/status/404?id=c1", "--wait", "--req-id", "c1")
+    assert (result.exit_code, result.stdout) == (0, '{"ok":true}')
+    assert result.stderr.startswith("404 in ")
+    again = run("fetch", "create", f"{target}/other?id=c1", "--wait", "--req-id", "c1")
+    assert again.stdout == result.stdout
+    assert counts(target)["c1"] == 1
+
+
+def test_the_call_is_made_of_the_options(run: Run, target: str, tmp_path: Path) -> None:
+    result = run("fetch", "create", f"{target}/echo", "--wait", "-H", "X-Team: blue", "-d", "q=1")
+    told = json.loads(result.stdout)
+    assert (told["method"], told["headers"]["x-team"], told["body"]) == ("POST", "blue", "q=1")
+    (tmp_path / "body").write_bytes(b"\xff\x00")
+    told = json.loads(
+        run("fetch", "create", f"{target}/echo", "-X", "PUT", "--data-file", str(tmp_path / "body"), "--wait").stdout
+    )
+    assert (told["method"], told["body"]) == ("PUT", "\\xff\x00")
+    both = run("fetch", "create", target, "-d", "a", "--data-file", str(tmp_path / "body"))
+    assert both.exit_code == 2
+
+
+def test_exit_codes_tell_what_certainly_did_not_happen_from_what_may_have(run: Run, target: str) -> None:
+    refused = run("fetch", "create", "http://127.0.0.1:9/", "--wait", "--req-id", "c2")
+    assert (refused.exit_code, refused.stdout) == (8, "")
+    assert refused.stderr.startswith("failed: ")
+    lost = run("fetch", "create", f"{target}/reset", "-X", "POST", "--wait", "--req-id", "c3", "--label", "t=unknown")
+    assert lost.exit_code == 9
+    assert "may have been changed" in lost.stderr
+    assert run("fetch", "wait", "c3").exit_code == 9
+    listed = json.loads(run("fetch", "list", "--unknown", "--label", "t=unknown", "-o", "json").stdout)
+    assert [fetch["reqId"] for fetch in listed["fetches"]] == ["c3"]
+    assert "c3" in run("fetch", "list", "--unknown").stdout
+
+
+def test_a_fetch_is_shown_and_cancelled(run: Run, target: str) -> None:
+    created = run("fetch", "create", f"{target}/hang", "--req-id", "c4", "--context", '{"a": 1}', "-o", "json")
+    assert json.loads(created.stdout)["context"] == {"a": 1}
+    cancelled = json.loads(run("fetch", "cancel", "c4", "-o", "json").stdout)
+    assert cancelled["state"] == "cancelled"
+    assert "cancelled" in run("fetch", "get", "c4").stdout
+    assert run("fetch", "get", "nobody").exit_code == 3
+
+
+def test_a_wait_may_print_the_whole_fetch(run: Run, target: str) -> None:
+    result = run("fetch", "create", f"{target}/echo", "--wait", "--timeout", "5s", "--output", "json")
+    told = json.loads(result.stdout)
+    assert (told["state"], told["timeoutSeconds"], told["result"]["response"]["status"]) == ("succeeded", 5.0, 200)
+
+
+def test_stats_name_who_makes_the_calls(run: Run) -> None:
+    told = json.loads(run("fetch", "stats", "-o", "json").stdout)
+    assert [executor["pool"] for executor in told["executors"]] == ["in-process"]
+
+
+def test_an_executor_needs_a_store_that_a_server_can_share() -> None:
+    assert run_alone("executor", "--store", "memory://").exit_code == 2
+    assert run_alone("executor", "--pool", "in-process").exit_code == 2

@@ -1,0 +1,153 @@
+"""What a launch does about the one before it that is not over, for every policy. In simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from mainspring.errors import InvalidInput
+from mainspring.jobs.handlers import DueJob
+from mainspring.jobs.messages import BackfillJob, TriggerJob
+from mainspring.testing.simulation import EPOCH_MS
+from tests.jobs.simulated import START, World, simulate
+
+
+@pytest.mark.parametrize(
+    ("overlap", "told"),
+    [
+        ("skip", ["01 succeeded", "02 overlap", "03 overlap", "04 running", "05 overlap", "06 overlap"]),
+        ("bufferOne", ["01 succeeded", "02 succeeded", "03 overlap", "04 running", "05 overlap", "06 buffered"]),
+        ("bufferAll", ["01 succeeded", "02 succeeded", "03 running", "04 buffered", "05 buffered", "06 buffered"]),
+        ("allowAll", ["01 succeeded", "02 succeeded", "03 succeeded", "04 running", "05 running", "06 running"]),
+        ("cancelOther", ["01 cancelled", "02 cancelled", "03 cancelled", "04 cancelled", "05 cancelled", "06 running"]),
+    ],
+)
+def test_overlapping_launches_follow_the_policy(overlap: str, told: list[str]) -> None:
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> None:
+            await asyncio.sleep(140)
+
+        world.behave = work
+        async with world.running():
+            await world.create(schedule="* * * * *", overlap=overlap, timeout_seconds=600.0)
+            await world.until(6 * 60 + 5)
+            runs = await world.runs()
+            words = [f"{run.scheduled_at:%M} {run.reason if run.state == 'skipped' else run.state}" for run in runs]
+            assert words == told
+
+    simulate(main)
+
+
+def test_buffered_launches_begin_as_soon_as_the_one_before_ends() -> None:
+    async def main(world: World) -> None:
+        starts: list[tuple[str, int]] = []
+
+        async def work(due: DueJob) -> None:
+            starts.append((f"{due.scheduled_at:%M}", world.clock.now_ms() - EPOCH_MS))
+            await asyncio.sleep(90)
+
+        world.behave = work
+        async with world.running():
+            await world.create(schedule="* * * * *", overlap="bufferAll", timeout_seconds=600.0, max_runs=4)
+            await world.until(15 * 60)
+            assert [mark for mark, _ in starts] == ["01", "02", "03", "04"]
+            gaps = [later - earlier for (_, earlier), (_, later) in zip(starts, starts[1:], strict=False)]
+            assert all(90_000 <= gap < 90_200 for gap in gaps), gaps
+            assert {run.state for run in await world.runs()} == {"succeeded"}
+
+    simulate(main)
+
+
+def test_a_cancelled_launch_says_that_its_call_may_have_taken_effect() -> None:
+    async def main(world: World) -> None:
+        async def work(due: DueJob) -> None:
+            await asyncio.sleep(100 if due.scheduled_at.minute == 1 else 0)
+
+        world.behave = work
+        async with world.running():
+            await world.create(schedule="* * * * *", overlap="cancelOther", timeout_seconds=600.0, max_runs=2)
+            await world.until(10 * 60)
+            first, second = await world.runs()
+            assert (first.state, second.state) == ("cancelled", "succeeded")
+            assert "may have taken effect" in first.reason
+
+    simulate(main)
+
+
+def test_terminating_another_call_is_refused_with_the_reason() -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            with pytest.raises(InvalidInput, match="cannot be undone"):
+                await world.create(overlap="terminateOther")
+
+    simulate(main)
+
+
+def test_a_manual_launch_waits_for_nobody_and_nobody_waits_for_it() -> None:
+    async def main(world: World) -> None:
+        async def work(due: DueJob) -> None:
+            await asyncio.sleep(100 if due.kind == "manual" else 0)
+
+        world.behave = work
+        async with world.running() as instance:
+            await world.create(schedule="* * * * *", timeout_seconds=600.0)
+            await world.until(50)
+            run = await instance.jobs.trigger(TriggerJob(name="job", by="ann"))
+            assert (run.kind, run.by) == ("manual", "ann")
+            await world.until(190)
+            states = [(run.kind, run.state) for run in await world.runs()]
+            assert states == [("manual", "succeeded")] + [("scheduled", "succeeded")] * 3
+
+    simulate(main)
+
+
+def test_a_backfill_launches_once_what_was_never_launched_one_after_another() -> None:
+    async def main(world: World) -> None:
+        running = 0
+        most = 0
+
+        async def work(_: DueJob) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(3)
+            running -= 1
+
+        world.behave = work
+        async with world.running() as instance:
+            await world.create(schedule="*/10 * * * *", catchup="none", overlap="allowAll")
+            await world.until(30)
+        await world.until(3 * 3600 + 30)
+        async with world.running() as instance:
+            await world.until(3 * 3600 + 700)
+            wanted: dict[str, Any] = {"name": "job", "since": START, "until": EPOCH_MS + 3 * 3_600_000 + 600_001}
+            counted = await instance.jobs.backfill(BackfillJob(**wanted, dry_run=True))
+            assert (counted.instants, counted.launched) == (20, 19)  # one of the minute it began, one on time
+            done = await instance.jobs.backfill(BackfillJob(**wanted, by="ann"))
+            assert (done.instants, done.launched) == (20, 19)
+            again = await instance.jobs.backfill(BackfillJob(**wanted))
+            assert again.launched == 0
+            await world.until(3 * 3600 + 800)
+            assert most == 1
+            backfilled = await world.runs(kinds=("backfill",))
+            assert [run.state for run in backfilled] == ["succeeded"] * 19
+            assert {run.by for run in backfilled} == {"ann"}
+            calls = [call.scheduled_at for _, call in world.calls if call.kind == "backfill"]
+            assert calls == sorted(calls)
+            assert len(set(calls)) == 19
+
+    simulate(main)
+
+
+def test_a_backfill_of_the_future_or_of_too_much_is_refused() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="* * * * *")
+            with pytest.raises(InvalidInput, match="not in the future"):
+                await instance.jobs.backfill(BackfillJob(name="job", since=START, until=EPOCH_MS + 3_600_000))
+            with pytest.raises(InvalidInput, match="at most 10000 instants, got 14400"):
+                await instance.jobs.backfill(BackfillJob(name="job", since=EPOCH_MS - 10 * 86_400_000, until=EPOCH_MS))
+
+    simulate(main)
