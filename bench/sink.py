@@ -6,8 +6,8 @@ Prints its port on the first line, then obeys lines on its input and answers eac
     await N     answer when N requests have been counted
     report      answer now, with the lateness of every request in a timed sink
 
-It ends at the end of its input. A timed sink (`--timed`) also notes how long after its instant each request came. A slow
-one (`--delay SECONDS`) lets each request wait, and notes how many waited at once.
+It ends at the end of its input. A timed sink (`--timed`) also notes how long after its instant each request came. A
+slow one (`--delay SECONDS`) lets each request wait, and notes how many waited at once.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
-import httptools
 import msgspec
 import pytest
 from bench.__main__ import BENCHMARKS
@@ -113,10 +113,17 @@ async def test_a_timed_sink_notes_how_late_requests_are() -> None:
         assert late > 1_000_000
 
 
+async def test_a_slow_sink_notes_how_many_requests_waited_at_once() -> None:
+    async with sink(delay_seconds=0.2) as target:
+        await asyncio.gather(_call(target, 1), _call(target, 1), _call(target, 1))
+        assert (await target.report()).most_at_once > 1
+
+
 async def _call(target: RunningSink, times: int, header: bytes = b"") -> None:
-    port = httptools.parse_url(target.url.encode()).port
     for _ in range(times):
-        answer = await ask("127.0.0.1", port, b"POST /callback HTTP/1.1\r\n" + header + b"content-length: 0\r\n\r\n")
+        answer = await ask(
+            "127.0.0.1", target.port, b"POST /callback HTTP/1.1\r\n" + header + b"content-length: 0\r\n\r\n"
+        )
         assert answer.status == 200
 
 

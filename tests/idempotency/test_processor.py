@@ -178,6 +178,23 @@ def test_a_result_that_would_not_come_back_is_refused_and_the_work_is_not_run_ag
     assert processor.process(1).result == "by hand"
 
 
+def test_a_result_that_a_store_cannot_take_is_unknown_at_once_and_the_work_is_not_run_again(
+    store: IdempotencyStore, url: str
+) -> None:
+    large = "x" * 500_000
+    work = Work(large)
+    processor = IdempotentProcessor(store, work, scope="large")
+    if not url.startswith("dynamodb"):  # the one with a limit, 400 KB
+        assert [processor.process(1).result == large for _ in range(2)] == [True, True]
+        return
+    with pytest.raises(NotRecorded) as refused:
+        processor.process(1)
+    assert refused.value.result == large
+    with pytest.raises(UnknownOutcome, match="was not recorded"):
+        processor.process(1)
+    assert work.runs == 1
+
+
 def test_a_result_type_brings_other_results_back() -> None:
     processor = IdempotentProcessor(InMemoryStore(), Work((1, 2)), scope="typed", result_type=tuple[int, int])
     assert [processor.process(1).result for _ in range(2)] == [(1, 2), (1, 2)]

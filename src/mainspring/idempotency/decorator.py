@@ -67,7 +67,7 @@ def idempotent(
             return None if key is None else key(*arguments, **named)
 
         if iscoroutinefunction(work):
-            from mainspring.idempotency.waiting import AsyncIdempotentProcessor  # noqa: PLC0415  (loads asyncio)
+            from mainspring.idempotency.waiting import AsyncIdempotentProcessor  # noqa: PLC0415  (few need both)
 
             waiting: AsyncIdempotentProcessor[Any, Any] = AsyncIdempotentProcessor(store, call, **settings)
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from mainspring import telemetry
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.idempotency.claims import ClaimStore
 from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded
 from mainspring.idempotency.errors import LostClaim, NotRecorded
@@ -99,6 +99,10 @@ class Claim:
             except StoreUnavailable as error:
                 reason = error.detail
                 continue
+            except TooLarge as error:  # for this store, at any time: the work is done, but nobody can be told of it
+                reason = error.detail
+                await self.leave_unknown(f"The work was done, but its outcome was not recorded: {reason}")
+                break
             raise LostClaim(key=self.identity.key, result=result)
         raise NotRecorded(
             f"Expected to record the outcome of work that was done, got: {reason}", key=self.identity.key, result=result

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -25,16 +25,19 @@ _POLL_SECONDS: Final = 0.01
 class ServerProcess:
     """Started by the constructor. `ready` waits for the banner; every way to end it also reaps it."""
 
-    def __init__(self, directory: Path, *, crash_at: str = "", **settings: str) -> None:
+    def __init__(
+        self, directory: Path, *, crash_at: str = "", surroundings: Mapping[str, str] | None = None, **settings: str
+    ) -> None:
         """`settings` are those of `Config`, as text; the log is kept in `directory`.
 
-        `crash_at` names a crash point, with an optional `:count`.
+        `crash_at` names a crash point, with an optional `:count`; `surroundings` are more environment variables.
         """
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
         settings = {"data_dir": str(directory), "port": "0", "token": TOKEN} | settings
         environment |= {f"MAINSPRING_{name.upper()}": value for name, value in settings.items()}
         if crash_at:
             environment[crashpoint.VARIABLE] = crash_at
+        environment |= surroundings or {}
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / f"server-{time.monotonic_ns()}.log"
         self.url = ""

@@ -1,0 +1,260 @@
+"""Decides from a job's ledger, its calendar and what its receiver saw whether every instant was accounted for. Pure.
+
+The instants come from outside, found by brute force; see `instants_of`. Nothing is shared with the code under test but
+the shape of a ledger's entry.
+
+| rule        | what it means                                                                                     |
+|-------------|---------------------------------------------------------------------------------------------------|
+| hole        | an instant of the calendar that no entry accounts for                                             |
+| doubled     | an instant that two entries account for                                                           |
+| stray       | an entry for an instant that the calendar does not have                                           |
+| miscounted  | a range that does not say how many instants it stands for                                         |
+| unfinished  | an entry that is not final when everything has come to rest                                       |
+| wrong-skip  | skipped for a reason that the job's policy does not know, or that did not exist at that time      |
+| wrong-late  | caught up with although the policy says not to, or although it could be launched in time          |
+| unsent      | on record as succeeded, but nothing arrived                                                       |
+| sent-anyway | on record as not launched, but something arrived                                                  |
+| unrecorded  | something arrived that no entry knows, or more often than its entry has attempts                  |
+| changed-id  | a launch that arrived with a delivery id that is not on record: a repeat that cannot be recognised|
+| early       | something arrived before its instant                                                              |
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+from mainspring.jobs.messages import Catchup, Overlap, RunView
+from mainspring.timers.messages import to_ms
+
+UTC: Final = ZoneInfo("UTC")
+EARLY_MS: Final = 50
+MISSED_AFTER_MS: Final = 15_000
+"""How late a launch may be without being one that was missed. Told to users, so stated here once more."""
+LAUNCHED: Final = frozenset({"succeeded", "failed", "unknown"})
+FINAL: Final = LAUNCHED | {"skipped", "cancelled"}
+SKIPS: Final[dict[Catchup, frozenset[str]]] = {
+    "none": frozenset({"missed"}),
+    "latest": frozenset({"superseded", "outside-window"}),
+    "all": frozenset({"outside-window"}),
+}
+"""What may become of missed instants besides being caught up with."""
+
+
+class Violation(NamedTuple):
+    rule: str
+    job: str
+    detail: str
+
+
+class Arrival(NamedTuple):
+    """A request as its receiver saw it; `at` in milliseconds of the store's time."""
+
+    launch_id: str
+    delivery_id: str
+    at: int
+
+
+class Outage(NamedTuple):
+    """Nobody launched anything between these instants, both included."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A job, and everything that is known of it."""
+
+    name: str
+    instants: Sequence[int]
+    """All that it has to account for, in order."""
+    runs: Sequence[RunView]
+    arrivals: Sequence[Arrival]
+    catchup: Catchup = "latest"
+    overlap: Overlap = "skip"
+    window_ms: int = 3_600_000
+    outages: Sequence[Outage] = ()
+    entries: dict[int, list[RunView]] = field(init=False)
+    """The entries of each instant."""
+
+    def __post_init__(self) -> None:
+        entries: dict[int, list[RunView]] = defaultdict(list)
+        for run in self.runs:
+            for instant in self.covered(run):
+                entries[instant].append(run)
+        object.__setattr__(self, "entries", entries)
+
+    def covered(self, run: RunView) -> Sequence[int]:
+        """The instants of the calendar for which an entry stands."""
+        first, last = span(run)
+        return self.instants[bisect_left(self.instants, first) : bisect_right(self.instants, last)]
+
+    def was_down(self, instant: int) -> bool:
+        return any(outage.first <= instant <= outage.last for outage in self.outages)
+
+
+def instants_of(matches: Callable[[datetime], bool], *, after: int, until: int, zone: ZoneInfo = UTC) -> list[int]:
+    """Every second after one instant and up to another whose local time matches. For zones without a change there."""
+    seconds = range(after // 1000 + 1, until // 1000 + 1)
+    return [second * 1000 for second in seconds if matches(datetime.fromtimestamp(second, zone))]
+
+
+def check(job: Watched) -> list[Violation]:
+    return [Violation(rule, job.name, detail) for rule, find in RULES.items() for detail in find(job)]
+
+
+def span(run: RunView) -> tuple[int, int]:
+    first = to_ms(run.scheduled_at)
+    return first, first if run.scheduled_until is None else to_ms(run.scheduled_until)
+
+
+# --- the ledger and the calendar --------------------------------------------------------------------------
+
+
+def _hole(job: Watched) -> Iterator[str]:
+    for instant in job.instants:
+        if instant not in job.entries:
+            yield f"nothing is known of {_told(instant)}"
+
+
+def _doubled(job: Watched) -> Iterator[str]:
+    for instant, runs in job.entries.items():
+        if len(runs) > 1:
+            yield f"{_told(instant)} is in {', '.join(f'{run.launch_id} ({run.state})' for run in runs)}"
+
+
+def _stray(job: Watched) -> Iterator[str]:
+    for run in job.runs:
+        if not job.covered(run):
+            yield f"{run.launch_id} is for no instant of the calendar"
+
+
+def _miscounted(job: Watched) -> Iterator[str]:
+    for run in job.runs:
+        if run.count != len(job.covered(run)):
+            yield f"{run.launch_id} says {run.count} and stands for {len(job.covered(run))}"
+
+
+def _unfinished(job: Watched) -> Iterator[str]:
+    for run in job.runs:
+        if run.state not in FINAL:
+            yield f"{run.launch_id} is {run.state} when everything has come to rest"
+
+
+# --- what the policy says ---------------------------------------------------------------------------------
+
+
+def _wrong_skip(job: Watched) -> Iterator[str]:
+    for run in job.runs:
+        if run.state in ("skipped", "cancelled") and (wrong := _objection(job, run)):
+            yield f"{run.launch_id} is {run.state} ({run.reason or 'without a reason'}): {wrong}"
+
+
+def _objection(job: Watched, run: RunView) -> str:
+    if run.state == "skipped" and run.reason == "overlap":
+        return "" if _was_busy(job, run) else "nothing before it was under way"
+    if run.state == "cancelled" or run.reason not in SKIPS[job.catchup]:
+        return f"not by its policy ({job.catchup}, {job.overlap})"
+    if not all(map(job.was_down, job.covered(run))):
+        return "somebody could have launched it"
+    first, last = span(run)
+    judged_at = to_ms(run.finished_at or run.planned_at)
+    if run.reason == "outside-window":
+        return f"the last of it was {judged_at - last} ms ago" if last + job.window_ms >= judged_at else ""
+    if run.reason == "superseded" and not _has_newer(job, last):
+        return "nothing newer was launched"
+    is_outside = run.reason == "superseded" and first + job.window_ms < judged_at - MISSED_AFTER_MS
+    return f"the first of it was outside of the window, {judged_at - first} ms ago" if is_outside else ""
+
+
+def _was_busy(job: Watched, run: RunView) -> bool:
+    instant = to_ms(run.scheduled_at)
+    return job.overlap in ("skip", "bufferOne") and any(
+        other.state in LAUNCHED and to_ms(other.scheduled_at) < instant and to_ms(other.finished_at or 0) >= instant
+        for other in job.runs
+    )
+
+
+def _has_newer(job: Watched, instant: int) -> bool:
+    """Whether that which comes behind superseded instants was launched, or would have been but for an overlap."""
+    for later in job.instants[bisect_right(job.instants, instant) :]:
+        for run in job.entries.get(later, ()):
+            if run.reason != "superseded":
+                return run.state in LAUNCHED or run.reason == "overlap"
+    return False
+
+
+def _wrong_late(job: Watched) -> Iterator[str]:
+    for run in job.runs:
+        if run.kind == "catchup" and job.catchup == "none":
+            yield f"{run.launch_id} was caught up with, and the policy is none"
+        if run.kind == "catchup" and not job.was_down(to_ms(run.scheduled_at)):
+            yield f"{run.launch_id} was caught up with, and could have been launched in time"
+
+
+# --- the ledger and the receiver --------------------------------------------------------------------------
+
+
+def _unsent(job: Watched) -> Iterator[str]:
+    arrived = {arrival.launch_id for arrival in job.arrivals}
+    for run in job.runs:
+        if run.state == "succeeded" and run.launch_id not in arrived:
+            yield f"{run.launch_id} succeeded, and never arrived"
+
+
+def _sent_anyway(job: Watched) -> Iterator[str]:
+    arrived = {arrival.launch_id for arrival in job.arrivals}
+    for run in job.runs:
+        if run.state == "skipped" and run.launch_id in arrived:
+            yield f"{run.launch_id} was skipped, and arrived"
+
+
+def _unrecorded(job: Watched) -> Iterator[str]:
+    attempts = {run.launch_id: run.attempts for run in job.runs}
+    for launch_id, count in Counter(arrival.launch_id for arrival in job.arrivals).items():
+        if launch_id not in attempts:
+            yield f"{launch_id} arrived, and is not in the ledger"
+        elif count > attempts[launch_id]:
+            yield f"{launch_id} arrived {count} times in {attempts[launch_id]} attempts"
+
+
+def _changed_id(job: Watched) -> Iterator[str]:
+    on_record = {run.launch_id: run.delivery_id for run in job.runs}
+    for arrival in job.arrivals:
+        expected = on_record.get(arrival.launch_id, arrival.delivery_id)
+        if arrival.delivery_id != expected:
+            yield f"{arrival.launch_id} arrived as {arrival.delivery_id}, and not as {expected}"
+
+
+def _early(job: Watched) -> Iterator[str]:
+    instants = {run.launch_id: to_ms(run.scheduled_at) for run in job.runs}
+    for arrival in job.arrivals:
+        early_ms = instants.get(arrival.launch_id, arrival.at) - arrival.at
+        if early_ms > EARLY_MS:
+            yield f"{arrival.launch_id} arrived {early_ms} ms before its time"
+
+
+def _told(instant: int) -> str:
+    return f"{instant} ({datetime.fromtimestamp(instant / 1000, UTC):%H:%M:%S})"
+
+
+RULES: Final = {
+    "hole": _hole,
+    "doubled": _doubled,
+    "stray": _stray,
+    "miscounted": _miscounted,
+    "unfinished": _unfinished,
+    "wrong-skip": _wrong_skip,
+    "wrong-late": _wrong_late,
+    "unsent": _unsent,
+    "sent-anyway": _sent_anyway,
+    "unrecorded": _unrecorded,
+    "changed-id": _changed_id,
+    "early": _early,
+}

@@ -1,0 +1,117 @@
+"""Whatever fails, every instant ends exactly once: launched, or skipped for a reason. Seeded, in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, defaultdict
+from contextlib import AsyncExitStack
+
+import pytest
+
+from mainspring.errors import StoreUnavailable
+from mainspring.instance import Instance
+from mainspring.jobs.calendar import Calendar, Dst
+from mainspring.jobs.cron import parse
+from mainspring.jobs.handlers import DueJob
+from mainspring.jobs.messages import RunView
+from mainspring.testing.simulation import EPOCH_MS, FaultyStore
+from mainspring.timers.messages import to_ms
+from tests.jobs.simulated import World, simulate
+
+SECONDS = 3600
+JOBS = {
+    "caught-up": {"schedule": "* * * * *", "catchup": "all", "catchup_window_seconds": 86_400.0},
+    "latest": {"schedule": "* * * * *", "catchup": "latest", "overlap": "bufferAll"},
+    "missed": {"schedule": "*/2 * * * *", "catchup": "none", "overlap": "allowAll"},
+    "one": {"schedule": "*/3 * * * *", "overlap": "bufferOne", "jitter_seconds": 20.0},
+}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_instant_ends_once_through_crashes_freezes_and_a_bad_store(seed: int) -> None:
+    async def main(world: World) -> None:
+        dice = random.Random(seed)
+
+        async def work(_: DueJob) -> object:
+            await asyncio.sleep(dice.choice([0.1, 0.1, 2, 30]))
+            return {"ok": dice.random() > 0.1}
+
+        world.behave = work
+        async with world.running():
+            for name, fields in JOBS.items():
+                await world.create(name, timeout_seconds=60.0, **fields)
+        while world.loop.time() < SECONDS:
+            if dice.random() < 0.3:
+                await asyncio.sleep(dice.random() * 600)  # nobody runs
+            await _live(world, dice)
+        async with world.running():
+            await asyncio.sleep(1200)
+            end = world.clock.now_ms()
+            for name, fields in JOBS.items():
+                _check(name, str(fields["schedule"]), await world.runs(name), end, world.calls)
+
+    simulate(main)
+
+
+async def _live(world: World, dice: random.Random) -> None:
+    """One or two instances for a while; they end well, lose their store for good, or are frozen for a while."""
+    async with AsyncExitStack() as stack:
+        stores = []
+        for _ in range(dice.choice([1, 1, 2])):
+            store = FaultyStore(world.store, dice, fault_rate=0.0, latency_seconds=0.02)
+            await stack.enter_async_context(_Running(world, store))
+            store.fault_rate = dice.choice([0.0, 0.02, 0.2])
+            stores.append(store)
+        for _ in range(dice.randrange(1, 4)):
+            await asyncio.sleep(dice.random() * 300)
+            frozen = dice.choice(stores)
+            frozen.cut = True
+            await asyncio.sleep(dice.random() * 20)
+            frozen.cut = False
+        for store in stores:
+            store.fault_rate = 0.0
+            store.cut = dice.random() < 0.5
+
+
+class _Running:
+    """An instance whose end is that of a crash when its store is cut."""
+
+    def __init__(self, world: World, store: FaultyStore) -> None:
+        self._context = world.running(store=store)
+
+    async def __aenter__(self) -> Instance:
+        return await self._context.__aenter__()
+
+    async def __aexit__(self, *exception: object) -> None:
+        try:
+            await self._context.__aexit__(None, None, None)
+        except* StoreUnavailable:
+            pass  # it died with its store
+
+
+def _check(name: str, schedule: str, runs: list[RunView], end: int, calls: list[tuple[int, DueJob]]) -> None:
+    calendar = Calendar(parse(schedule), "UTC", Dst())
+    times: Counter[int] = Counter()
+    for run in runs:
+        assert run.state in ("succeeded", "failed", "unknown", "skipped") or to_ms(run.scheduled_at) > end - 300_000
+        last = run.scheduled_at if run.scheduled_until is None else run.scheduled_until
+        instants = calendar.between(to_ms(run.scheduled_at) - 1, to_ms(last), limit=100_000)
+        assert len(instants) == run.count, run
+        times.update(instants)
+    expected = calendar.between(EPOCH_MS, end, limit=100_000)
+    assert [instant for instant in expected if times[instant] != 1] == [], f"{name}: not accounted for once"
+    deliveries: dict[int, set[str]] = defaultdict(set)
+    last_call: dict[int, int] = {}
+    for at, call in calls:
+        if call.name == name:
+            deliveries[to_ms(call.scheduled_at)].add(call.delivery_id)
+            last_call[to_ms(call.scheduled_at)] = at
+    assert [instant for instant, ids in deliveries.items() if len(ids) > 1] == []
+    for run in runs:
+        instant = to_ms(run.scheduled_at)
+        if run.state == "skipped":
+            assert instant not in deliveries, run
+        elif run.finished_at is not None:
+            assert last_call.get(instant, 0) <= to_ms(run.finished_at), f"called after its end: {run}"
+            assert instant in last_call or run.state == "unknown", f"never called: {run}"
