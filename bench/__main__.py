@@ -20,7 +20,7 @@ import click
 import uvloop
 from rich.console import Console
 
-from bench import cluster, creates, databases, fetches, firing, idempotency, quiet, scale
+from bench import cluster, creates, databases, fetches, firing, idempotency, jobs, quiet, scale
 from bench.figures import Figure, Setting, as_json, markdown, table
 
 BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
@@ -32,6 +32,8 @@ BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
     "scale": scale.scale,
     "start": quiet.start_up,
     "idle": quiet.idle,
+    "jobs": jobs.same_minute,
+    "idle-jobs": jobs.idle_jobs,
 }
 WITH_SERVERS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
     "databases": databases.databases,
@@ -89,6 +91,8 @@ def main(only: tuple[str, ...], quick: bool, json_file: Path | None, as_markdown
             click.echo(markdown(figures))
         else:
             Console(width=None if sys.stdout.isatty() else 140).print(table(figures))
+        for note in setting.notes:
+            click.echo(note)
         if json_file is not None:
             json_file.write_bytes(as_json(figures, machine))
 

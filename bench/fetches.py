@@ -93,10 +93,8 @@ async def _at_once(setting: Setting) -> list[Figure]:
             begun = time.time()
             await asyncio.gather(*(_call(target) for _ in range(count)))
             direct.append(time.time() - begun)
-            for pool, seen in ((None, within), (POOL, beside)):
-                setting.say(
-                    f"round {turn + 1} of {rounds}: {count:,} fetches at once, {'by an executor' if pool else 'in the server'}"
-                )
+            for where, pool, seen in (("in the server", None, within), ("by an executor", POOL, beside)):
+                setting.say(f"round {turn + 1} of {rounds}: {count:,} fetches at once, {where}")
                 names = [f"at-once-{pool}-{turn}-{number}" for number in range(count)]
                 requests = [_create(name, target.url, origin.url, pool=pool) for name in names]
                 seen.append(await _ask_at_once(product, requests, target, origin))
@@ -123,7 +121,10 @@ async def _ask_at_once(product: Running, requests: list[bytes], target: RunningS
     await create_all(product, requests, connections=CREATING_CONNECTIONS)
     asked = time.time()
     last = (await origin.wait_for(len(requests), seconds=60)).last_at_ms / 1000
-    return _Round(asked - begun, last - asked, (await target.report()).most_at_once)
+    called = await target.report()
+    if called.count != len(requests):
+        raise RuntimeError(f"Expected one call for each of {len(requests)} fetches, got {called.count}")
+    return _Round(asked - begun, last - asked, called.most_at_once)
 
 
 def _at_once_figures(what: str, rounds: list[_Round], direct: float) -> list[Figure]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -53,6 +53,8 @@ class Setting:
     directory: Path
     quick: bool
     say: Callable[[str], None]
+    notes: list[str] = field(default_factory=list)
+    """What a reader of the figures has to know; stands below the table."""
 
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full

@@ -87,10 +87,10 @@ def _measure(setting: Setting) -> list[Figure]:
         setting.say("starting Redis and PostgreSQL")
         redis = _started(Redis(), stack)
         postgresql = _started(PostgreSQL(), stack)
-        memory: dict[str, Call] = {"mainspring": _ours(InMemoryStore()), **_others_in_memory(setting.say)}
+        memory: dict[str, Call] = {"mainspring": _ours(InMemoryStore()), **_others_in_memory(setting.notes.append)}
         on_redis: dict[str, Call] = {
             "mainspring": _ours(_closing(RedisStore(redis.fresh()), stack)),
-            **_others_on_redis(redis.url("1"), setting.say),
+            **_others_on_redis(redis.url("1"), setting.notes.append),
             "SET NX, SET": _two_commands(redis.url("2")),
         }
         on_sqlite = {"mainspring": _ours(_closing(SQLiteStore(str(setting.directory / "bench.db")), stack))}
@@ -188,13 +188,13 @@ def _two_commands(url: str) -> Call:
 # --- The others ---------------------------------------------------------------------------------------------
 
 
-def _others_in_memory(say: Callable[[str], None]) -> dict[str, Call]:
-    return _present(say, {"aws-lambda-powertools": _powertools_in_memory, "idempotency": _idempotency_in_memory})
+def _others_in_memory(note: Callable[[str], None]) -> dict[str, Call]:
+    return _present(note, {"aws-lambda-powertools": _powertools_in_memory, "idempotency": _idempotency_in_memory})
 
 
-def _others_on_redis(url: str, say: Callable[[str], None]) -> dict[str, Call]:
+def _others_on_redis(url: str, note: Callable[[str], None]) -> dict[str, Call]:
     return _present(
-        say,
+        note,
         {
             "aws-lambda-powertools with Redis": partial(_powertools_on_redis, url),
             "idempotency with Redis": partial(_idempotency_on_redis, url),
@@ -203,7 +203,7 @@ def _others_on_redis(url: str, say: Callable[[str], None]) -> dict[str, Call]:
 
 
 def _present(
-    say: Callable[[str], None], others: dict[str, Callable[[], Iterator[tuple[str, Call]]]]
+    note: Callable[[str], None], others: dict[str, Callable[[], Iterator[tuple[str, Call]]]]
 ) -> dict[str, Call]:
     """Those whose modules are all there. Nobody shall believe that he has compared what was not."""
     calls: dict[str, Call] = {}
@@ -211,7 +211,7 @@ def _present(
         try:
             calls |= dict(others_of())
         except ModuleNotFoundError as error:
-            say(f"NOT COMPARED: {name} ({error}); what it needs: python -m bench.idempotency --help")
+            note(f"NOT COMPARED: {name} ({error}); what it needs: python -m bench.idempotency --help")
     return calls
 
 
@@ -281,8 +281,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing")
     quick = parser.parse_args().quick
     with tempfile.TemporaryDirectory(prefix="mainspring-bench-") as place:
-        figures = asyncio.run(idempotency(Setting(Path(place), quick, lambda text: print(text, file=sys.stderr))))
+        setting = Setting(Path(place), quick, lambda text: print(text, file=sys.stderr))
+        figures = asyncio.run(idempotency(setting))
     Console().print(table(figures))
+    for note in setting.notes:
+        print(note)
 
 
 if __name__ == "__main__":

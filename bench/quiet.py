@@ -45,7 +45,7 @@ async def idle(setting: Setting) -> list[Figure]:
     config = Config(data_dir=str(setting.directory), log_level="error")
     await fill(setting.directory, 1_000)
     statements: Counter[str] = Counter()
-    with _seeing_statements(lambda sql: statements.update([_kind(sql)])):
+    with seeing_statements(lambda sql: statements.update([kind_of(sql)])):
         async with Instance(config):
             # The instance that filled in the timers counts as a neighbour for as long as its lease would have run.
             await asyncio.sleep(1 if setting.quick else config.lease_seconds + 2 * config.renew_seconds)
@@ -73,7 +73,7 @@ async def idle(setting: Setting) -> list[Figure]:
 
 
 @contextmanager
-def _seeing_statements(see: Callable[[str], None]) -> Iterator[None]:
+def seeing_statements(see: Callable[[str], None]) -> Iterator[None]:
     """Show every statement of every connection that is opened meanwhile. Costs the product nothing elsewhere."""
 
     def watch(connection: apsw.Connection) -> None:
@@ -86,7 +86,7 @@ def _seeing_statements(see: Callable[[str], None]) -> Iterator[None]:
         apsw.connection_hooks.remove(watch)
 
 
-def _kind(sql: str) -> str:
+def kind_of(sql: str) -> str:
     """The verb and the table of a statement."""
     words = sql.replace("(", " ").split()
     verb = words[0].upper()

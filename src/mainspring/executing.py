@@ -291,7 +291,7 @@ class RemoteExecutor:
     # --- the owners of rows ---------------------------------------------------------------------------
 
     def _wake(self, shard_id: int, due_at: int) -> None:
-        """A row was moved here. Its owner may sleep until the moment at which it was due before."""
+        """A row was moved here. Its owner would find it only when it looks."""
         if due_at <= self._clock.now_ms() + SOON_MS:
             self._spawn(self._tell(shard_id, due_at))
 
@@ -300,7 +300,7 @@ class RemoteExecutor:
             [shard] = await self._store.shards([shard_id])
             record = await self._store.get_record(INSTANCES, shard.owner, now=self._clock.now_ms())
         except StoreUnavailable:
-            return  # the watchdog, which the owner knows of, repairs it
+            return  # the owner finds it when it looks, a second later
         if record is not None and self._wakeups is not None:
             lease = msgspec.json.decode(record.value, type=Lease)
             is_neighbour = lease.machine and lease.machine == self._process.machine

@@ -120,10 +120,9 @@ async def test_a_slow_sink_notes_how_many_requests_waited_at_once() -> None:
 
 
 async def _call(target: RunningSink, times: int, header: bytes = b"") -> None:
+    request = b"POST /callback HTTP/1.1\r\n" + header + b"content-length: 0\r\n\r\n"
     for _ in range(times):
-        answer = await ask(
-            "127.0.0.1", target.port, b"POST /callback HTTP/1.1\r\n" + header + b"content-length: 0\r\n\r\n"
-        )
+        answer = await ask("127.0.0.1", target.port, request)
         assert answer.status == 200
 
 

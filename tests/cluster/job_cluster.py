@@ -224,12 +224,16 @@ def violations(accounts: Sequence[Watched]) -> list[Violation]:
     return list(chain.from_iterable(map(check, accounts)))
 
 
-def within(account: Watched, first: int, last: int) -> list[RunView]:
-    """The entries of a time, oldest first."""
-    found = {
-        run.launch_id: run
-        for instant in account.instants
-        if first <= instant <= last
-        for run in account.entries[instant]
-    }
-    return list(found.values())
+def report(accounts: Sequence[Watched]) -> str:
+    """What is wrong, and the ledgers in which it is; times: scheduled, until, planned, started, finished."""
+    lines = [str(violation) for violation in violations(accounts)]
+    for account in accounts:
+        if check(account):
+            lines += [f"outages of {account.name}: {account.outages}", *map(_line, reversed(account.runs))]
+    return "\n".join(lines)
+
+
+def _line(run: RunView) -> str:
+    times = (run.scheduled_at, run.scheduled_until, run.planned_at, run.started_at, run.finished_at)
+    told = " ".join("-" if at is None else f"{at:%H:%M:%S.%f}"[:12] for at in times)
+    return f"{run.launch_id} {told} {run.kind} {run.state} {run.reason} attempts={run.attempts} count={run.count}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainspring.testing.target import TargetServer
-from tests.cluster.job_cluster import HOUR_MS, JOBS, SERVERS, JobCluster, violations
+from tests.cluster.job_cluster import HOUR_MS, JOBS, SERVERS, JobCluster, report, violations
 from tests.servers.postgresql import PostgreSQL
 
 HOUR = 3600
@@ -42,5 +42,5 @@ async def test_each_instant_has_one_launch_through_kills_outages_and_moved_clock
         await asyncio.sleep(3)
         await cluster.jump(HOUR_MS)
         accounts = await cluster.accounts(JOBS)
-        assert violations(accounts) == []
+        assert violations(accounts) == [], report(accounts)
         await cluster.stop()

@@ -114,3 +114,4 @@ async def test_a_wrong_password_is_told_at_once_and_shown_nowhere(
     code = await server.ended(seconds=20)
     assert "wrong-canary" not in server.log.read_text()
     assert code == 2, server.tail()
+    assert re.search(r"^mainspring: Expected to use the database .+nobody", server.tail(), re.MULTILINE)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mainspring import crashpoint
 from mainspring.config import Config
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
@@ -22,6 +24,8 @@ from mainspring.fetches.messages import FetchView
 from mainspring.fetches.pools import EXECUTORS, PATH, ExecutorLease
 from mainspring.fetches.program import Fetches
 from mainspring.instance import Instance
+from mainspring.library import Mainspring
+from mainspring.origins import FetchError, Origin, ResponseSync
 from mainspring.testing.target import Answer, TargetServer
 from tests.client.running_server import COMMAND, clean_environment
 
@@ -59,16 +63,19 @@ async def executor(config: Config, pool: str = "far", **changes: int) -> AsyncIt
 
 
 @asynccontextmanager
-async def executor_process(config: Config, pool: str = "far") -> AsyncIterator[asyncio.subprocess.Process]:
+async def executor_process(
+    config: Config, pool: str = "far", *, crash_at: str = ""
+) -> AsyncIterator[asyncio.subprocess.Process]:
     flags = ("--store", config.store, "--pool", pool, "--lease-seconds", str(LEASE_SECONDS), "--renew-seconds", "0.4")
+    environment = clean_environment() | ({crashpoint.VARIABLE: crash_at} if crash_at else {})
     process = await asyncio.create_subprocess_exec(
-        *COMMAND, "executor", *flags, stderr=asyncio.subprocess.PIPE, env=clean_environment(), cwd=config.data_dir
+        *COMMAND, "executor", *flags, stderr=asyncio.subprocess.PIPE, env=environment, cwd=config.data_dir
     )
     assert process.stderr is not None
     try:
         async with asyncio.timeout(20):
             line = await process.stderr.readline()
-        assert re.search(rb"executor far/\S+ is ready at http://127", line), line
+        assert re.search(rf"executor {pool}/\S+ is ready at http://127".encode(), line), line
         yield process
     finally:
         if process.returncode is None:
@@ -114,6 +121,30 @@ async def test_an_offer_that_failed_is_repeated_by_the_owner_of_the_row(
     assert view.delivery.attempts == 2
 
 
+class Asking(Origin):
+    """Lives in a program, where no executor of a pool reaches it."""
+
+    def ask(self, url: str) -> None:
+        self.svc.proxy_fetch(url, self.ctn().take(), executor="far")
+
+    def take(self, result: ResponseSync | FetchError) -> None:
+        self.state["status"] = result.status if isinstance(result, ResponseSync) else str(result)
+
+
+async def test_the_result_for_an_origin_inside_a_program_is_left_to_the_program(
+    config: Config, target: TargetServer
+) -> None:
+    async with Mainspring(config.store, origins=[Asking]) as ms, executor(config) as remote:
+        asking = ms.origin(Asking, "a")
+        await asking.call(Asking.ask, target.url)
+        [req_id] = [found.req_id async for found in ms.fetches.list()]
+        async with asyncio.timeout(10):
+            while (fetch := await ms.fetches.get(req_id)).delivery.state != "delivered":  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.02)
+        assert (await asking.snapshot(), fetch.executor) == ({"status": 200}, remote.name)
+        assert fetch.delivery.attempts == 1
+
+
 async def test_a_killed_executor_is_noticed_and_its_call_is_unknown_and_never_made_again(
     instance: Instance, fetches: Fetches, config: Config, target: TargetServer
 ) -> None:
@@ -126,6 +157,37 @@ async def test_a_killed_executor_is_noticed_and_its_call_is_unknown_and_never_ma
         async with executor(config):  # another of the pool has nothing to do
             assert (await fetches.run(target.url + "/b?id=b", req_id="b", executor="far")).state == "succeeded"
     assert target.counts == {"a": 1, "b": 1}
+
+
+CRASHES = {
+    # point: calls that reached the target, state afterwards, offers to the origin
+    crashpoint.FETCH_DISPATCHED: (0, "unknown", 1),
+    crashpoint.FETCH_ANSWERED: (1, "unknown", 1),
+    crashpoint.FETCH_SETTLED: (1, "succeeded", 1),
+    crashpoint.FETCH_DELIVERED: (1, "succeeded", 2),
+}
+
+
+async def test_an_executor_that_dies_anywhere_makes_no_second_call_and_loses_no_result(
+    fetches: Fetches, config: Config, target: TargetServer
+) -> None:
+    async def crash(point: str) -> None:
+        async with executor_process(config, point, crash_at=point) as process:
+            origin = f"{target.url}/to/{point}"
+            await fetches.create(f"{target.url}/of/{point}", req_id=point, executor=point, result_url=origin)
+            async with asyncio.timeout(15):
+                assert await process.wait() == -signal.SIGKILL, "the point was not reached"
+                while (await fetches.get(point)).delivery.state != "delivered":  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.05)
+
+    async with asyncio.TaskGroup() as crashes:
+        for point in CRASHES:
+            crashes.create_task(crash(point))
+    paths = Counter(request.path for request in target.requests)
+    found = {
+        point: (paths[f"/of/{point}"], (await fetches.get(point)).state, paths[f"/to/{point}"]) for point in CRASHES
+    }
+    assert found == CRASHES
 
 
 async def test_a_frozen_executor_loses_its_lease_and_what_it_brings_afterwards_is_late(

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from mainspring.errors import StoreUnavailable
 from mainspring.idempotency import (
     AsyncIdempotentProcessor,
     IdempotentProcessor,
@@ -283,3 +284,47 @@ async def test_a_caller_that_is_cancelled_twice_still_records_what_was_done() ->
         await task
     assert (await AsyncIdempotentProcessor(store, work.later, scope="cancelled").process(1)).was_replay
     assert work.runs == 1
+
+
+class TaskGateOfAnOutage(TaskGate):
+    """Whoever may go on finds the store gone."""
+
+    async def __call__(self) -> None:
+        if self.may_go.is_set():
+            raise StoreUnavailable("gone")
+        await super().__call__()
+
+
+class ThreadGateOfAnOutage(ThreadGate):
+    async def __call__(self) -> None:
+        if self.is_reached:
+            raise StoreUnavailable("gone")
+        await super().__call__()
+
+
+BEFORE_WORK = pytest.mark.parametrize("target", range(6))
+"""Before and behind each of: time, look, claim."""
+
+
+@BEFORE_WORK
+async def test_a_task_that_is_cancelled_while_the_store_goes_away_hears_of_its_cancellation(target: int) -> None:
+    work, gate = Work(), TaskGateOfAnOutage(target)
+    processor = AsyncIdempotentProcessor(Gated(InMemoryStore(), gate), work.later, scope="cancelled")
+    task = asyncio.create_task(processor.process(1))
+    await gate.reached.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    gate.may_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (work.runs, processor.waiting_keys) == (0, 0)
+
+
+@BEFORE_WORK
+def test_a_thread_that_is_interrupted_while_the_store_goes_away_hears_of_its_interruption(target: int) -> None:
+    work = Work()
+    gated = Gated(InMemoryStore(), ThreadGateOfAnOutage(target))
+    processor = IdempotentProcessor(gated, work, scope="cancelled")
+    with pytest.raises(KeyboardInterrupt):
+        processor.process(1)
+    assert (work.runs, processor.waiting_keys) == (0, 0)

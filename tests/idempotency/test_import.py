@@ -15,8 +15,9 @@ HEAVY = {
     "aiohttp", "apsw", "asyncio", "asyncpg", "click", "httptools", "httpx", "logging", "redis", "rich", "starlette",
     "uvicorn", "uvloop", "yaml",
     "mainspring.api", "mainspring.cli", "mainspring.client", "mainspring.config", "mainspring.delivery",
-    "mainspring.instance", "mainspring.kernel", "mainspring.library", "mainspring.server", "mainspring.stores",
-    "mainspring.timers", "mainspring.transactional",
+    "mainspring.executing", "mainspring.fetches", "mainspring.instance", "mainspring.jobs", "mainspring.kernel",
+    "mainspring.library", "mainspring.origins", "mainspring.server", "mainspring.stores", "mainspring.timers",
+    "mainspring.transactional",
 }  # fmt: skip
 IMPORTS = pytest.mark.parametrize(
     "names",

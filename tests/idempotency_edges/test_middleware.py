@@ -373,17 +373,20 @@ async def test_nothing_runs_without_a_claim(shop: Shop) -> None:
     assert b'"requestId":"r-1"' in refused.body
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable, TooLarge])
+@pytest.mark.parametrize(("error", "code"), [(StoreUnavailable, "in_progress"), (TooLarge, "unknown_outcome")])
 async def test_the_caller_of_work_whose_outcome_cannot_be_recorded_gets_its_answer(
-    shop: Shop, error: type[Exception]
+    shop: Shop, error: type[Exception], code: str
 ) -> None:
-    store = InMemoryStore()
+    class Full(InMemoryStore):
+        async def replace(self, address: str, value: bytes, *, expect: int, now: int, expires_at: int | None) -> bool:
+            if b'"state":"done"' in value:
+                raise error
+            return await super().replace(address, value, expect=expect, now=now, expires_at=expires_at)
 
-    async def down(*_: object, **__: object) -> bool:
-        raise error
-
-    store.replace = down  # type: ignore[method-assign]
-    assert (await Client(IdempotencyMiddleware(shop, store=store))(key=KEY)).body == shop.body
+    call = Client(IdempotencyMiddleware(shop, store=Full()))
+    assert (await call(key=KEY)).body == shop.body
+    again = await call(key=KEY)
+    assert (again.status, again.code, shop.runs) == (409, code, 1)
 
 
 async def test_an_application_that_never_answers_is_an_error() -> None:

@@ -18,9 +18,9 @@ Document = dict[str, Any]
 
 DESCRIPTION: Final = (
     "Mainspring is the durable clock and courier of HTTP services. Ask for an HTTP call that must happen at a moment "
-    "or on a calendar; an acknowledged request is a committed one. Every operation is a POST with a JSON object; every "
-    "error is an application/problem+json. Instants are read as RFC 3339 with an offset or as epoch milliseconds and "
-    "written as RFC 3339 in UTC."
+    "or on a calendar, or now and at most once; an acknowledged request is a committed one. Every operation is a POST "
+    "with a JSON object; every error is an application/problem+json. Instants are read as RFC 3339 with an offset or "
+    "as epoch milliseconds and written as RFC 3339 in UTC."
 )
 _TAGS: Final = {
     "timers": "HTTP calls that must happen.",

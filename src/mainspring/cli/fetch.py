@@ -123,7 +123,7 @@ def wait(ctx: click.Context, req_id: str) -> None:
 
 def _wait(client: Client, view: FetchView, chosen: Globals) -> int:
     try:
-        with spinner(f"{view.method} {view.url}: {view.state}", chosen) as tell:
+        with spinner(f"{view.method} {view.url}", chosen) as tell:
             while view.result is None:
                 view = client.fetches.wait(view.req_id, LOOK_SECONDS)
                 tell(f"{view.method} {view.url}: {view.state}")

@@ -144,7 +144,7 @@ class Executor:
         crashpoint.reach(crashpoint.FETCH_SETTLED)
         if settled is None or not first:
             return  # whoever ended it before sees to the rest
-        if settled.delivery.state == "waiting":
+        if settled.delivery.state == "waiting" and settled.is_offered_by_executor:
             offer = self._origins.offer(settled, outcome, timeout_ms=FIRST_OFFER_MS)
             try:
                 settled = await offer or settled

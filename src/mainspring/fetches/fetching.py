@@ -105,7 +105,8 @@ class Fetching:
         self.watcher = Watcher(
             timers=store,
             ledger=ledger,
-            members=self._members,
+            members=lambda: (member.instance for member in ownership.members),
+            executor_gone=self.pools.executor_gone,
             owned=self._owned,
             lives=self._lives,
         )
@@ -137,9 +138,6 @@ class Fetching:
             return False
         lease = msgspec.json.decode(record.value, type=Lease)
         return not lease.left and not self._is_dead(lease)
-
-    async def _members(self) -> set[str]:
-        return {member.instance for member in self._ownership.members} | await self.pools.used()
 
     def _owned(self) -> set[int]:
         """The shards of fetches that this instance owns."""

@@ -87,6 +87,8 @@ class Pools:
         # The addresses come from the lease records of this cluster, so none is forbidden.
         self._sender = Sender(guard=Guard(allow=("0.0.0.0/0", "::/0"), allow_loopback=True))
         self._leases: dict[str, ExecutorLease] = {}
+        """Those to be asked: the live ones, but for such as were not reached."""
+        self._alive: frozenset[str] = frozenset()
         self._read_at = -FRESH_SECONDS
         self._used: set[str] = set()
         """Executors that may have calls of ours: their deaths matter here."""
@@ -123,12 +125,14 @@ class Pools:
             self._used.add(executor)
         return alive
 
-    async def used(self) -> frozenset[str]:
-        """Those alive of the executors that may have calls of ours."""
-        if self._used:
-            await self._refresh()
-            self._used &= self._leases.keys()
-        return frozenset(self._used)
+    async def executor_gone(self) -> bool:
+        """Whether one that may have calls of ours was found dead. It is told once."""
+        if not self._used:
+            return False
+        await self._refresh()
+        before = len(self._used)
+        self._used &= self._alive
+        return len(self._used) < before
 
     async def _refresh(self) -> None:
         if self._clock.monotonic() - self._read_at < FRESH_SECONDS:
@@ -145,6 +149,7 @@ class Pools:
                 break
             after = page[-1].key
         self._leases = found
+        self._alive = frozenset(found)
         self._read_at = self._clock.monotonic()
 
     # --- who makes a call -----------------------------------------------------------------------------

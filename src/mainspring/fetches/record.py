@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
+from mainspring.fetches.inside import SCHEME
 from mainspring.fetches.messages import DeliveryState, FetchState, OutboundRequest
 from mainspring.fetches.outcome import Outcome, cut
 
@@ -72,6 +73,11 @@ class Fetch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
     def is_final(self) -> bool:
         return self.state in FINAL
 
+    @property
+    def is_offered_by_executor(self) -> bool:
+        """Whether the executor makes the first offer. One of a pool does not reach origins inside a program."""
+        return self.result_url is not None and not (self.pool is not None and self.result_url.startswith(SCHEME))
+
 
 decode = msgspec.json.Decoder(Fetch).decode
 encode = msgspec.json.Encoder().encode
@@ -87,7 +93,7 @@ def settled(fetch: Fetch, outcome: Outcome, *, by_executor: bool, retention_ms: 
     """The end. The request's body is not needed any more: nothing is ever sent again."""
     delivery = fetch.delivery
     if fetch.result_url is not None:
-        wait_ms = FIRST_OFFER_MS + FIRST_OFFER_AIR_MS if by_executor else 0
+        wait_ms = FIRST_OFFER_MS + FIRST_OFFER_AIR_MS if by_executor and fetch.is_offered_by_executor else 0
         delivery = Return(state="waiting", next_at=outcome.finished_at + wait_ms)
     return replace(
         fetch,

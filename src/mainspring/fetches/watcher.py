@@ -27,18 +27,22 @@ class Watcher:
         *,
         timers: TimerStore,
         ledger: Ledger,
-        members: Callable[[], Awaitable[Iterable[str]]],
+        members: Callable[[], Iterable[str]],
+        executor_gone: Callable[[], Awaitable[bool]],
         owned: Callable[[], Iterable[int]],
         lives: Callable[[str], Awaitable[bool]],
     ) -> None:
-        """`members` are believed to be alive and cost little to ask for; `lives` asks the store. `owned`: shards."""
+        """`members` are the instances believed to be alive; `executor_gone` tells of executors that are none, once for
+        each; `lives` asks the store. `owned`: shards."""
         self._timers = timers
         self._ledger = ledger
         self._members = members
+        self._executor_gone = executor_gone
         self._owned = owned
         self._lives = lives
         self._known_members: set[str] = set()
         self._known_shards: set[int] = set()
+        self._were_gone = False
         self._unseen: set[int] = set()
         """Shards still to be looked through."""
 
@@ -52,8 +56,11 @@ class Watcher:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        members, shards = set(await self._members()), set(self._owned())
-        self._unseen |= shards if self._known_members - members else shards - self._known_shards
+        members, shards = set(self._members()), set(self._owned())
+        gone = await self._executor_gone() or bool(self._known_members - members)
+        # Twice, because the row of a call that was just handed over may not say yet that it runs.
+        self._unseen |= shards if gone or self._were_gone else shards - self._known_shards
+        self._were_gone = gone
         self._unseen &= shards
         self._known_members, self._known_shards = members, shards
         if self._unseen:

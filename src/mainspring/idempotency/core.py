@@ -262,7 +262,12 @@ class Processor(Generic[P, R]):
             return True
 
     async def _withdraw(self, claim: Claim, before: Header | None) -> None:
-        if not await claim.is_held(await self._store.time()):
+        """A store that is away is no answer to a caller who goes away: if the claim is there, its lease has to pass."""
+        try:
+            if not await claim.is_held(await self._store.time()):
+                return
+        except StoreUnavailable as error:
+            claim.warn_of_staying(error)
             return
         if before is None or before.state is State.FREE:
             await claim.release()

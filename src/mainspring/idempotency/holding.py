@@ -120,6 +120,14 @@ class Claim:
         header = replace(since or self.header, attempt=self.header.attempt)
         await self._let_go(replace(header, state=State.UNKNOWN, token="", lease_until=0, reason=reason))
 
+    def warn_of_staying(self, error: StoreUnavailable) -> None:
+        telemetry.warning(
+            "a claim could not be let go; after its lease its outcome is unknown",
+            key=self.identity.key,
+            scope=self._desk.settings.scope,
+            detail=error.detail,
+        )
+
     async def _finish(self, done: Entry, now: int, *, is_repeated: bool) -> bool:
         if (is_repeated or now >= self.header.lease_until) and not await self.is_held(now):
             found = await self._mine(now)
@@ -152,12 +160,7 @@ class Claim:
             else:
                 await store.replace(address, encoded(Entry(header)), expect=self.version, now=now, expires_at=None)
         except StoreUnavailable as error:
-            telemetry.warning(
-                "a claim could not be let go; after its lease its outcome is unknown",
-                key=self.identity.key,
-                scope=self._desk.settings.scope,
-                detail=error.detail,
-            )
+            self.warn_of_staying(error)
 
 
 def freed(header: Header) -> Header:

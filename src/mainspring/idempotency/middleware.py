@@ -177,7 +177,7 @@ class IdempotencyMiddleware:
         except Exception as error:
             if exchange.failure is not None:
                 raise exchange.failure from None
-            if isinstance(error, NotRecorded | TooLarge) and exchange.is_complete:
+            if isinstance(error, NotRecorded) and exchange.is_complete:
                 return None  # done, and this caller may know; others are told that it is unknown
             raise
         return _again(unpack(record.result), scope) if record.was_replay else None

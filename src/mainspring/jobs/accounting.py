@@ -70,7 +70,9 @@ def account(job: Job, state: ClockState, *, as_of: int) -> Tick:
     if definition.terms != state.terms:
         changed_at = definition.updated_at if definition.updated_at > state.updated_at else as_of
         old = calendar_of(job.name, state.terms)
-        _skip(skipped, definition, old, after=accounted, until=changed_at, reason="changed")
+        _skip(
+            skipped, definition, old, after=accounted, until=changed_at, reason="paused" if state.paused else "changed"
+        )
         accounted = changed_at
     accounted = _pauses(job, state, skipped, accounted=accounted, as_of=as_of)
     seen = replace(

@@ -45,7 +45,7 @@ class Scheduling:
         """`registry` is the store of the definitions, `store` that of everything else; `owner` names this instance."""
         definitions = Registry(registry, clock, Routing(config.job_base_url, config.job_token))
         ledger = Ledger(store, clock, retention_ms=config.launch_retention_days * DAY_MS)
-        rows = Rows(store=store, namespaces=namespaces, clock=clock, randomness=randomness, wake=wake)
+        self.rows = rows = Rows(store=store, namespaces=namespaces, clock=clock, randomness=randomness, wake=wake)
         self._guard = guard
         self.launcher = Launcher(
             sender=sender,

@@ -1,0 +1,79 @@
+"""Jobs on every database, and a registry on Redis that another program writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis as RedisClient
+
+from mainspring.config import Config
+from mainspring.instance import Instance
+from mainspring.jobs.messages import CreateJob, JobRef, ListRuns, PauseJob, TriggerJob
+from mainspring.testing.target import TargetServer
+from tests.servers.catalogue import SERVERS
+from tests.servers.fixtures import server_params
+from tests.servers.fleet import Fleet
+from tests.servers.redis import Redis
+
+EVERY_STORE = ["memory", "sqlite", *server_params("postgresql", "mysql", "mongodb", "cassandra", "dynamodb")]
+
+
+@pytest.fixture
+async def target() -> AsyncIterator[TargetServer]:
+    async with TargetServer() as server:
+        yield server
+
+
+@pytest.fixture(params=EVERY_STORE)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    match request.param:
+        case "memory":
+            return "memory://"
+        case "sqlite":
+            return f"sqlite:///{tmp_path}/jobs.db"
+        case name:
+            fleet: Fleet = request.getfixturevalue("fleet")
+            return fleet.get(SERVERS[name]).empty()
+
+
+async def test_a_job_runs_by_its_calendar_and_by_hand(url: str, tmp_path: Path, target: TargetServer) -> None:
+    async with asyncio.timeout(60), Instance(Config(store=url, data_dir=str(tmp_path), drain_seconds=1.0)) as instance:
+        await instance.jobs.create(
+            CreateJob(name="often", schedule="* * * * * *", seconds=True, url=target.url + "/often")
+        )
+        await instance.jobs.create(CreateJob(name="daily", schedule="0 0 * * *", url=target.url + "/daily"))
+        await instance.jobs.trigger(TriggerJob(name="daily", by="ann"))
+        await target.wait_for(4)
+        await instance.jobs.pause(PauseJob(name="often"))
+        often = (await instance.jobs.runs(ListRuns(name="often"))).runs
+        assert {run.kind for run in often} == {"scheduled"}
+        assert len({run.scheduled_at for run in often}) == len(often)
+        assert (await instance.jobs.get(JobRef(name="often"))).last_run is not None
+        [daily] = (await instance.jobs.runs(ListRuns(name="daily"))).runs
+        assert (daily.kind, daily.by) == ("manual", "ann")
+        deleted = await instance.jobs.delete(JobRef(name="daily"))
+        assert deleted.job.name == "daily"
+
+
+@pytest.mark.server("redis")
+async def test_a_job_that_another_program_sets_in_redis_is_launched(
+    redis: Redis, tmp_path: Path, target: TargetServer
+) -> None:
+    registry = redis.empty()
+    config = Config(store=f"sqlite:///{tmp_path}/jobs.db", registry=registry, data_dir=str(tmp_path), drain_seconds=1.0)
+    async with asyncio.timeout(60), RedisClient.from_url(registry) as other, Instance(config) as instance:
+        definition = {"schedule": "* * * * * *", "seconds": True, "url": target.url + "/foreign"}
+        await other.set("jobs:meta:foreign", json.dumps(definition))
+        await other.set("jobs:meta:broken", "}")
+        await target.wait_for(2)
+        assert {request.path for request in target.requests} == {"/foreign"}
+        assert (await instance.jobs.get(JobRef(name="broken"))).state == "broken"
+        paused = await instance.jobs.pause(PauseJob(name="foreign", note="by the API"))
+        assert paused.state == "paused"
+        stored = json.loads(await other.get("jobs:meta:foreign") or b"")
+        assert (stored["paused"], stored["note"]) == (True, "by the API")
+        assert await other.get("lock:cron:psj") is not None

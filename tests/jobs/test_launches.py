@@ -1,0 +1,247 @@
+"""How launches end, and what is told of them: outcomes, retries, the ledger and its filters. In simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec import Raw
+
+from mainspring.errors import Conflict, InvalidInput, NotFound
+from mainspring.jobs.handlers import DueJob
+from mainspring.jobs.messages import (
+    CreateJob,
+    JobRef,
+    ListJobs,
+    ListRuns,
+    PauseJob,
+    PreviewJob,
+    ResumeJob,
+    TriggerJob,
+    UpdateJob,
+)
+from mainspring.model import RetryPolicy
+from mainspring.testing.simulation import EPOCH_MS
+from tests.jobs.simulated import START, World, simulate
+
+
+def test_a_failing_launch_is_tried_three_times_under_one_delivery_id() -> None:
+    async def main(world: World) -> None:
+        async def refuse(_: DueJob) -> object:
+            return {"ok": False, "nextExecuteAt": EPOCH_MS}  # the wish of a receiver, which jobs do not grant
+
+        world.behave = refuse
+        async with world.running():
+            await world.create(schedule="0 * * * *")
+            await world.until(3601)
+            [run] = await world.runs()
+            assert (run.state, run.attempts, run.status) == ("retrying", 1, 200)
+            await world.until(3660)
+            [run] = await world.runs()
+            assert (run.state, run.attempts, run.status) == ("failed", 3, 200)
+            assert "ok: false" in run.reason
+            assert run.answer_head.startswith('{"ok":false')
+            assert [call.attempt for _, call in world.calls] == [1, 2, 3]
+            assert len({call.delivery_id for _, call in world.calls}) == 1
+
+    simulate(main)
+
+
+def test_a_retry_that_succeeds_is_a_success_with_its_attempts() -> None:
+    async def main(world: World) -> None:
+        async def second_time(due: DueJob) -> object:
+            return {"ok": due.attempt == 2}
+
+        world.behave = second_time
+        async with world.running():
+            await world.create(schedule="0 * * * *", retry_policy=RetryPolicy(max_attempts=5))
+            await world.until(3660)
+            [run] = await world.runs()
+            assert (run.state, run.attempts, run.late_ms) == ("succeeded", 2, 0)
+
+    simulate(main)
+
+
+def test_a_launch_without_an_answer_is_unknown() -> None:
+    async def main(world: World) -> None:
+        async def never(_: DueJob) -> None:
+            await asyncio.sleep(10_000)
+
+        world.behave = never
+        async with world.running():
+            await world.create(schedule="0 * * * *", retry_policy=RetryPolicy(max_attempts=1), timeout_seconds=5.0)
+            await world.until(3603)
+            assert [run.state for run in await world.runs()] == ["running"]
+            await world.until(3660)
+            [run] = await world.runs()
+            assert (run.state, run.attempts, run.duration_ms) == ("unknown", 1, 5000)
+            assert "may have acted" in run.reason
+
+    simulate(main)
+
+
+def test_a_job_whose_function_is_gone_fails_with_the_reason() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="0 * * * *", retry_policy=RetryPolicy(max_attempts=1))
+            del instance.scheduling.launcher.handlers["work"]
+            await world.until(3660)
+            [run] = await world.runs()
+            assert run.state == "failed"
+            assert run.reason.startswith("Expected a handler named 'work', got none.")
+
+    simulate(main)
+
+
+def test_what_was_triggered_by_hand_has_its_own_body_and_leaves_the_calendar_alone() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="0 * * * *", body=Raw(b'{"size":1}'))
+            await world.until(10)
+            await instance.jobs.trigger(TriggerJob(name="job", body=Raw(b'{"size":2}')))
+            await instance.jobs.trigger(TriggerJob(name="job"))
+            await world.until(3660)
+            assert [(call.kind, call.body) for _, call in world.calls] == [
+                ("manual", {"size": 2}),
+                ("manual", {"size": 1}),
+                ("scheduled", {"size": 1}),
+            ]
+            job = await instance.jobs.get(JobRef(name="job"))
+            assert job.runs == 1
+            with pytest.raises(NotFound):
+                await instance.jobs.trigger(TriggerJob(name="none"))
+
+    simulate(main)
+
+
+def test_the_ledger_is_filtered_and_paged() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create("a", "*/10 * * * *")
+            await world.create("b", "*/30 * * * *")
+            await world.until(3660)
+            await instance.jobs.trigger(TriggerJob(name="a"))
+            await world.until(3670)
+            assert len(await world.runs("a")) == 7
+            assert [run.kind for run in await world.runs("a", kinds=("manual",))] == ["manual"]
+            assert await world.runs("a", states=("failed",)) == []
+            some = await world.runs("a", since=EPOCH_MS + 1_200_000, until=EPOCH_MS + 2_400_000)
+            assert [run.scheduled_at.minute for run in some] == [20, 30]
+            seen: list[str] = []
+            request = ListRuns(limit=2)
+            while True:
+                page = await instance.jobs.runs(request)
+                seen += [run.launch_id for run in page.runs]
+                if page.next_cursor is None:
+                    break
+                request = ListRuns(limit=2, cursor=page.next_cursor)
+            assert [identity.split("@")[0] for identity in seen] == ["a"] * 7 + ["b"] * 2
+            assert len(set(seen)) == 9
+
+    simulate(main)
+
+
+def test_the_ledger_forgets_after_its_retention() -> None:
+    async def main(world: World) -> None:
+        async with world.running(launch_retention_days=1):
+            await world.create(schedule="0 9 * * *", catchup="none")
+            await world.until(3660)
+        for seconds, days in ((86_000, [15]), (91_000, [16])):
+            await world.until(seconds)
+            async with world.running(launch_retention_days=1):
+                await asyncio.sleep(30)
+                assert [run.scheduled_at.day for run in await world.runs()] == days
+
+    simulate(main)
+
+
+def test_jobs_are_listed_by_name_with_their_state() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            for name in ("b-1", "a-1", "a-2", "c"):
+                await world.create(name, labels={"team": name[0]}, paused=name == "a-2")
+            everything = (await instance.jobs.list(ListJobs())).jobs
+            assert [(job.name, job.state) for job in everything] == [
+                ("a-1", "scheduled"),
+                ("a-2", "paused"),
+                ("b-1", "scheduled"),
+                ("c", "scheduled"),
+            ]
+            assert [job.name for job in (await instance.jobs.list(ListJobs(name_prefix="a-"))).jobs] == ["a-1", "a-2"]
+            assert [job.name for job in (await instance.jobs.list(ListJobs(labels={"team": "b"}))).jobs] == ["b-1"]
+            assert [job.name for job in (await instance.jobs.list(ListJobs(states=("paused",)))).jobs] == ["a-2"]
+            first = await instance.jobs.list(ListJobs(limit=3))
+            assert first.next_cursor is not None
+            rest = await instance.jobs.list(ListJobs(limit=3, cursor=first.next_cursor))
+            assert [job.name for job in rest.jobs] == ["c"]
+            assert rest.next_cursor is None
+
+    simulate(main)
+
+
+def test_changes_are_compared_with_what_is_there() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create()
+            with pytest.raises(Conflict, match="which exists"):
+                await world.create()
+            changed = await instance.jobs.update(UpdateJob(name="job", if_generation=1, timeout_seconds=3.0))
+            assert (changed.generation, changed.timeout_seconds, changed.schedule) == (2, 3.0, "0 * * * *")
+            with pytest.raises(Conflict, match="generation 1, got 2"):
+                await instance.jobs.update(UpdateJob(name="job", if_generation=1, timeout_seconds=4.0))
+            with pytest.raises(Conflict, match="paused job"):
+                await instance.jobs.resume(ResumeJob(name="job"))
+            await instance.jobs.pause(PauseJob(name="job", note="once"))
+            again = await instance.jobs.pause(PauseJob(name="job", note="twice"))
+            assert again.note == "twice"
+            await world.delete()
+            with pytest.raises(NotFound):
+                await instance.jobs.get(JobRef(name="job"))
+
+    simulate(main)
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"schedule": "61 * * * *"}, "/schedule"),
+        ({"timezone": "Mars/Base"}, "/timezone"),
+        ({"url": "handler:nobody"}, "/url"),
+        ({"url": None}, "/url"),
+        ({"url": "http://127.0.0.1/x", "route": "/y"}, "/route"),
+        ({"headers": {"webhook-id": "mine"}}, "/headers/webhook-id"),
+        ({"start_at": START, "end_at": EPOCH_MS - 1}, "/endAt"),
+        ({"body": Raw(b'"' + b"x" * 200_000 + b'"')}, "/body"),
+    ],
+)
+def test_a_job_that_makes_no_sense_is_refused_and_the_field_named(fields: dict[str, object], pointer: str) -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            given = {"name": "job", "schedule": "0 * * * *", "url": "handler:work", **fields}
+            with pytest.raises(InvalidInput) as caught:
+                await instance.jobs.create(CreateJob(**given))  # type: ignore[arg-type]
+            assert [error.pointer for error in caught.value.errors] == [pointer]
+            assert (await instance.jobs.list(ListJobs())).jobs == ()
+
+    simulate(main)
+
+
+def test_a_preview_is_of_a_job_or_of_a_schedule_to_be() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="30 2 * * *", timezone="Europe/Berlin")
+            of_job = await instance.jobs.preview(PreviewJob(name="job", count=2))
+            assert [instant.local for instant in of_job.instants] == [
+                "2027-01-16T02:30:00+01:00",
+                "2027-01-17T02:30:00+01:00",
+            ]
+            gap = await instance.jobs.preview(PreviewJob(name="job", from_=1_805_976_000_000, count=1))  # 2027-03-25
+            assert len(gap.instants) == 1
+            marks = await instance.jobs.preview(
+                PreviewJob(schedule="30 2 * * *", timezone="Europe/Berlin", from_=1_806_148_800_000, count=2)
+            )
+            assert "gap" in [instant.mark for instant in marks.instants]
+            with pytest.raises(InvalidInput, match="a name or a schedule"):
+                await instance.jobs.preview(PreviewJob())
+
+    simulate(main)
