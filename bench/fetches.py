@@ -202,7 +202,7 @@ async def _call(target: RunningSink) -> None:
 
 def _create(req_id: str, url: str, result_url: str | None, *, pool: str | None = None) -> bytes:
     call = {"url": url, "method": "POST", "headers": {"content-type": "application/json"}, "body": BODY.decode()}
-    asked = {"reqId": req_id, "request": call, "resultUrl": result_url, "executor": pool, "timeoutSeconds": 60}
+    asked = {"reqId": req_id, "request": call, "resultUrl": result_url, "executor": pool, "timeoutSeconds": 600}
     return post("/v1/fetches/create", msgspec.json.encode(asked), token=TOKEN)
 
 

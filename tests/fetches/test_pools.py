@@ -21,7 +21,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.executing import RemoteExecutor, reachable
 from mainspring.fetches.messages import FetchView
-from mainspring.fetches.pools import EXECUTORS, PATH, ExecutorLease
+from mainspring.fetches.pools import EXECUTORS, PATH, Execute, ExecutorLease
 from mainspring.fetches.program import Fetches
 from mainspring.instance import Instance
 from mainspring.library import Mainspring
@@ -246,6 +246,17 @@ async def test_a_full_executor_lets_fetches_wait_and_makes_them_all(
     assert most <= 2
     assert set(target.counts.values()) == {1}
     assert len(target.counts) == 20
+
+
+async def test_a_fetch_that_is_handed_over_several_times_in_one_instant_is_called_once(
+    instance: Instance, fetches: Fetches, config: Config, target: TargetServer
+) -> None:
+    async with executor(config, "near") as remote:
+        for req_id in ("a", "b", "c"):  # each has several chances to be taken twice within one millisecond
+            await fetches.create(f"{target.url}/delay/0.05?id={req_id}", req_id=req_id, executor="far")
+            await asyncio.gather(*(remote.execute(Execute(req_id=req_id)) for _ in range(20)))
+            assert (await ended(instance, req_id, 5)).state == "succeeded"
+    assert target.counts == {"a": 1, "b": 1, "c": 1}
 
 
 async def test_an_executor_that_is_not_there_is_passed_over(

@@ -166,6 +166,7 @@ async def test_fetches_are_listed_by_state_label_and_creation(instance: Instance
     for n in range(5):
         await instance.fetches.create(asking(target.url + "/", req_id=f"ok{n}", labels={"state": "mine", "n": str(n)}))
         await ended(instance.fetches, f"ok{n}")
+        await asyncio.sleep(0.002)  # those of one millisecond are in no particular order
     await instance.fetches.create(asking(target.url + "/reset", "POST", req_id="odd"))
     middle = (await ended(instance.fetches, "odd")).created_at
     await asyncio.sleep(0.01)

@@ -8,7 +8,7 @@ import inspect
 import pytest
 
 from mainspring.errors import ConfigError
-from mainspring.idempotency import InMemoryStore, KeyReuse, idempotent
+from mainspring.idempotency import DEFAULT_EXCLUDED, InMemoryStore, KeyReuse, idempotent
 
 STORE = InMemoryStore()
 runs: list[object] = []
@@ -57,6 +57,17 @@ async def test_a_coroutine_function_stays_one() -> None:
 def test_the_function_keeps_its_name() -> None:
     assert charge.__doc__ == "Charge it."
     assert charge.processor.scope == f"{__name__}.charge"
+
+
+class Till:
+    @idempotent(InMemoryStore(), exclude_fields=("self", *DEFAULT_EXCLUDED))
+    def charge(self, order: str) -> int:
+        return id(self)
+
+
+def test_a_method_leaves_out_its_object() -> None:
+    one, other = Till(), Till()
+    assert one.charge("order") == other.charge("order") == id(one)
 
 
 def test_parameters_without_names_are_refused() -> None:

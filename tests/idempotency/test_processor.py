@@ -28,6 +28,7 @@ from mainspring.idempotency import (
     Unresolved,
     idempotent,
 )
+from mainspring.idempotency.blocking import heart_of
 from mainspring.idempotency.stores import IdempotencyStore
 
 
@@ -307,6 +308,33 @@ def test_work_may_take_longer_than_its_lease(store: IdempotencyStore) -> None:
     assert work.runs == 1
 
 
+def test_a_store_that_hangs_costs_no_claim_on_another() -> None:
+    hangs, may_go = threading.Event(), threading.Event()
+
+    class Hanging(InMemoryStore):
+        async def replace(self, address: str, value: bytes, *, expect: int, now: int, expires_at: int | None) -> bool:
+            hangs.set()
+            assert may_go.wait(10)
+            return await super().replace(address, value, expect=expect, now=now, expires_at=expires_at)
+
+    work = Work("done")
+
+    def slow(payload: object) -> object:
+        time.sleep(1.2)
+        return work(payload)
+
+    hanging = IdempotentProcessor(Hanging(), lambda _: hangs.wait(10), scope="hanging", lease_seconds=0.3)
+    store = InMemoryStore()
+    others = [IdempotentProcessor(store, slow, scope="other", lease_seconds=0.8) for _ in range(2)]
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(hanging.process, 1)
+        assert hangs.wait(10)
+        records = list(pool.map(lambda processor: processor.process(1), others))
+        may_go.set()
+    assert [record.result for record in records] == ["done", "done"]
+    assert work.runs == 1
+
+
 async def test_waiting_work_may_take_longer_than_its_lease(waiting_store: IdempotencyStore) -> None:
     work = Work("done")
 
@@ -321,13 +349,12 @@ async def test_waiting_work_may_take_longer_than_its_lease(waiting_store: Idempo
 
 
 def test_nothing_is_left_behind_after_a_hundred_thousand_keys() -> None:
-    from mainspring.idempotency.blocking import HEART  # noqa: PLC0415
-
-    processor = IdempotentProcessor(InMemoryStore(), lambda number: number, scope="many", ttl_seconds=1)
+    store = InMemoryStore()
+    processor = IdempotentProcessor(store, lambda number: number, scope="many", ttl_seconds=1)
     for number in range(100_000):
         processor.process(number)
     assert processor.waiting_keys == 0
-    assert len(HEART) == 0
+    assert len(heart_of(store)) == 0
 
 
 def test_memory_lets_go_of_what_has_expired() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -78,7 +79,7 @@ async def test_a_route_needs_a_base_url_and_a_token(
     tmp_path: Path, target: TargetServer, settings: dict[str, str]
 ) -> None:
     async with running(tmp_path, target, **settings) as instance:
-        with pytest.raises(InvalidInput, match="Expected .*(job_base_url|job_token)"):
+        with pytest.raises(InvalidInput, match=r"Expected .*(job_base_url|job_token)"):
             await instance.jobs.create(CreateJob(name="report", schedule="0 9 * * *", route="/x"))
 
 
@@ -121,10 +122,12 @@ async def test_an_answer_is_kept_with_its_status_and_duration(tmp_path: Path, ta
 
 async def settled(instance: Instance, name: str) -> RunView:
     """The newest run, once it is over."""
-    while True:
-        [run, *_] = (await instance.jobs.runs(ListRuns(name=name))).runs
-        if run.finished_at is not None:
-            return run
+    async with asyncio.timeout(10):
+        while True:
+            [run, *_] = (await instance.jobs.runs(ListRuns(name=name))).runs
+            if run.finished_at is not None:
+                return run
+            await asyncio.sleep(0.01)
 
 
 def test_settings_of_jobs_are_checked_at_the_start() -> None:

@@ -10,6 +10,7 @@ was not is unknown.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -77,10 +78,10 @@ class Executor:
         self._reserved += 1
         mine = False
         try:
-            now = self._clock.now_ms()
-            fetch = await self._start(req_id, now)
-            if fetch is not None and fetch.state == "running":
-                mine = (fetch.executor, fetch.started_at) == (self.name, now)
+            # Its own for each time: the same fetch may be handed over again while this one is under way.
+            mark = secrets.token_hex(8)
+            fetch = await self._start(req_id, mark)
+            mine = fetch is not None and fetch.state == "running" and fetch.mark == mark
             if fetch is not None and mine:
                 crashpoint.reach(crashpoint.FETCH_DISPATCHED)
                 self._run(fetch)
@@ -90,14 +91,15 @@ class Executor:
             if not mine:
                 self._freed()
 
-    async def _start(self, req_id: str, now: int) -> Fetch | None:
+    async def _start(self, req_id: str, mark: str) -> Fetch | None:
         """Written or not, after a lost answer nobody knows: asking again with the same mark tells."""
+        now = self._clock.now_ms()
         for _ in range(START_TRIES - 1):
             try:
-                return await self._ledger.start(req_id, executor=self.name, now=now)
+                return await self._ledger.start(req_id, executor=self.name, mark=mark, now=now)
             except StoreUnavailable:
                 await asyncio.sleep(STORE_RETRY_SECONDS)
-        return await self._ledger.start(req_id, executor=self.name, now=now)
+        return await self._ledger.start(req_id, executor=self.name, mark=mark, now=now)
 
     def _run(self, fetch: Fetch) -> None:
         if self._stopped:

@@ -82,15 +82,15 @@ class Ledger:
                 self._wake(row.shard_id, row.due_at)
         return fetch
 
-    async def start(self, req_id: str, *, executor: str, now: int) -> Fetch | None:
+    async def start(self, req_id: str, *, executor: str, mark: str, now: int) -> Fetch | None:
         """Make an executor the one that makes the call, if nobody is yet; answers with the fetch as it then stands.
 
-        The call is the caller's to make if that fetch is running in this name since this instant: then its mark was
-        written, by this call or by an earlier one whose answer was lost.
+        The call is the caller's to make if that fetch is running with this mark, which nobody else ever uses: then it
+        was written, by this call or by an earlier one whose answer was lost.
         """
 
         def start(fetch: Fetch) -> Fetch | None:
-            return started(fetch, executor=executor, now=now) if fetch.state == "pending" else None
+            return started(fetch, executor=executor, mark=mark, now=now) if fetch.state == "pending" else None
 
         fetch, changed = await self._change(req_id, start)
         if fetch is not None and changed:

@@ -18,7 +18,7 @@ from mainspring.timers.messages import CallbackUrl, Cursor, Headers, Instant, La
 
 RequestId = Annotated[
     str,
-    Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$", description="Chosen by the origin."),
+    Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*(?!\n)$", description="Chosen by the origin."),
 ]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 FetchTimeout = Annotated[float, Meta(ge=0.1, le=1800)]
@@ -26,7 +26,7 @@ FetchState = Literal["pending", "running", "succeeded", "failed", "unknown", "ca
 """The last four are final. `succeeded` means that there is a response, of whatever status."""
 ErrorKind = Literal["network", "timeout", "unreadable", "watchdog", "refused", "overloaded", "cancelled"]
 DeliveryState = Literal["none", "waiting", "delivered", "failed"]
-PoolName = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9][a-z0-9-]*$")]
+PoolName = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9][a-z0-9-]*(?!\n)$")]
 
 
 class OutboundRequest(Message, frozen=True, kw_only=True):

@@ -61,6 +61,8 @@ class Fetch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
     state: FetchState = "pending"
     executor: str = ""
     """Who makes the call, once that is decided."""
+    mark: str = ""
+    """Which of its attempts to begin the call has succeeded."""
     started_at: int | None = None
     watchdog_at: int | None = None
     outcome: Outcome | None = None
@@ -83,9 +85,14 @@ decode = msgspec.json.Decoder(Fetch).decode
 encode = msgspec.json.Encoder().encode
 
 
-def started(fetch: Fetch, *, executor: str, now: int) -> Fetch:
+def started(fetch: Fetch, *, executor: str, mark: str, now: int) -> Fetch:
     return replace(
-        fetch, state="running", executor=executor, started_at=now, watchdog_at=now + fetch.timeout_ms + WATCHDOG_MS
+        fetch,
+        state="running",
+        executor=executor,
+        mark=mark,
+        started_at=now,
+        watchdog_at=now + fetch.timeout_ms + WATCHDOG_MS,
     )
 
 

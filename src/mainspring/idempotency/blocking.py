@@ -1,7 +1,8 @@
 """Idempotent work in threads.
 
 The protocol's coroutines run to their end in one step, because nothing here suspends: what has to wait blocks
-its thread. One thread per process renews the claims of work that takes long; it starts with the first such work.
+its thread. One thread per store renews the claims of work that takes long; it starts with the first such work. So a
+store that hangs costs no claim on another.
 """
 # ruff: noqa: ASYNC251  (these coroutines are driven by `run`, outside of any event loop: blocking is their purpose)
 
@@ -13,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from threading import Condition, Lock, Thread
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from mainspring.errors import ConfigError
 from mainspring.idempotency.core import (
@@ -126,26 +128,27 @@ class Lines:
 class _Beat:
     """One claim that is to be renewed. `lock` is held while it is."""
 
-    __slots__ = ("every_seconds", "is_over", "lock", "renew")
+    __slots__ = ("_heart", "every_seconds", "is_over", "lock", "renew")
 
-    def __init__(self, renew: Callable[[], Awaitable[bool]], every_seconds: float) -> None:
+    def __init__(self, heart: Heart, renew: Callable[[], Awaitable[bool]], every_seconds: float) -> None:
+        self._heart = heart
         self.renew = renew
         self.every_seconds = every_seconds
         self.is_over = False
         self.lock = Lock()
 
     async def __aenter__(self) -> None:
-        HEART.add(self)
+        self._heart.add(self)
 
     async def __aexit__(self, *_: object) -> None:
         self.is_over = True
-        HEART.remove(self)
+        self._heart.remove(self)
         with self.lock:  # a renewal that is under way changes the version; what is written next has to know it
             pass
 
 
 class Heart:
-    """The thread that renews, one for the whole process. It ends when it has been idle for a while, and starts again.
+    """The thread that renews, one for each store. It ends when it has been idle for a while, and starts again.
 
     Claims of one interval fall due in the order in which they came, so adding and removing one costs next to nothing.
     """
@@ -208,9 +211,21 @@ class Heart:
                     return None
 
 
-HEART: Final = Heart()
+_hearts: Final[WeakValueDictionary[int, Heart]] = WeakValueDictionary()
+"""By the identity of their store: who has the heart, a processor, also has the store."""
+
+
+def heart_of(store: object) -> Heart:
+    return _hearts.setdefault(id(store), Heart())
+
+
+def _reset_hearts() -> None:
+    for heart in list(_hearts.values()):
+        heart.reset()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=HEART.reset)
+    os.register_at_fork(after_in_child=_reset_hearts)
 
 
 async def _answer(renew: Callable[[], Awaitable[bool]]) -> bool:
@@ -220,14 +235,15 @@ async def _answer(renew: Callable[[], Awaitable[bool]]) -> bool:
 class ThreadModel:
     """Waiting, for threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, heart: Heart) -> None:
         self.lines = Lines()
+        self._heart = heart
 
     def turn(self, address: str, seconds: float) -> _Turn:
         return _Turn(self.lines, address, seconds)
 
     def beating(self, renew: Callable[[], Awaitable[bool]], every_seconds: float) -> _Beat:
-        return _Beat(renew, every_seconds)
+        return _Beat(self._heart, renew, every_seconds)
 
     async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return await coroutine
@@ -283,7 +299,7 @@ class IdempotentProcessor(Generic[P, R]):
                 "Expected functions that are not awaited, got a coroutine function: AsyncIdempotentProcessor"
             )
         self._store = checked_store(store)
-        self._model = ThreadModel()
+        self._model = ThreadModel(heart_of(store))
         self._core: Processor[P, R] = Processor(
             self._store.blocking(),
             self._model,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
 from mainspring.errors import ConfigError
 from mainspring.idempotency.blocking import IdempotentProcessor
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from inspect import Signature
 
 A = ParamSpec("A")
+B = ParamSpec("B")
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -42,6 +44,14 @@ class IdempotentFunction(Protocol[A, R_co]):
     """An `IdempotentProcessor`, or an `AsyncIdempotentProcessor` for a coroutine function."""
 
     def __call__(self, *arguments: A.args, **named: A.kwargs) -> R_co: ...
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> IdempotentFunction[A, R_co]: ...
+
+    @overload
+    def __get__(
+        self: IdempotentFunction[Concatenate[Any, B], T], instance: object, owner: type | None = None
+    ) -> Callable[B, T]: ...
 
 
 class Decorator(Protocol):

@@ -1,4 +1,4 @@
-"""Opaque page cursors: a value as base64 of JSON. What does not decode is the caller's mistake."""
+"""Opaque page cursors: a value as base64 of JSON. What is none of ours is the caller's mistake."""
 
 from __future__ import annotations
 
@@ -20,7 +20,19 @@ def write(value: object) -> str:
 def read(cursor: str, kind: type[T]) -> T:
     try:
         text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
-        return msgspec.json.decode(text, type=kind)
-    except (binascii.Error, UnicodeEncodeError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        value = msgspec.json.decode(text, type=kind)
+        if not _is_storable(value):
+            raise ValueError("no store has such a place")
+    except ValueError as error:  # those of base64, of ASCII and of JSON, too
         detail = "Expected a cursor from an earlier page, got something else"
         raise InvalidInput(detail, errors=(FieldError("/cursor", detail),)) from error
+    return value
+
+
+def _is_storable(value: object) -> bool:
+    """Numbers of 64 bits, and text without NUL: anything else a database would not even compare with."""
+    if isinstance(value, tuple):
+        return all(map(_is_storable, value))
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return not isinstance(value, str) or "\0" not in value

@@ -19,7 +19,7 @@ from mainspring.model import Attempt, Delivery, Namespace, Result, RetryPolicy, 
 LAST_INSTANT = 253_402_300_799_999
 """The end of the year 9999. Where an instant is stored, it lies between 0 and this, whichever way it was written."""
 Instant = Annotated[datetime, Meta(tz=True)] | Annotated[int, Meta(ge=0, le=LAST_INSTANT)]
-NamespaceName = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+NamespaceName = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(?!\n)$")]
 TimerId = Annotated[str, Meta(min_length=1, max_length=255)]
 CallbackUrl = Annotated[str, Meta(min_length=8, max_length=2048, description="An absolute http or https URL.")]
 CallbackTimeout = Annotated[float, Meta(ge=1, le=1800)]

@@ -11,7 +11,7 @@ from mainspring.idempotency.claims import ClaimStore
 class IdempotencyStore(Protocol):
     """What processors take. It connects when it is first used, and may be shared by any number of processors.
 
-    Create it before a fork if you like; use it only after.
+    Create it before a fork if you like, and use it only after: a child is refused what was in use when it was forked.
     """
 
     @property

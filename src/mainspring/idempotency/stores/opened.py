@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from mainspring.clock import SystemClock
 from mainspring.errors import ConfigError, StoreUnavailable
 from mainspring.idempotency.claims import ClaimStore
+from mainspring.idempotency.stores.process import Process
 from mainspring.idempotency.stores.records import RecordClaims
 from mainspring.model import Record
 from mainspring.store import Store
@@ -34,8 +35,14 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._lock = Lock()
+        self.process = Process()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        try:
+            self.process.enter()
+        except BaseException:
+            coroutine.close()
+            raise
         answer = asyncio.run_coroutine_threadsafe(coroutine, self._started())
         try:
             return answer.result()
@@ -50,6 +57,7 @@ class LoopThread:
             self._thread.join()
             self._loop.close()
             self._loop = self._thread = None
+            self.process.leave()
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -109,6 +117,8 @@ class Opened:
         return BlockingClaims(self._thread, self.waiting())
 
     def close(self) -> None:
+        if self._thread.process.is_another:
+            return
         self._thread.run(self._close_here())
         self._thread.close()
 

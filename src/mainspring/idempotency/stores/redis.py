@@ -20,6 +20,7 @@ from redis.retry import Retry
 from mainspring.errors import StoreUnavailable
 from mainspring.idempotency.claims import StoreClock
 from mainspring.idempotency.entries import COLLECTION
+from mainspring.idempotency.stores.process import Process
 from mainspring.model import Record
 from mainspring.stores.redis import scripts
 from mainspring.stores.redis.address import Address
@@ -141,6 +142,7 @@ class RedisClaims:
         self._address = address
         self._clock = StoreClock()
         self._connections = _Connections(address)
+        self._process = Process()
 
     async def time(self) -> int:
         if not self._clock.is_stale:
@@ -164,7 +166,9 @@ class RedisClaims:
         return bool(self._answer(_DELETE, *self._keys(address), "", COLLECTION, address, now, expect))
 
     def close(self) -> None:
-        self._connections.close()
+        if not self._process.is_another:
+            self._connections.close()
+            self._process.leave()
 
     def _keys(self, address: str) -> tuple[str, str]:
         """Of the value and of its hash. The names are those of `mainspring.stores.redis`."""
@@ -183,6 +187,7 @@ class RedisClaims:
 
     def _exchange(self, command: tuple[Argument, ...]) -> Any:
         """Nothing is sent twice: after a lost answer the outcome is unknown."""
+        self._process.enter()
         try:
             connection = self._connections.take()
             try:

@@ -13,6 +13,7 @@ import apsw
 
 from mainspring.clock import wall_ms
 from mainspring.idempotency.entries import COLLECTION
+from mainspring.idempotency.stores.process import Process
 from mainspring.model import Record
 from mainspring.stores.sqlite import schema
 from mainspring.stores.sqlite.connection import Database
@@ -47,6 +48,7 @@ class SQLiteClaims:
         self._database = Database(path, busy_ms)
         self._connection: apsw.Connection | None = None
         self._lock = Lock()
+        self._process = Process()
 
     async def time(self) -> int:
         if self._connection is None:
@@ -86,12 +88,16 @@ class SQLiteClaims:
         return self._with_connection(write)
 
     def close(self) -> None:
+        if self._process.is_another:
+            return
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+                self._process.leave()
 
     def _with_connection(self, act: Callable[[apsw.Connection], T]) -> T:
+        self._process.enter()
         with self._lock, self._database.mapping_errors():
             if self._connection is None:
                 self._connection = self._open()
