@@ -126,9 +126,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def shown_store_url(self) -> str:
-        """The URL without what only its user may know."""
-        without_user = re.sub(r"(?<=://).*@", "********@", self.store_url)
-        return re.sub(r"(?i)(password|secret|token|key)=[^&]*", r"\1=********", without_user)
+        return shown_url(self.store_url)
 
     @property
     def token_path(self) -> Path:
@@ -183,6 +181,12 @@ def load_config(
         summary = "; ".join(f"{error.pointer[1:]}: {error.detail}" for error in errors)
         raise ConfigError(f"Expected a valid configuration, got: {summary}", errors=tuple(errors))
     return config
+
+
+def shown_url(url: str) -> str:
+    """A store URL without what only its user may know."""
+    without_user = re.sub(r"(?<=://).*@", "********@", url)
+    return re.sub(r"(?i)(password|secret|token|key)=[^&]*", r"\1=********", without_user)
 
 
 def check_token(token: str) -> None:

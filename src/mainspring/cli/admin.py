@@ -12,6 +12,7 @@ import msgspec
 from mainspring.cli.config_flags import config_options, load, sources
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import say, show, show_document, show_rows, show_table
+from mainspring.config import shown_url
 
 
 @click.group()
@@ -120,7 +121,8 @@ def config(ctx: click.Context, /, validate: bool, output: str | None, file: Path
         say("The configuration is valid.")
         return
     values = msgspec.structs.asdict(loaded)
-    values |= {"token": "********" if loaded.token else "", "store": loaded.shown_store_url if loaded.store else ""}
+    values |= {name: "********" for name in ("token", "job_token") if values[name]}
+    values |= {name: shown_url(values[name]) for name in ("store", "registry")}
     origins = sources(flags, file)
     document = {name: {"value": value, "source": origins[name]} for name, value in values.items()}
     if not show_document(document, output or settings(ctx).output):

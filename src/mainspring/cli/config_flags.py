@@ -63,6 +63,14 @@ def _check_store(config: Config) -> None:
         make_client(config.store_url)
 
 
+def _check_registry(config: Config) -> None:
+    from mainspring.clock import SystemClock  # noqa: PLC0415  (not for --help)
+    from mainspring.stores import store_from_url  # noqa: PLC0415
+
+    if config.registry:
+        store_from_url(config.registry, clock=SystemClock())
+
+
 def _check_targets(config: Config) -> None:
     from mainspring.delivery.guard import Guard  # noqa: PLC0415  (not for --help)
 
@@ -86,6 +94,7 @@ def _check_token_file(config: Config) -> None:
 
 _CHECKS = (
     Check(("store", "data_dir"), _check_store),
+    Check(("registry",), _check_registry),
     Check(("allow_targets",), _check_targets),
     Check(("token", "data_dir"), _check_token_file),
 )

@@ -51,9 +51,11 @@ class FetchCarrier:
         guard: Guard,
         clock: Clock,
         lives: Callable[[str], Awaitable[bool]],
+        not_pending: Callable[[str], None],
         host_limit: int,
     ) -> None:
-        """`lives` tells whether the executor of a name is alive."""
+        """`lives` tells whether the executor of a name is alive; `not_pending` is told of fetches that need none any
+        more, whoever has seen to that."""
         self._ledger = ledger
         self._executor = executor
         self._pools = pools
@@ -61,6 +63,7 @@ class FetchCarrier:
         self._guard = guard
         self._clock = clock
         self._lives = lives
+        self._not_pending = not_pending
         self._host_limit = host_limit
         self._calls = Lane("fetch calls", executor.limit, room=lambda: executor.room)
         self._looks = Lane("fetch looks", LOOK_LIMIT)
@@ -93,6 +96,8 @@ class FetchCarrier:
             fetch = await self._advance(timer)
         except StoreUnavailable as error:
             return self._again(timer, error.detail, RETRY_MS)
+        if fetch is None or fetch.state != "pending":
+            self._not_pending(timer.timer_id)
         now = self._clock.now_ms()
         if fetch is None or (fetch.expires_at is not None and fetch.expires_at <= now):
             return Ending(outcome=Result.SUCCEEDED, next="done", started_at=now, kept=False)
@@ -156,7 +161,7 @@ class FetchCarrier:
         now = self._clock.now_ms()
         if not found and fetch.created_at + fetch.timeout_ms <= now:
             return await self._ledger.give_up(req_id, of_no_executor(pool, created_at=fetch.created_at, now=now))
-        return await self._ledger.seen(req_id)
+        return await self._ledger.find(req_id)
 
 
 def _patience(fetch: Fetch, now: int) -> int:

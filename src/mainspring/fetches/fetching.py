@@ -100,6 +100,7 @@ class Fetching:
             guard=guard,
             clock=clock,
             lives=self._lives,
+            not_pending=recent.not_pending,
             host_limit=config.host_limit,
         )
         self.watcher = Watcher(

@@ -126,13 +126,6 @@ class Ledger:
             )
         return fetch, first
 
-    async def seen(self, req_id: str) -> Fetch | None:
-        """The fetch as it stands, which somebody else may have changed."""
-        fetch = await self.find(req_id)
-        if fetch is not None and fetch.state == "running":
-            self._noted(fetch)
-        return fetch
-
     async def give_up(self, req_id: str, outcome: Outcome) -> Fetch | None:
         """End a fetch, if nobody makes its call yet; answers with the fetch as it then stands."""
 

@@ -18,7 +18,12 @@ from mainspring.timers.messages import CallbackUrl, Cursor, Headers, Instant, La
 
 RequestId = Annotated[
     str,
-    Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*(?!\n)$", description="Chosen by the origin."),
+    Meta(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*(?!\n)$",
+        description="Chosen by the origin.",
+    ),
 ]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 FetchTimeout = Annotated[float, Meta(ge=0.1, le=1800)]

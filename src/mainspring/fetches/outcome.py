@@ -86,7 +86,10 @@ def of_reply(reply: Reply, *, method: str, url: str, redirected: bool, finished_
     kind: ErrorKind = reply.problem or "network"
     happened = reply.detail if reply.detail.endswith(".") else f"{reply.detail}."
     if not reply.sent:
-        definite, consequence = True, "Nothing was sent."
+        definite, consequence = (
+            True,
+            "Nothing was sent to where the redirect led." if redirected else "Nothing was sent.",
+        )
     elif kind in ("timeout", "unreadable") and method in SAFE_METHODS:
         definite, consequence = True, f"{method} changes nothing, by the rules of HTTP."
     else:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.clock import Clock
-from mainspring.delivery.call import Call
+from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.fetches.messages import ExecutorView
@@ -179,8 +179,8 @@ class Pools:
         headers = (("content-type", "application/json"), ("authorization", f"Bearer {self._secret()}"))
         body = msgspec.json.encode(Execute(req_id=req_id))
         reply = await self._sender.send(Call("POST", lease.address + PATH, headers, body, TIMEOUT_MS))
-        if reply.status == 200:
-            told = msgspec.json.decode(reply.body, type=Executing)
+        told = _executing(reply)
+        if told is not None:
             self._note(lease.instance, lease.limit - told.room)
             return True
         telemetry.debug("an executor took no call", executor=lease.instance, reason=reply.detail or reply.status)
@@ -194,3 +194,11 @@ class Pools:
         known = self._leases.get(executor)
         if known is not None:
             self._leases[executor] = replace(known, in_flight=in_flight)
+
+
+def _executing(reply: Reply) -> Executing | None:
+    """What an executor answered. Not every 200 is one: the port of a dead executor may be somebody else's by now."""
+    try:
+        return msgspec.json.decode(reply.body, type=Executing) if reply.status == 200 else None
+    except msgspec.DecodeError:
+        return None

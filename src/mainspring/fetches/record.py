@@ -97,7 +97,7 @@ def started(fetch: Fetch, *, executor: str, mark: str, now: int) -> Fetch:
 
 
 def settled(fetch: Fetch, outcome: Outcome, *, by_executor: bool, retention_ms: int) -> Fetch:
-    """The end. The request's body is not needed any more: nothing is ever sent again."""
+    """The end. Headers and body of the request, and the secrets in them, are not kept: nothing is ever sent again."""
     delivery = fetch.delivery
     if fetch.result_url is not None:
         wait_ms = FIRST_OFFER_MS + FIRST_OFFER_AIR_MS if by_executor and fetch.is_offered_by_executor else 0
@@ -105,7 +105,7 @@ def settled(fetch: Fetch, outcome: Outcome, *, by_executor: bool, retention_ms: 
     return replace(
         fetch,
         state=outcome.state,
-        request=replace(fetch.request, body=UNSET, body_base64=UNSET),
+        request=replace(fetch.request, headers={}, body=UNSET, body_base64=UNSET),
         outcome=outcome,
         delivery=delivery,
         expires_at=outcome.finished_at + retention_ms,
