@@ -31,13 +31,18 @@ class Accounts(Origin):
         else:
             print(f"{self.id}: {result}")
             self.state["status"] = "unclear"
-            self.svc.proxy_fetch(f"{self.svc.bank}/{self.id}", self.ctn().looked(amount))
+            self._look(amount)
 
     def looked(self, amount: int, result: ResponseSync | FetchError) -> None:
         if isinstance(result, ResponseSync) and result.ok:
             self._conclude(amount, result)
-        else:
+        elif isinstance(result, ResponseSync) and result.status == 404:  # the bank says that it has not got it
             self._deposit(amount)
+        else:  # it says neither: look again. A real program would wait a while, or tell somebody.
+            self._look(amount)
+
+    def _look(self, amount: int) -> None:
+        self.svc.proxy_fetch(f"{self.svc.bank}/{self.id}", self.ctn().looked(amount))
 
     def _deposit(self, amount: int) -> None:
         request = RequestSync(f"{self.svc.bank}/{self.id}", method="POST", json={"amount": amount})

@@ -31,9 +31,9 @@ from mainspring.fetches.record import NAMESPACE as FETCHES
 from mainspring.instance_views import instances_view, shards_view
 from mainspring.jobs.scheduling import Scheduling
 from mainspring.kernel.carrier import Carriers
-from mainspring.kernel.dispatcher import EngineSettings
 from mainspring.kernel.engine import Engine
 from mainspring.kernel.ownership import Lease, Ownership
+from mainspring.kernel.settings import EngineSettings
 from mainspring.store import NoticesWriters, RecordStore, Store
 from mainspring.stores import store_from_url, timer_store_from_url
 from mainspring.timers.courier import Courier
@@ -194,6 +194,11 @@ class Instance:
 
     async def __aexit__(self, *exception: object) -> bool | None:
         return await self._stack.__aexit__(*exception)  # type: ignore[arg-type]
+
+    @property
+    def calls_in_flight(self) -> int:
+        attempts = self.engine.dispatcher.in_flight if self.engine is not None else 0
+        return attempts + self._fetching.executor.in_flight
 
     def receive_results(self, receiver: Receiver) -> None:
         """Have results for origins inside this program go to one of its functions."""

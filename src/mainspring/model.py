@@ -19,7 +19,7 @@ FOREVER: Final = 2**62
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
-StatusRule = Annotated[str, Meta(pattern=r"^([1-5]xx|[1-5][0-9][0-9]|network|timeout)$")]
+StatusRule = Annotated[str, Meta(pattern=r"^([1-5]xx|[1-5][0-9][0-9]|network|timeout)(?!\n)$")]
 
 
 class State(StrEnum):

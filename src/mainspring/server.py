@@ -135,7 +135,7 @@ async def _serve(config: Config, role: Role) -> None:
             await instance.advertise(address=advertised(config, listener.port), local_address=local_address)
             role.ready(config, listener.port, token, source)
             await stop.wait()
-            telemetry.info("stopping", calls_in_flight=instance.engine.dispatcher.in_flight if instance.engine else 0)
+            telemetry.info("stopping", calls_in_flight=instance.calls_in_flight)
             # First the listener drains, then the engine: both are bounded, and so is all that comes after them.
             loop.call_later(2 * config.drain_seconds + STOP_SECONDS, abandon)
     telemetry.info("stopped")

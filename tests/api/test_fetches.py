@@ -25,8 +25,10 @@ async def test_a_create_reaches_the_service_with_its_context_byte_for_byte() -> 
     [
         ("reqId", '"a b"', "/reqId"),
         ("reqId", '""', "/reqId"),
+        ("reqId", '"a\\n"', "/reqId"),
         ("timeoutSeconds", "0", "/timeoutSeconds"),
         ("executor", '"Big Pool"', "/executor"),
+        ("executor", '"far\\n"', "/executor"),
         ("deliverySeconds", "0", "/deliverySeconds"),
         ("request", '{"url":"https://example.com/","method":"TRACE"}', "/request/method"),
         ("request", '{"url":"https://example.com/","maxRedirects":11}', "/request/maxRedirects"),

@@ -154,6 +154,7 @@ def test_the_effective_configuration_shows_its_sources_and_no_secret(monkeypatch
     result = run_alone(
         *("admin", "config", "--config", "m.toml", "--host", "::1", "--allow-target", "10.0.0.0/8", "-o", "json"),
         *("--store", "postgresql://user:pass@host/db"),
+        *("--registry", "redis://:pass@host/0", "--job-token", "pass-of-the-service"),
     )
     shown = json.loads(result.stdout)
     assert shown["host"] == {"value": "::1", "source": "flag"}
@@ -162,6 +163,8 @@ def test_the_effective_configuration_shows_its_sources_and_no_secret(monkeypatch
     assert shown["port"] == {"value": 9001, "source": "file"}
     assert shown["drain_seconds"]["source"] == "default"
     assert shown["token"] == {"value": "********", "source": "file"}
+    assert shown["registry"] == {"value": "redis://********@host/0", "source": "flag"}
+    assert shown["job_token"] == {"value": "********", "source": "flag"}
     assert "pass" not in result.stdout
     assert "secret-in-the-file-0123456789" not in run_alone("admin", "config", "--config", "m.toml").stdout
 

@@ -20,8 +20,10 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from mainspring.client import AsyncClient
-from mainspring.clock import wall_ms
+from mainspring.clock import SystemClock, wall_ms
 from mainspring.jobs.messages import Catchup, JobView, Overlap, RunView
+from mainspring.jobs.registry import JOBS as JOBS_META
+from mainspring.stores import store_from_url
 from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import ServerProcess
 from mainspring.timers.messages import to_ms
@@ -161,6 +163,15 @@ class JobCluster:
                     catchup=job.catchup,
                     catchup_window_seconds=job.window_seconds,
                 )
+
+    async def write_record(self, name: str, value: bytes) -> None:
+        """Into the registry, as another program does."""
+        store = store_from_url(self._settings["store"], clock=SystemClock())
+        await store.open()
+        try:
+            assert await store.put_record(JOBS_META, name, value, expect=0, now=wall_ms()) is not None
+        finally:
+            await store.close()
 
     async def blackout(self, ms: int) -> None:
         """All servers die, the store's clock passes over so much, and they come back."""

@@ -18,9 +18,9 @@ from mainspring.fetches.fetching import Fetching
 from mainspring.fetches.record import NAMESPACE
 from mainspring.fetches.service import FetchService
 from mainspring.kernel.carrier import Carriers
-from mainspring.kernel.dispatcher import EngineSettings
 from mainspring.kernel.engine import Engine
 from mainspring.kernel.ownership import Lease, Ownership
+from mainspring.kernel.settings import EngineSettings
 from mainspring.stores.memory import MemoryStore
 from mainspring.testing.simulation import FaultyStore, SimulatedClock, SimulatedLoop
 from mainspring.timers.namespaces import NamespaceService

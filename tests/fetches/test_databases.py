@@ -1,7 +1,11 @@
-"""Fetches on every database: called once, ended, brought to the origin, listed; and cut where records are small."""
+"""Fetches on every database: called once, ended, brought to the origin, listed; and cut where records are small.
+
+Executors of a pool and origins inside programs, too, where several processes share the records.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,8 +13,11 @@ import pytest
 from mainspring.config import Config
 from mainspring.fetches.messages import ListFetches
 from mainspring.instance import Instance
+from mainspring.library import Mainspring
+from mainspring.origins import FetchError, Origin, ResponseSync
 from mainspring.testing.target import TargetServer
 from tests.fetches.asking import asking, ended, until, until_stats
+from tests.fetches.executors import LEASE_SECONDS, executor, executor_process
 from tests.servers.catalogue import SERVERS
 from tests.servers.dynamodb import DynamoDB
 from tests.servers.fixtures import server_params
@@ -38,6 +45,51 @@ async def test_a_fetch_is_called_once_and_its_result_delivered(
         assert [fetch.req_id for fetch in page.fetches] == ["odd"]
     assert target.deliveries == {f"f{n}": 1 for n in range(10)}
     assert len(target.requests) == 21
+
+
+class Counting(Origin):
+    """Counts what became of its fetches."""
+
+    def ask(self, url: str, pool: str) -> None:
+        self.svc.proxy_fetch(url, self.ctn().take(), executor=pool)
+
+    def take(self, result: ResponseSync | FetchError) -> None:
+        word = "taken" if isinstance(result, ResponseSync) else type(result).__name__
+        self.state[word] = self.state.get(word, 0) + 1
+
+
+@pytest.mark.parametrize("database", DATABASES)
+async def test_programs_executors_and_origins_share_a_database(
+    database: str, fleet: Fleet, tmp_path: Path, target: TargetServer
+) -> None:
+    config = Config(
+        store=fleet.get(SERVERS[database]).fresh(),
+        data_dir=str(tmp_path),
+        port=0,
+        drain_seconds=1.0,
+        lease_seconds=LEASE_SECONDS,
+        renew_seconds=0.4,
+    )
+    async with (
+        Mainspring(config.store, origins=[Counting]) as one,
+        Mainspring(config.store, origins=[Counting]) as other,
+        executor(config),
+        executor(config),
+    ):
+        async with executor_process(config, "doomed") as process:
+            await one.origin(Counting, "a").call(Counting.ask, f"{target.url}/hang?id=doomed", "doomed")
+            await target.wait_for(1)
+            process.kill()
+        async with asyncio.TaskGroup() as asking_at_once:
+            for n in range(20):
+                origin = (one, other)[n % 2].origin(Counting, "ab"[n // 2 % 2])
+                asking_at_once.create_task(origin.call(Counting.ask, f"{target.url}/?id={n}", "far"))
+        async with asyncio.timeout(20):
+            while await one.origin(Counting, "a").waiting() or await other.origin(Counting, "b").waiting():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert await one.origin(Counting, "a").snapshot() == {"taken": 10, "FetchWatchdog": 1}
+        assert await one.origin(Counting, "b").snapshot() == {"taken": 10}
+    assert target.counts == {"doomed": 1} | {str(n): 1 for n in range(20)}
 
 
 @pytest.mark.server("dynamodb")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -19,7 +17,7 @@ from mainspring.config import Config
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
-from mainspring.executing import RemoteExecutor, reachable
+from mainspring.errors import RateLimited
 from mainspring.fetches.messages import FetchView
 from mainspring.fetches.pools import EXECUTORS, PATH, Execute, ExecutorLease
 from mainspring.fetches.program import Fetches
@@ -27,9 +25,7 @@ from mainspring.instance import Instance
 from mainspring.library import Mainspring
 from mainspring.origins import FetchError, Origin, ResponseSync
 from mainspring.testing.target import Answer, TargetServer
-from tests.client.running_server import COMMAND, clean_environment
-
-LEASE_SECONDS = 1.5
+from tests.fetches.executors import LEASE_SECONDS, executor, executor_process
 
 
 @pytest.fixture
@@ -53,34 +49,6 @@ async def instance(config: Config) -> AsyncIterator[Instance]:
 @pytest.fixture
 def fetches(instance: Instance) -> Fetches:
     return Fetches(instance.fetches)
-
-
-@asynccontextmanager
-async def executor(config: Config, pool: str = "far", **changes: int) -> AsyncIterator[RemoteExecutor]:
-    """One in this process, which is a process of its own to the instance."""
-    async with RemoteExecutor(msgspec.structs.replace(config, **changes), pool) as remote, reachable(remote):
-        yield remote
-
-
-@asynccontextmanager
-async def executor_process(
-    config: Config, pool: str = "far", *, crash_at: str = ""
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    flags = ("--store", config.store, "--pool", pool, "--lease-seconds", str(LEASE_SECONDS), "--renew-seconds", "0.4")
-    environment = clean_environment() | ({crashpoint.VARIABLE: crash_at} if crash_at else {})
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND, "executor", *flags, stderr=asyncio.subprocess.PIPE, env=environment, cwd=config.data_dir
-    )
-    assert process.stderr is not None
-    try:
-        async with asyncio.timeout(20):
-            line = await process.stderr.readline()
-        assert re.search(rf"executor {pool}/\S+ is ready at http://127".encode(), line), line
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 async def ended(instance: Instance, req_id: str, seconds: float) -> FetchView:
@@ -259,14 +227,32 @@ async def test_a_fetch_that_is_handed_over_several_times_in_one_instant_is_calle
     assert target.counts == {"a": 1, "b": 1, "c": 1}
 
 
-async def test_an_executor_that_is_not_there_is_passed_over(
+async def test_a_fetch_that_somebody_else_has_started_does_not_count_as_one_that_waits(
+    config: Config, target: TargetServer
+) -> None:
+    async with (
+        Instance(msgspec.structs.replace(config, fetch_pending_limit=1)) as instance,
+        executor(config, "near") as remote,
+    ):
+        fetches = Fetches(instance.fetches)
+        await fetches.run(target.url)  # then the instance owns the shards of fetches, and counts
+        await fetches.create(target.url, req_id="a", executor="far")
+        with pytest.raises(RateLimited):
+            await fetches.create(target.url, req_id="b", executor="far")
+        await remote.execute(Execute(req_id="a"))
+        await ended(instance, "a", 5)
+        assert (await fetches.create(target.url, req_id="b", executor="far")).state == "pending"
+
+
+async def test_an_executor_that_is_not_there_any_more_is_passed_over(
     instance: Instance, fetches: Fetches, config: Config, target: TargetServer
 ) -> None:
     now = instance.clock.now_ms()
-    gone = ExecutorLease(instance="far/gone", machine="elsewhere", address="http://127.0.0.1:9", pool="far", limit=9)
-    assert await instance.store.put_record(
-        EXECUTORS, gone.instance, msgspec.json.encode(gone), expect=0, now=now, expires_at=now + 60_000
-    )
+    for name, address in (("far/gone", "http://127.0.0.1:9"), ("far/replaced", target.url)):
+        lease = ExecutorLease(instance=name, machine="elsewhere", address=address, pool="far", limit=9)
+        assert await instance.store.put_record(
+            EXECUTORS, name, msgspec.json.encode(lease), expect=0, now=now, expires_at=now + 60_000
+        )
     async with executor(config) as remote:
         for number in range(3):
             await fetches.create(target.url, req_id=str(number), executor="far")

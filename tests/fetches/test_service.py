@@ -14,6 +14,7 @@ from msgspec import Raw
 from mainspring.config import Config
 from mainspring.errors import InvalidInput, NotFound, RateLimited
 from mainspring.fetches.messages import FetchRef, FetchStats, FetchView, ListFetches
+from mainspring.fetches.record import FETCHES
 from mainspring.instance import Instance
 from mainspring.testing.target import Answer, TargetServer
 from tests.fetches.asking import asking, ended, until, until_stats
@@ -34,6 +35,16 @@ async def test_a_fetch_brings_the_response_back(instance: Instance, target: Targ
     assert (response.redirected, response.truncated) == (False, False)
     [sent] = target.requests
     assert (sent.method, sent.body.decode(), sent.headers["idempotency-key"]) == ("POST", "grün", "k1")
+
+
+async def test_what_was_sent_is_not_kept_longer_than_it_is_needed(instance: Instance, target: TargetServer) -> None:
+    request = {"headers": {"authorization": "Bearer s3cret"}, "body": "s3cret"}
+    await instance.fetches.create(asking(target.url + "/", "POST", request=request, req_id="a"))
+    await ended(instance.fetches, "a")
+    record = await instance.store.get_record(FETCHES, "a", now=instance.clock.now_ms())
+    assert record is not None
+    assert b"s3cret" not in record.value
+    assert target.requests[0].headers["authorization"] == "Bearer s3cret"
 
 
 async def test_bodies_that_are_no_text_go_and_come_as_base64(instance: Instance, target: TargetServer) -> None:
@@ -94,6 +105,7 @@ async def test_redirects_are_the_response_unless_they_are_to_be_followed(
     assert refused.result is not None
     assert refused.result.error is not None
     assert (refused.state, refused.result.error.kind) == ("failed", "refused")
+    assert refused.result.error.message.endswith("Nothing was sent to where the redirect led.")
 
 
 async def test_credentials_stay_with_the_origin_that_they_are_for(instance: Instance, target: TargetServer) -> None:

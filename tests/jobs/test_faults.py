@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter, defaultdict
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from mainspring.timers.messages import to_ms
 from tests.jobs.simulated import World, simulate
 
 SECONDS = 3600
-JOBS = {
+JOBS: dict[str, dict[str, Any]] = {
     "caught-up": {"schedule": "* * * * *", "catchup": "all", "catchup_window_seconds": 86_400.0},
     "latest": {"schedule": "* * * * *", "catchup": "latest", "overlap": "bufferAll"},
     "missed": {"schedule": "*/2 * * * *", "catchup": "none", "overlap": "allowAll"},
@@ -49,7 +50,7 @@ def test_every_instant_ends_once_through_crashes_freezes_and_a_bad_store(seed: i
             await asyncio.sleep(1200)
             end = world.clock.now_ms()
             for name, fields in JOBS.items():
-                _check(name, str(fields["schedule"]), await world.runs(name), end, world.calls)
+                _check(name, fields["schedule"], await world.runs(name), end, world.calls)
 
     simulate(main)
 

@@ -7,10 +7,13 @@ import itertools
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mainspring.errors import InvalidInput
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import BackfillJob, TriggerJob
+from mainspring.jobs.rows import LAUNCHES
+from mainspring.store import Put
 from mainspring.testing.simulation import EPOCH_MS
 from tests.jobs.simulated import START, World, simulate
 
@@ -150,5 +153,26 @@ def test_a_backfill_of_the_future_or_of_too_much_is_refused() -> None:
                 await instance.jobs.backfill(BackfillJob(name="job", since=START, until=EPOCH_MS + 3_600_000))
             with pytest.raises(InvalidInput, match="at most 10000 instants, got 14400"):
                 await instance.jobs.backfill(BackfillJob(name="job", since=EPOCH_MS - 10 * 86_400_000, until=EPOCH_MS))
+
+    simulate(main)
+
+
+def test_a_missed_launch_that_was_planned_does_not_stop_the_one_that_supersedes_it() -> None:
+    """Else neither would go: the one because it is not the latest, the other because of the one."""
+
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="0 * * * *", catchup_window_seconds=86_400.0)
+            await world.until(3597)
+            [planned] = await world.runs()
+            key = (await instance.namespaces.system(LAUNCHES)).key_of(planned.launch_id)
+        await world.until(7205)
+        [row] = await world.store.get([key])
+        assert row is not None
+        # Its shard has another owner, and that one comes a little later.
+        await world.store.write([Put(replace(row, due_at=row.due_at + 3_608_000), row.version)])
+        async with world.running():
+            await world.until(7230)
+            assert await world.told() == [("09:00:00", "skipped", "superseded"), ("10:00:00", "succeeded", "")]
 
     simulate(main)

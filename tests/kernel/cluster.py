@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.kernel.carrier import Ending, Lane
-from mainspring.kernel.dispatcher import EngineSettings
 from mainspring.kernel.engine import Engine
 from mainspring.kernel.ownership import Lease, Ownership
+from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Delivery, Detail, Namespace, Result, RetryPolicy, Shard, State, Timer
 from mainspring.store import Position, Put, Remove, Store, TimerFilter, Verdict
 from mainspring.stores.memory import MemoryStore

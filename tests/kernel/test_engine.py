@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mainspring.kernel.carrier import Ending
-from mainspring.kernel.dispatcher import EngineSettings
+from mainspring.kernel.settings import EngineSettings
 from mainspring.model import FOREVER, Delivery, Result, RetryPolicy, State, Timer
 from mainspring.store import Begin, Finish, Verdict
 from mainspring.testing.simulation import SimulatedLoop, run_simulated

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from mainspring.kernel.dispatcher import EngineSettings
+from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Result
 from mainspring.store import BATCH_LIMIT
 from tests.kernel.cluster import NAMESPACE, Cluster, Member, done

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.kernel.carrier import Ending
-from mainspring.kernel.dispatcher import EngineSettings
+from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Delivery, Result, State, Timer
 from mainspring.testing.simulation import SimulatedLoop, run_simulated
 from tests.kernel.cluster import NAMESPACE, Cluster, Member, done

@@ -16,6 +16,7 @@ from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.instance import Instance
 from mainspring.model import Result, RetryPolicy, State
 from mainspring.testing.target import Answer, TargetServer
+from mainspring.timers import cursors
 from mainspring.timers.messages import (
     BulkTimers,
     CreateNamespace,
@@ -181,8 +182,9 @@ async def test_lists_are_filtered_ordered_and_paged(instance: Instance) -> None:
         found += [view.timer_id for view in page.timers]
         cursor = page.next_cursor
     assert found == [f"job-{number:02}" for number in range(23, 0, -2)]
-    with pytest.raises(InvalidInput, match="cursor"):
-        await instance.timers.list(ListTimers(cursor="!!"))
+    for wrong in ("!!", cursors.write((2**63, "a")), cursors.write((1, "\0")), cursors.write("a")):
+        with pytest.raises(InvalidInput, match="cursor"):
+            await instance.timers.list(ListTimers(cursor=wrong))
 
 
 async def test_bulk_changes_say_what_they_would_do_first(instance: Instance) -> None:

@@ -70,6 +70,13 @@ class Recent:
             self._shards = Counter(self._pending.values())
         return len(self._pending)
 
+    def next_pending(self) -> str:
+        """One of those that wait here, each in its turn; empty if none does."""
+        req_id = next(iter(self._pending), "")
+        if req_id:
+            self._pending[req_id] = self._pending.pop(req_id)
+        return req_id
+
     def percentile(self, part: float) -> float | None:
         """Of the durations of the last fetches that have ended here."""
         if not self._durations:

@@ -96,7 +96,7 @@ class FetchService:
     async def create(self, request: CreateFetch) -> FetchView:
         """Accept a call. A reqId that exists answers with what is there, whatever it asked for."""
         self.check(request)
-        if self._recent.pending(self._owns) >= self._pending_limit:
+        if self._recent.pending(self._owns) >= self._pending_limit and not await self._one_less():
             raise RateLimited(
                 f"Expected fewer than {self._pending_limit} fetches that wait for an executor, got as many; try later"
             )
@@ -202,6 +202,15 @@ class FetchService:
         ]
         in_order: Iterator[Timer] = merge(*pages, key=lambda row: (row.due_at, row.uuid))
         return tuple(islice(in_order, limit))
+
+    async def _one_less(self) -> bool:
+        """Whether one that is counted as pending is not: another process has seen to it, and nothing told this one."""
+        req_id = self._recent.next_pending()
+        fetch = await self._ledger.find(req_id) if req_id else None
+        if fetch is not None and fetch.state == "pending":
+            return False
+        self._recent.not_pending(req_id)
+        return True
 
     async def _find(self, req_id: str) -> Fetch:
         fetch = await self._ledger.find(req_id)

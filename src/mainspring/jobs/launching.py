@@ -178,10 +178,10 @@ class Launcher:
         )
         head = reply.body[: ANSWER_HEAD * 4].decode("utf-8", "replace")[:ANSWER_HEAD]
         ending = replace(ending, kept=False, answer_head=head)
-        if ending.next == "retry":
-            return ending
-        await self._settler.settle(turn, _STATES[ending.outcome], reason=ending.detail, ending=ending)
-        return replace(ending, next="done")
+        return ending if ending.next == "retry" else replace(ending, settle=partial(self._settle, turn, ending))
+
+    async def _settle(self, turn: Turn, ending: Ending) -> Ending:
+        return await self._settler.settle(turn, _STATES[ending.outcome], reason=ending.detail, ending=ending)
 
     async def _send(self, turn: Turn, job: Job, said: Trigger) -> Reply:
         namespace = await self._namespaces.find(DEFAULT)

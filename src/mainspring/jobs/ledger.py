@@ -30,6 +30,7 @@ BACKFILL: Final = "backfill"
 _UNFINISHED_MS: Final = 400 * 86_400_000
 """How much longer than others a record is kept that is not final: more than the longest wait of a retry policy."""
 _AT_ONCE: Final = 100
+_REMEMBERED: Final = 20_000
 
 
 class Launch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -107,6 +108,12 @@ class Ledger:
         self._records = records
         self._clock = clock
         self._retention_ms = retention_ms
+        self._ended: dict[str, str] = {}
+        """Of each job the mark of the last launch that was made and whose end was written here."""
+
+    def has_ended(self, job: str, mark: str) -> bool:
+        """Whether a launch is known to have been made and to be over; asks nobody. Otherwise the record tells."""
+        return self._ended.get(job) == mark
 
     async def get(self, job: str, mark: str) -> Entry | None:
         record = await self._records.get_record(_collection(job), key_of(mark), now=self._clock.now_ms())
@@ -119,6 +126,10 @@ class Ledger:
         record = await self._records.put_record(
             _collection(job), key_of(mark), to_json(launch), expect=expect, now=now, expires_at=now + kept_ms
         )
+        if record is not None and launch.is_final and launch.state != "skipped":
+            if len(self._ended) >= _REMEMBERED:
+                self._ended.clear()
+            self._ended[job] = mark
         return record is not None
 
     async def enter(self, job: str, launches: Sequence[tuple[str, Launch]]) -> list[Launch]:

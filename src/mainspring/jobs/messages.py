@@ -15,7 +15,7 @@ from mainspring.jobs.calendar import Dst
 from mainspring.model import RetryPolicy
 from mainspring.timers.messages import CallbackUrl, Cursor, Headers, Instant, Labels, Message, PageSize, View
 
-JobName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+JobName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(?!\n)$")]
 Schedule = Annotated[
     str, Meta(min_length=1, max_length=1000, description="Five cron fields, or a name such as @daily.")
 ]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.jobs.definition import Job
-from mainspring.jobs.judging import looks_back, step
+from mainspring.jobs.judging import looks_back, objection, step
 from mainspring.jobs.ledger import Entry, Launch, Ledger, launch_id
 from mainspring.jobs.rows import Rows
 from mainspring.jobs.settling import Settler, Turn, later
@@ -33,10 +33,8 @@ class Queueing:
 
     async def take_turn(self, turn: Turn, job: Job) -> Ending | None:
         """An ending if the launch is not to go now, else None."""
-        policy, previous = job.definition.overlap, turn.errand.previous
-        blocker = None
-        if previous and looks_back(policy, turn.errand.kind) and not self._settler.is_over(turn.job, previous):
-            blocker = await self._blocker(turn.job, previous)
+        policy = job.definition.overlap
+        blocker = await self._blocker(turn, job) if looks_back(policy, turn.errand.kind) else None
         if blocker is not None:
             taken = step(policy, turn.errand.kind, blocker.launch, is_repeat=turn.is_repeat)
             if taken == "skip":
@@ -52,16 +50,37 @@ class Queueing:
                 return later(turn, turn.started_at)
         return None
 
-    async def _blocker(self, job: str, mark: str) -> Entry | None:
-        """The launch before that is not over. One that was skipped leads on to the one that it had before it."""
+    async def _blocker(self, turn: Turn, job: Job) -> Entry | None:
+        """The launch before that is not over. One that was or will be skipped leads on to the one before it."""
+        mark = turn.errand.previous
         for _ in range(_HOPS):
-            entry = await self._ledger.get(job, mark) if mark else None
-            if entry is None or not entry.launch.is_final:
+            if not mark or self._ledger.has_ended(turn.job, mark):
+                return None
+            entry = await self._ledger.get(turn.job, mark)
+            if entry is None:
+                return None
+            if not entry.launch.is_final and not await self._gives_way(entry, turn, job):
                 return entry
-            if entry.launch.state != "skipped":
+            if entry.launch.is_final and entry.launch.state != "skipped":
                 return None
             mark = entry.launch.blocked_by or entry.launch.previous
         return None
+
+    async def _gives_way(self, other: Entry, turn: Turn, job: Job) -> bool:
+        """Whether a launch has not begun and will not: it was missed, and comes to look at itself after this one.
+
+        It is superseded, maybe by this very one. If this one were skipped because of it, neither would go.
+        """
+        launch = other.launch
+        if launch.state != "planned":
+            return False
+        due_at = launch.instant if launch.due_at is None else launch.due_at
+        errand = replace(turn.errand, kind=launch.kind)
+        now = turn.started_at
+        if not objection(job, errand, instant=launch.instant, due_at=due_at, now=now, waited=False):
+            return False
+        [row] = await self._rows.launches([launch_id(turn.job, other.mark)])
+        return row is None or not (row.attempts or row.state is State.RUNNING)
 
     async def _wait(self, turn: Turn, blocker: Entry) -> Ending:
         now = turn.started_at

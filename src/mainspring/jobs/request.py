@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -60,7 +61,7 @@ def trigger(
         kind=kind,
         scheduled_at=to_instant(instant),
         previous_at=None if previous is None else to_instant(previous),
-        next_at=tuple(map(to_instant, upcoming or next_instants(job, instant))),
+        next_at=_instants(upcoming or tuple(next_instants(job, instant))),
         attempt=attempt,
         correlation_id=delivery_id[-32:],
         delivery_id=delivery_id,
@@ -101,7 +102,7 @@ def request(
         ("mainspring-attempt", str(said.attempt)),
         ("mainspring-max-attempts", str(max_attempts(definition.policy))),
         ("mainspring-scheduled-at", str(to_ms(said.scheduled_at))),
-        ("mainspring-next-at", ",".join(str(to_ms(instant)) for instant in said.next_at)),
+        ("mainspring-next-at", _listed(said.next_at)),
         ("mainspring-fence", str(fence)),
         ("traceparent", f"00-{said.correlation_id}-{span_id}-01"),
     ]
@@ -120,6 +121,17 @@ def request(
         body=content,
         timeout_ms=round(definition.timeout_seconds * 1000),
     )
+
+
+# Jobs that are due at the same moment mostly share what comes next.
+@lru_cache(maxsize=1024)
+def _instants(upcoming: tuple[int, ...]) -> tuple[datetime, ...]:
+    return tuple(map(to_instant, upcoming))
+
+
+@lru_cache(maxsize=1024)
+def _listed(instants: tuple[datetime, ...]) -> str:
+    return ",".join(str(to_ms(instant)) for instant in instants)
 
 
 def _body(definition: Definition, said: Trigger, stand_in: Raw | UnsetType, content_type: str) -> bytes:

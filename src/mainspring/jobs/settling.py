@@ -20,7 +20,6 @@ from mainspring.model import Result, Timer
 
 T = TypeVar("T")
 STORE_RETRY_SECONDS: Final = 0.5
-_REMEMBERED: Final = 20_000
 
 
 class Turn(Struct, frozen=True):
@@ -58,12 +57,6 @@ class Settler:
         self._ledger = ledger
         self._rows = rows
         self._clock = clock
-        self._over: dict[str, str] = {}
-        """Of each job the last launch that was made and recorded here: the next one need not look it up."""
-
-    def is_over(self, job: str, mark: str) -> bool:
-        """Whether a launch is known to be over. False: it may be."""
-        return self._over.get(job) == mark
 
     async def settle(
         self, turn: Turn, state: LaunchState, *, reason: str, blocked_by: str = "", ending: Ending | None = None
@@ -89,10 +82,6 @@ class Settler:
 
         on_record = await _until_available(lambda: self._ledger.change(turn.job, turn.mark, settled, known=turn.entry))
         telemetry.launches.add(on_record.state)
-        if on_record.state != "skipped":
-            if len(self._over) >= _REMEMBERED:
-                self._over.clear()
-            self._over[turn.job] = turn.mark
         crashpoint.reach(crashpoint.LAUNCH_SETTLED)
         if on_record.successor:
             await _until_available(lambda: self.hand_on(turn.job, on_record))

@@ -6,8 +6,8 @@ user while the call was in flight is neither lost nor overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Literal, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -48,6 +48,8 @@ class Ending(Struct, frozen=True, kw_only=True):
     """Whether the destination answered at all; what its circuit goes by. None: it was not asked."""
     kept: bool = True
     """Whether the history tells of it. Services that keep their own account of what happened leave it out."""
+    settle: Callable[[], Coroutine[Any, Any, Ending]] | None = None
+    """What the carrier still has to write before the row is: done after the call, when its slot is free again."""
 
 
 class Carrier(Protocol):

@@ -19,36 +19,20 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.carrier import Carrier, Ending, conclude
-from mainspring.kernel.lanes import LaneState
+from mainspring.kernel.lanes import LaneState, place_before
 from mainspring.kernel.reader import Agenda
+from mainspring.kernel.settings import EngineSettings
 from mainspring.model import State, Timer
-from mainspring.store import BATCH_LIMIT, Begin, Finish, Position, Put, Store, Verdict
+from mainspring.store import BATCH_LIMIT, Begin, Finish, Put, Store, Verdict
 
 T = TypeVar("T")
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
-
-
-class EngineSettings(Struct, frozen=True, kw_only=True):
-    """The bounds of an engine; see `Config` for their meaning."""
-
-    renew_seconds: float = 2.0
-    look_seconds: float = 1.0
-    drain_seconds: float = 10.0
-    in_flight_limit: int = 1024
-    window_limit: int = 8192
-    circuit_failures: int = 20
-    circuit_seconds: float = 5.0
-    page_size: int = 500
-    idle_wake_seconds: float = 1.0
-    """How long the reader sleeps at most. Waking costs no query; it only looks at the clock."""
-    store_retry_seconds: float = 0.5
 
 
 class Dispatcher:
@@ -78,6 +62,8 @@ class Dispatcher:
         self._lanes: dict[str, LaneState] = {}
         self._window: dict[str, Timer] = {}
         self._calls: dict[str, tuple[LaneState, asyncio.Task[None] | None]] = {}
+        self._settling: dict[str, asyncio.Task[None]] = {}
+        """Attempts whose call is over and whose carrier has yet to write something."""
         self._ready: deque[LaneState] = deque()
         self._starting: deque[tuple[LaneState, Timer]] = deque()
         self._finishing: deque[tuple[Timer, Ending]] = deque()
@@ -125,7 +111,7 @@ class Dispatcher:
             return True
         lane = self._lane_of(timer)
         if len(lane.queue) > self._settings.window_limit - len(self._window):
-            lane.remember(timer.shard_id, Position(timer.due_at, _just_before(timer.uuid)))
+            lane.remember(timer.shard_id, place_before(timer))
             return False
         self._window[timer.uuid] = timer
         lane.queue.append(timer)
@@ -258,12 +244,7 @@ class Dispatcher:
             self._forget(lane, timer)
             self._reread_soon(timer.shard_id)
             return
-        try:
-            ending = await self._carrier.carry(timer)
-        except Exception as error:  # noqa: BLE001 - a carrier does not raise; should it, this timer ends and no other
-            telemetry.logger.exception("a call ended with an unforeseen error")
-            reason = f"An unforeseen error ended the attempt ({type(error).__name__}); the call may have been made."
-            ending = self._carrier.lost(timer, self._clock.now_ms(), reason)
+        ending = await self._ending(timer, self._carrier.carry(timer))
         crashpoint.reach(crashpoint.ATTEMPT_SENT)
         if self._window.get(timer.uuid) is not timer or timer.uuid not in self._calls:
             return  # given up meanwhile, and recorded as unknown
@@ -271,12 +252,26 @@ class Dispatcher:
         others_wait = self.in_flight >= self._settings.in_flight_limit
         if ending.reachable is not None:
             lane.record(reachable=ending.reachable, monotonic=monotonic)
+        call = self._calls[timer.uuid][1]
         self._release_slot(lane, timer)
-        self._end(timer, ending)
         if others_wait:
             self.pump()
         else:
             self._fill(lane, monotonic)
+        if ending.settle is not None and call is not None:
+            self._settling[timer.uuid] = call
+            ending = await self._ending(timer, ending.settle())
+            if self._settling.pop(timer.uuid, None) is None:
+                return  # given up, and recorded as unknown
+        self._end(timer, ending)
+
+    async def _ending(self, timer: Timer, carrying: Coroutine[Any, Any, Ending]) -> Ending:
+        try:
+            return await carrying
+        except Exception as error:  # noqa: BLE001 - a carrier does not raise; should it, this timer ends and no other
+            telemetry.logger.exception("a call ended with an unforeseen error")
+            reason = f"An unforeseen error ended the attempt ({type(error).__name__}); the call may have been made."
+            return self._carrier.lost(timer, self._clock.now_ms(), reason)
 
     def _release_slot(self, lane: LaneState, timer: Timer) -> None:
         lane.in_flight -= 1
@@ -385,15 +380,11 @@ class Dispatcher:
     def give_up(self, shard_ids: set[int]) -> None:
         """Stop waiting for calls of these shards: their outcome is unknown, and recorded so."""
         reason = "This instance stopped while the call was in flight; the call may have been made."
-        for uuid, (lane, call) in list(self._calls.items()):
+        calls = {uuid: call for uuid, (_, call) in self._calls.items() if call is not None} | self._settling
+        for uuid, call in calls.items():
             timer = self._window[uuid]
-            if timer.shard_id in shard_ids and call is not None:
-                self._release_slot(lane, timer)
+            if timer.shard_id in shard_ids:
+                if self._settling.pop(uuid, None) is None:
+                    self._release_slot(self._calls[uuid][0], timer)
                 self._end(timer, self._carrier.lost(timer, self._clock.now_ms(), reason))
                 call.cancel()
-
-
-def _just_before(uuid: str) -> str:
-    """A uuid that sorts directly before this one: the place behind which this row is read next."""
-    number = int(uuid, 16)
-    return f"{number - 1:032x}" if number else ""

@@ -18,10 +18,11 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.carrier import Carrier
-from mainspring.kernel.dispatcher import Dispatcher, EngineSettings, Spawn
+from mainspring.kernel.dispatcher import Dispatcher, Spawn
 from mainspring.kernel.lanes import LaneState
 from mainspring.kernel.ownership import Ownership
 from mainspring.kernel.reader import Agenda, ShardState
+from mainspring.kernel.settings import EngineSettings
 from mainspring.store import BATCH_LIMIT, START, DuePage, Position, Store
 
 SCAN_PAUSE_SECONDS = 0.01

@@ -79,3 +79,9 @@ class LaneState:
         if self.is_open:
             self._allowed = 1
             self._open_until = monotonic + self._circuit_seconds
+
+
+def place_before(timer: Timer) -> Position:
+    """The place directly before a row: what is read behind it begins with that row."""
+    number = int(timer.uuid, 16)
+    return Position(timer.due_at, f"{number - 1:032x}" if number else "")
