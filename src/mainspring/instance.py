@@ -147,6 +147,7 @@ class Instance:
             secret=lambda: self.cluster_secret,
         )
         self.fetches = self._fetching.service
+        self.left_results = self._fetching.left
         self.carriers = Carriers(self.courier, {FETCHES: self._fetching.carrier, **self.scheduling.carriers})
         self.engine: Engine | None = None
         self.cluster_secret = ""
@@ -201,7 +202,7 @@ class Instance:
         return attempts + self._fetching.executor.in_flight
 
     def receive_results(self, receiver: Receiver) -> None:
-        """Have results for origins inside this program go to one of its functions."""
+        """Have results for origins inside this program go there."""
         self._fetching.inside.receiver = receiver
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -101,10 +101,12 @@ class Mainspring:
             records=instance.store,
             clock=instance.clock,
             fetches=instance.fetches,
+            left=instance.left_results,
+            is_alone=lambda: instance.ownership.alone,
             services=Services(services),
             kinds=origins,
         )
-        instance.receive_results(self._origins.receive)
+        instance.receive_results(self._origins)
         self._stack = AsyncExitStack()
         self.fetches = Fetches(self._instance.fetches)
         self.jobs = Jobs(self._instance.jobs, self._instance.scheduling.launcher.handlers, self._instance.spawn)
@@ -161,8 +163,8 @@ class Mainspring:
             stack.callback(self._origins.close)  # after the instance has drained: results still come until then
             await stack.enter_async_context(self._instance)
             await self.jobs.open()
-            sweeping = self._instance.spawn(self._origins.sweep())
-            stack.callback(sweeping.cancel)
+            for task in (self._origins.sweep(), self._origins.collect()):
+                stack.callback(self._instance.spawn(task).cancel)
             self._stack = stack.pop_all()
         return self
 

@@ -410,6 +410,54 @@ def test_a_stop_records_a_call_that_does_not_end_as_unknown() -> None:
     simulate(scenario)
 
 
+def test_what_a_carrier_writes_after_a_call_holds_no_slot_and_comes_before_the_row() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        written: list[str] = []
+
+        def behave(timer: Timer) -> tuple[float, Ending]:
+            async def settle() -> Ending:
+                await asyncio.sleep(5)
+                written.append(timer.timer_id)
+                return done(started_at=0)
+
+            return 1.0, done(settle=settle)
+
+        cluster.lane_limit = 1
+        cluster.behave = behave
+        await cluster.join("a")
+        for name in ("t1", "t2"):
+            await cluster.create(name)
+        await asyncio.sleep(2.5)
+        assert len(cluster.ledger.sendings) == 2
+        assert {row.state for row in await cluster.rows()} == {State.RUNNING}
+        await asyncio.sleep(5)
+        assert sorted(written) == ["t1", "t2"]
+        assert await cluster.rows() == []
+
+    simulate(scenario)
+
+
+def test_a_stop_does_not_wait_forever_for_what_a_carrier_has_to_write() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        async def settle() -> Ending:
+            await asyncio.sleep(10_000)
+            return done()
+
+        cluster.behave = lambda _: (0.0, done(settle=settle))
+        member = await cluster.join("a")
+        await cluster.create("t")
+        await asyncio.sleep(1)
+        await member.engine.stop()
+        [row] = await cluster.rows()
+        assert (row.state, row.detail.last_outcome and row.detail.last_outcome.outcome) == (
+            State.RETRYING,
+            Result.UNKNOWN,
+        )
+        cluster.kill(member)
+
+    simulate(scenario)
+
+
 def test_an_owner_cut_off_from_the_store_stops_sending_within_its_lease() -> None:
     async def scenario(cluster: Cluster) -> None:
         member = await cluster.join("a")

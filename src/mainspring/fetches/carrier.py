@@ -3,7 +3,7 @@
     pending                 have the executor make the call, or one of the pool that is asked for
     running, time is up     the watchdog: unknown
     running, executor gone  unknown, at once
-    ended, origin waits     offer the result
+    ended, origin waits     offer the result; leave it if the origin is in another program
     ended, all done         remove the row; the record expires by itself
 
 What is done follows from the record alone. So an attempt that was lost is simply made again: a call is made only by
@@ -38,6 +38,8 @@ HAND_OVER_LIMIT: Final = 64
 """Fetches of one pool that are handed over at a time."""
 RETRY_MS: Final = 500
 LONGEST_RETRY_MS: Final = 60_000
+LEFT_MS: Final = 600_000
+"""How often a result that was left to others is looked at: they take it long before."""
 
 
 class FetchCarrier:
@@ -126,9 +128,11 @@ class FetchCarrier:
             return None
         if fetch.outcome is None:
             return await self._check_executor(fetch)
-        if await self._is_to_offer(fetch):
+        if not await self._is_to_offer(fetch):
+            return fetch
+        if self._origins.reaches(fetch):
             return await self._origins.offer(fetch, fetch.outcome)
-        return fetch
+        return fetch if fetch.delivery.left else await self._origins.leave(fetch)
 
     async def _is_to_offer(self, fetch: Fetch) -> bool:
         """The first offer is the executor's own, while it lives."""
@@ -165,7 +169,9 @@ class FetchCarrier:
 
 
 def _patience(fetch: Fetch, now: int) -> int:
-    """When a fetch that nobody has taken is looked at again; 0 for others, which say so themselves."""
+    """When a fetch that waits for others is looked at again; 0 for those that say so themselves."""
+    if fetch.delivery.left:
+        return now + LEFT_MS
     if fetch.state != "pending":
         return 0
     if fetch.pool is None:

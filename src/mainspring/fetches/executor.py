@@ -140,13 +140,14 @@ class Executor:
     async def _work(self, fetch: Fetch) -> None:
         outcome = await self._call(fetch)
         crashpoint.reach(crashpoint.FETCH_ANSWERED)
+        offers = self._origins.reaches(fetch)
         settled, first = await self._until_available(
-            lambda: self._ledger.settle(fetch.req_id, outcome, by_executor=True)
+            lambda: self._ledger.settle(fetch.req_id, outcome, by_executor=True, offers=offers)
         )
         crashpoint.reach(crashpoint.FETCH_SETTLED)
         if settled is None or not first:
             return  # whoever ended it before sees to the rest
-        if settled.delivery.state == "waiting" and settled.is_offered_by_executor:
+        if settled.delivery.state == "waiting" and offers:
             offer = self._origins.offer(settled, outcome, timeout_ms=FIRST_OFFER_MS)
             try:
                 settled = await offer or settled

@@ -17,6 +17,7 @@ from mainspring.fetches.carrier import FetchCarrier
 from mainspring.fetches.executor import Executor, Spawn
 from mainspring.fetches.inside import InsideSender
 from mainspring.fetches.ledger import Ledger
+from mainspring.fetches.left import LeftResults
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.pools import Pools, pool_of
 from mainspring.fetches.recent import Recent
@@ -103,6 +104,7 @@ class Fetching:
             not_pending=recent.not_pending,
             host_limit=config.host_limit,
         )
+        self.left = LeftResults(timers=store, ledger=ledger, namespaces=namespaces, origins=origins, clock=clock)
         self.watcher = Watcher(
             timers=store,
             ledger=ledger,

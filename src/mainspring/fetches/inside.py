@@ -1,14 +1,15 @@
 """Origins inside this program: the address `origin:<name>/<id>` names one, and its results go to a function.
 
 Everything else about such a fetch is as for an origin that is reached over HTTP: the result is offered again and again
-until the function returns, and the fetch shows how that went. Only programs can name such an address, not the API.
+until the function returns, and the fetch shows how that went. Where the origin is not known, in a server or in another
+program, the result is not offered but left (`left`). Only programs can name such an address, not the API.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 import msgspec
 
@@ -19,8 +20,18 @@ from mainspring.fetches.calling import Sends
 from mainspring.fetches.messages import FetchResult
 
 SCHEME: Final = "origin:"
-Receiver = Callable[[str, str, FetchResult], Awaitable[None]]
-"""Takes a result for the origin of a name and an id. It is acknowledged when this returns, refused when it raises."""
+
+
+class Receiver(Protocol):
+    """The origins of a program."""
+
+    def knows(self, name: str) -> bool:
+        """Whether the program has origins of that name."""
+        ...
+
+    async def receive(self, name: str, origin_id: str, result: FetchResult) -> None:
+        """Take a result. It is acknowledged when this returns, refused when it raises."""
+        ...
 
 
 def address_of(name: str, origin_id: str) -> str:
@@ -29,6 +40,11 @@ def address_of(name: str, origin_id: str) -> str:
 
 def is_inside(address: str) -> bool:
     return address.startswith(SCHEME)
+
+
+def name_in(address: str) -> str:
+    """The name of the origin that an address inside a program names; empty for other addresses."""
+    return address.removeprefix(SCHEME).partition("/")[0] if is_inside(address) else ""
 
 
 class InsideSender:
@@ -46,6 +62,9 @@ class InsideSender:
         """Refuse an address to which no result can be brought from here."""
         if self.receiver is None or not is_inside(url):
             self._check_outside(url)
+
+    def reaches(self, url: str) -> bool:
+        return not is_inside(url) or (self.receiver is not None and self.receiver.knows(name_in(url)))
 
     async def send(self, call: Call) -> Reply:
         if not is_inside(call.url):
@@ -72,7 +91,7 @@ class InsideSender:
         limit = asyncio.timeout(call.timeout_ms / 1000)
         try:
             async with limit:
-                await self.receiver(name, origin_id, result)
+                await self.receiver.receive(name, origin_id, result)
         except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its answer
             if limit.expired():
                 return f"The origin {name} {origin_id!r} did not end within {call.timeout_ms / 1000:g} s."

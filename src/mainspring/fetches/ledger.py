@@ -97,11 +97,13 @@ class Ledger:
             self._noted(fetch)
         return fetch
 
-    async def settle(self, req_id: str, outcome: Outcome, *, by_executor: bool) -> tuple[Fetch | None, bool]:
+    async def settle(
+        self, req_id: str, outcome: Outcome, *, by_executor: bool, offers: bool = False
+    ) -> tuple[Fetch | None, bool]:
         """End a fetch, unless it has ended; answers with the fetch as it then stands, and whether this was the end.
 
-        The executor's is the result of a call: one that comes too late is kept beside the first, and one that comes in
-        time is offered to the origin by the executor itself. A repeat after a lost answer finds its own.
+        The executor's is the result of a call: one that comes too late is kept beside the first. With `offers`, the
+        first offer to the origin is the caller's. A repeat after a lost answer finds its own.
         """
         first = False
 
@@ -109,7 +111,7 @@ class Ledger:
             nonlocal first
             first = not fetch.is_final or fetch.outcome == outcome
             if not fetch.is_final:
-                return settled(fetch, outcome, by_executor=by_executor, retention_ms=self._retention_ms)
+                return settled(fetch, outcome, offers=offers, retention_ms=self._retention_ms)
             return with_late(fetch, outcome) if by_executor and not first else None
 
         fetch, changed = await self._change(req_id, settle)
@@ -132,7 +134,7 @@ class Ledger:
         def give_up(fetch: Fetch) -> Fetch | None:
             if fetch.state != "pending":
                 return None
-            return settled(fetch, outcome, by_executor=False, retention_ms=self._retention_ms)
+            return settled(fetch, outcome, offers=False, retention_ms=self._retention_ms)
 
         fetch, changed = await self._change(req_id, give_up)
         if fetch is not None and changed:
@@ -149,7 +151,7 @@ class Ledger:
             if fetch.is_final:
                 return None
             outcome = of_cancelling(started_at=fetch.started_at, now=self._clock.now_ms())
-            return settled(fetch, outcome, by_executor=False, retention_ms=self._retention_ms)
+            return settled(fetch, outcome, offers=False, retention_ms=self._retention_ms)
 
         fetch, changed = await self._change(req_id, cancel)
         if fetch is not None and changed:

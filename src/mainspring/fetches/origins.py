@@ -1,6 +1,7 @@
 """Brings results to their origins: POSTed, signed, again and again until acknowledged, gone, or past the deadline.
 
-All offers of one result carry the same `webhook-id`, the reqId, by which an origin knows a repeat.
+All offers of one result carry the same `webhook-id`, the reqId, by which an origin knows a repeat. A result for an
+origin inside a program that is not this one is left: it stays as it is, marked for those who know the origin.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from mainspring.clock import Clock
 from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.signing import sign
 from mainspring.fetches.calling import Sends
-from mainspring.fetches.inside import InsideSender, is_inside
+from mainspring.fetches.inside import InsideSender, is_inside, name_in
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.record import Fetch, Return
@@ -47,10 +48,18 @@ class Origins:
         self._clock = clock
         self._random = randomness
 
+    def reaches(self, fetch: Fetch) -> bool:
+        """Whether a result can be brought to its origin from here. An executor of a pool has no program in it."""
+        url = fetch.result_url or ""
+        return self._sender.reaches(url) if isinstance(self._sender, InsideSender) else not is_inside(url)
+
+    async def leave(self, fetch: Fetch) -> Fetch | None:
+        """Mark a result as one that cannot be offered from here; the fetch as it then stands."""
+        detail = f"Waits for a program that knows the origin {name_in(fetch.result_url or '')}."
+        return await self._ledger.offered(fetch.req_id, lambda delivery: replace(delivery, left=True, detail=detail))
+
     async def offer(self, fetch: Fetch, outcome: Outcome, *, timeout_ms: int = OFFER_TIMEOUT_MS) -> Fetch | None:
         """Offer the result once and record how that ended; the fetch as it then stands."""
-        if is_inside(fetch.result_url or "") and not isinstance(self._sender, InsideSender):
-            return fetch  # an executor of its own has no programs in it: the owner of the row offers it
         secrets = (await self._namespaces.find(DEFAULT)).secrets
         now = self._clock.now_ms()
         reply = await self._sender.send(offering(fetch, outcome, secrets, now=now, timeout_ms=timeout_ms))
@@ -88,7 +97,7 @@ def offering(fetch: Fetch, outcome: Outcome, secrets: tuple[str, ...], *, now: i
 def judged(delivery: Return, reply: Reply, outcome: Outcome, *, delivery_ms: int, now: int, spread: float) -> Return:
     """What an offer means: 2xx acknowledges, 410 ends, everything else is tried again until the deadline."""
     attempts = delivery.attempts + 1
-    tried = replace(delivery, attempts=attempts, last_status=reply.status)
+    tried = replace(delivery, attempts=attempts, last_status=reply.status, left=False)
     if reply.status is not None and 200 <= reply.status < 300:
         return replace(tried, state="delivered", detail="", delivered_at=now)
     detail = reply.detail or f"The origin answered {reply.status}."

@@ -15,7 +15,6 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
-from mainspring.fetches.inside import SCHEME
 from mainspring.fetches.messages import DeliveryState, FetchState, OutboundRequest
 from mainspring.fetches.outcome import Outcome, cut
 
@@ -43,6 +42,8 @@ class Return(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     detail: str = ""
     next_at: int = 0
     delivered_at: int | None = None
+    left: bool = False
+    """Whoever was to offer it does not know the origin: a program that does may take it at any time."""
 
 
 class Fetch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -75,11 +76,6 @@ class Fetch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
     def is_final(self) -> bool:
         return self.state in FINAL
 
-    @property
-    def is_offered_by_executor(self) -> bool:
-        """Whether the executor makes the first offer. One of a pool does not reach origins inside a program."""
-        return self.result_url is not None and not (self.pool is not None and self.result_url.startswith(SCHEME))
-
 
 decode = msgspec.json.Decoder(Fetch).decode
 encode = msgspec.json.Encoder().encode
@@ -96,11 +92,14 @@ def started(fetch: Fetch, *, executor: str, mark: str, now: int) -> Fetch:
     )
 
 
-def settled(fetch: Fetch, outcome: Outcome, *, by_executor: bool, retention_ms: int) -> Fetch:
-    """The end. Headers and body of the request, and the secrets in them, are not kept: nothing is ever sent again."""
+def settled(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) -> Fetch:
+    """The end. Headers and body of the request, and the secrets in them, are not kept: nothing is ever sent again.
+
+    `offers`: whoever ends it makes the first offer of the result, so that nobody else need do so at once.
+    """
     delivery = fetch.delivery
     if fetch.result_url is not None:
-        wait_ms = FIRST_OFFER_MS + FIRST_OFFER_AIR_MS if by_executor and fetch.is_offered_by_executor else 0
+        wait_ms = FIRST_OFFER_MS + FIRST_OFFER_AIR_MS if offers else 0
         delivery = Return(state="waiting", next_at=outcome.finished_at + wait_ms)
     return replace(
         fetch,

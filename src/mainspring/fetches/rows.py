@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from mainspring.fetches.inside import name_in
 from mainspring.fetches.messages import FetchState, FetchSummary
 from mainspring.fetches.record import IN_PROCESS, Fetch
 from mainspring.kernel.carrier import Ending
@@ -21,6 +22,8 @@ from mainspring.timers.messages import to_instant
 
 USER: Final = "user."
 """Before the names of users' labels, so that they are not taken for ours."""
+ORIGIN: Final = "origin"
+LEFT: Final = "left"
 _RESULTS: Final[dict[FetchState, Result]] = {
     "pending": Result.SUCCEEDED,
     "running": Result.SUCCEEDED,
@@ -66,7 +69,13 @@ def place(fetch: Fetch) -> tuple[Stage, int]:
 
 
 def labels(fetch: Fetch) -> dict[str, str]:
+    """By these the rows are found. Those of origins inside programs tell so until the result has been taken."""
     own = {"state": fetch.state, "executor": fetch.executor or fetch.pool or IN_PROCESS}
+    origin = name_in(fetch.result_url or "")
+    if origin and place(fetch)[0] is not Stage.KEPT:
+        own[ORIGIN] = origin
+        if fetch.delivery.left:
+            own[LEFT] = origin
     return own | {USER + name: value for name, value in fetch.labels.items()}
 
 

@@ -8,6 +8,7 @@
     document      the one record of an origin
     units         runs a method and commits what came of it
     outbox        fetches that were asked for and are to be created
+    collecting    results that others have left to this program
     runtime       the origins of one program
 
 A result and its effect on the state are one write: whatever crashes, each result takes effect exactly once.

@@ -17,9 +17,11 @@ from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.errors import InvalidInput, MainspringError, NotFound, TooLarge, Unavailable
 from mainspring.fetches.errors import FetchError, FetchRefused, FetchWatchdog, fetch_error
+from mainspring.fetches.left import LeftResults
 from mainspring.fetches.messages import CreateFetch, FetchRef, FetchResult
 from mainspring.fetches.outcome import MAY_HAVE_CHANGED
 from mainspring.fetches.service import FetchService
+from mainspring.origins.collecting import Collector
 from mainspring.origins.continuation import Continuation, method_of
 from mainspring.origins.exchange import ResponseSync
 from mainspring.origins.origin import Origin
@@ -42,7 +44,7 @@ SURE_MS: Final = 86_400_000
 
 
 class Origins:
-    """`receive` is where results come in; `sweep` runs as a task; `close` after everything else has ended."""
+    """`receive` is where results come in; `sweep` and `collect` run as tasks; `close` after all else has ended."""
 
     def __init__(
         self,
@@ -50,14 +52,18 @@ class Origins:
         records: RecordStore,
         clock: Clock,
         fetches: FetchService,
+        left: LeftResults,
+        is_alone: Callable[[], bool],
         services: Services,
         kinds: Iterable[type[Origin]],
     ) -> None:
+        """`is_alone`: no other instance is on the store, so nobody leaves results to this one."""
         self._clock = clock
         self._fetches = fetches
         self._outbox = Outbox(records, clock)
         self._units = Units(records=records, clock=clock, outbox=self._outbox, services=services, check=fetches.check)
         self._kinds: dict[str, type[Origin]] = {}
+        self._collector = Collector(left, names=self._kinds.keys(), is_alone=is_alone)
         self._used = asyncio.Event()
         for kind in kinds:
             self.register(kind)
@@ -87,6 +93,9 @@ class Origins:
         assert done is not None, "Expected only a consumed result to have been consumed before"
         await self._create(done.kept)
         return done.value
+
+    def knows(self, name: str) -> bool:
+        return name in self._kinds
 
     async def receive(self, name: str, origin_id: str, result: FetchResult) -> None:
         """Have the continuation of a fetch take its result. Returns when the effect is committed, or was before."""
@@ -121,10 +130,16 @@ class Origins:
                 await self._fetches.create(fetch)
             crashpoint.reach(crashpoint.ORIGIN_CREATED)
             await self._outbox.remove(kept)
+            self._collector.asked()
         except MainspringError as error:
             telemetry.warning("fetches of an origin will be created later", reason=error.detail)
 
     # --- what was left behind ---------------------------------------------------------------------------
+
+    async def collect(self) -> None:
+        """Take the results that others have left, because they do not know these origins."""
+        await self._used.wait()
+        await self._collector.collect()
 
     async def sweep(self) -> None:
         """See to the outbox: at the start to all of it, since whoever wrote it may have died, then to what is old."""
