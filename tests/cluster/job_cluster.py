@@ -129,7 +129,7 @@ class JobCluster:
         if not file.exists():
             self.move_wall_clock(number, 0)
         surroundings = {"PYTHONPATH": str(INSIDE), "MOVED_WALL_CLOCK": str(file)}
-        return ServerProcess(self._directory / str(number), surroundings=surroundings, **self._settings)
+        return ServerProcess(self._directory / str(number), surroundings, **self._settings)
 
     def _wall_clock(self, number: int) -> Path:
         return self._directory / f"wall-clock-{number}"

@@ -57,7 +57,7 @@ async def servers_with_names(directory: Path, url: str) -> AsyncIterator[dict[st
             stack.push_async_callback(database.run, f"DROP OWNED BY {user}", f"DROP ROLE {user}", "SELECT 1")
         for user in users:
             own_url = re.sub(r"://[^@/]*@", f"://{user}@", url)
-            servers[user] = ServerProcess(directory / user, surroundings=surroundings, store=own_url)
+            servers[user] = ServerProcess(directory / user, surroundings, store=own_url)
             stack.push_async_callback(servers[user].kill)
         for server in servers.values():
             assert await server.ready(), server.tail()

@@ -62,7 +62,9 @@ class Post:
 class World:
     """One instance and all that is around it."""
 
-    def __init__(self, loop: SimulatedLoop, seed: int, *, latency_seconds: float, fault_rate: float) -> None:
+    def __init__(
+        self, loop: SimulatedLoop, seed: int, *, latency_seconds: float, fault_rate: float, fetch_limit: int
+    ) -> None:
         dice = random.Random(seed)
         self.clock = clock = SimulatedClock(loop)
         self.network = Network()
@@ -75,7 +77,7 @@ class World:
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self.fetching = Fetching(
-            config=Config(fetch_limit=100_000),
+            config=Config(fetch_limit=fetch_limit),
             store=store,
             namespaces=namespaces,
             ownership=ownership,
@@ -103,6 +105,10 @@ class World:
     def fetches(self) -> FetchService:
         return self.fetching.service
 
+    def watch(self) -> None:
+        """Have the instance look after fetches that nobody makes."""
+        self._spawn(self.fetching.watcher.watch())
+
     def _claim_soon(self) -> None:
         self.engine.claim_soon()
 
@@ -126,9 +132,14 @@ class World:
 
 @asynccontextmanager
 async def world(
-    loop: SimulatedLoop, seed: int = 0, *, latency_seconds: float = 0.0, fault_rate: float = 0.0
+    loop: SimulatedLoop,
+    seed: int = 0,
+    *,
+    latency_seconds: float = 0.0,
+    fault_rate: float = 0.0,
+    fetch_limit: int = 100_000,
 ) -> AsyncIterator[World]:
-    made = World(loop, seed, latency_seconds=latency_seconds, fault_rate=0.0)
+    made = World(loop, seed, latency_seconds=latency_seconds, fault_rate=0.0, fetch_limit=fetch_limit)
     await made.namespaces.open()
     await made.namespaces.system(NAMESPACE)
     await made.engine.start()

@@ -6,15 +6,20 @@ Executors of a pool and origins inside programs, too, where several processes sh
 from __future__ import annotations
 
 import asyncio
+import base64
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
 from mainspring.config import Config
-from mainspring.fetches.messages import ListFetches
+from mainspring.errors import TooLarge
+from mainspring.fetches.messages import CreateFetch, ListFetches
+from mainspring.fetches.record import SPARE
 from mainspring.instance import Instance
 from mainspring.library import Mainspring
 from mainspring.origins import FetchError, Origin, ResponseSync
+from mainspring.stores.dynamodb.records import ITEM_BYTES
 from mainspring.testing.target import TargetServer
 from tests.fetches.asking import asking, ended, until, until_stats
 from tests.fetches.executors import LEASE_SECONDS, executor, executor_process
@@ -90,6 +95,31 @@ async def test_programs_executors_and_origins_share_a_database(
         assert await one.origin(Counting, "a").snapshot() == {"taken": 10, "FetchWatchdog": 1}
         assert await one.origin(Counting, "b").snapshot() == {"taken": 10}
     assert target.counts == {"doomed": 1} | {str(n): 1 for n in range(20)}
+
+
+@pytest.mark.server("dynamodb")
+async def test_a_request_that_nearly_fills_a_record_is_refused_at_once_or_seen_through(
+    dynamodb: DynamoDB, tmp_path: Path, target: TargetServer
+) -> None:
+    config = Config(store=dynamodb.fresh(), data_dir=str(tmp_path), drain_seconds=0.2)
+
+    def filling(size: int) -> CreateFetch:
+        body = base64.b64encode(bytes(200_000)).decode()
+        context = Raw(b'"' + b"x" * (size - len(body) - len(SPARE)) + b'"')
+        request = {"body_base64": body}
+        return asking(target.url, "POST", request=request, req_id=f"r{size}", context=context, result_url=target.url)
+
+    async with Instance(config) as instance:
+        accepted = []
+        for size in range(ITEM_BYTES - 1000, ITEM_BYTES + 1, 50):  # some of them fit
+            try:
+                await instance.fetches.create(filling(size))
+            except TooLarge:
+                continue
+            accepted.append(f"r{size}")
+        assert 0 < len(accepted) < 20
+        for req_id in accepted:
+            assert (await ended(instance.fetches, req_id)).state == "succeeded"
 
 
 @pytest.mark.server("dynamodb")

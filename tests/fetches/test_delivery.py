@@ -73,6 +73,20 @@ async def test_a_cancelled_fetch_tells_its_origin_so(instance: Instance, target:
     assert msgspec.json.decode(target.requests[-1].body)["state"] == "cancelled"
 
 
+async def test_one_that_is_cancelled_while_all_places_are_taken_tells_its_origin_at_once(
+    tmp_path: Path, target: TargetServer
+) -> None:
+    async with Instance(
+        Config(store="memory://", data_dir=str(tmp_path), drain_seconds=0.1, fetch_limit=1)
+    ) as instance:
+        await instance.fetches.create(asking(target.url + "/hang"))
+        await target.wait_for(1)
+        await instance.fetches.create(asking(target.url + "/never", result_url=target.url + "/result", req_id="g2"))
+        await instance.fetches.cancel(FetchRef(req_id="g2"))
+        await until(instance.fetches, "g2", lambda view: view.delivery.state == "delivered", seconds=2.0)
+    assert [request.path for request in target.requests] == ["/hang", "/result"]
+
+
 async def test_a_stop_ends_calls_in_flight_as_unknown_and_the_next_start_tells_the_origin(
     tmp_path: Path, target: TargetServer
 ) -> None:

@@ -8,22 +8,27 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
 
 from mainspring import crashpoint
+from mainspring.clock import SystemClock
 from mainspring.config import Config
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.errors import RateLimited
+from mainspring.fetches.asking import new_fetch
 from mainspring.fetches.messages import FetchView
-from mainspring.fetches.pools import EXECUTORS, PATH, Execute, ExecutorLease
+from mainspring.fetches.pools import EXECUTORS, FRESH_SECONDS, PATH, Execute, ExecutorLease, Pools
 from mainspring.fetches.program import Fetches
+from mainspring.fetches.requesting import create_request
 from mainspring.instance import Instance
 from mainspring.library import Mainspring
 from mainspring.origins import FetchError, Origin, ResponseSync
+from mainspring.stores.memory import MemoryStore
 from mainspring.testing.target import Answer, TargetServer
 from tests.fetches.executors import LEASE_SECONDS, executor, executor_process
 
@@ -258,6 +263,49 @@ async def test_an_executor_that_is_not_there_any_more_is_passed_over(
             await fetches.create(target.url, req_id=str(number), executor="far")
             view = await ended(instance, str(number), 5)
             assert (view.state, view.executor) == ("succeeded", remote.name)
+
+
+async def test_an_executor_that_does_not_answer_is_not_asked_again_before_it_has_renewed_its_lease(
+    target: TargetServer,
+) -> None:
+    target.script(PATH, Answer(behaviour="reset"))
+    clock = SystemClock()
+    store = MemoryStore(clock)
+    lease = msgspec.json.encode(ExecutorLease(instance="far/frozen", address=target.url, pool="far", limit=9))
+
+    async def renew(version: int) -> None:
+        await store.put_record(EXECUTORS, "far/frozen", lease, expect=version, now=clock.now_ms())
+
+    pools = Pools(records=store, clock=clock, randomness=Random(1), secret=lambda: "", is_dead=lambda _: False)
+    async with pools:
+        await renew(0)
+        asked = []
+        for n in range(4):
+            if n == 3:
+                await renew(1)
+            await pools.hand_over("far", f"f{n}")
+            asked.append(len(target.requests))
+            await asyncio.sleep(FRESH_SECONDS * 1.1)  # then the leases are read again
+    assert asked == [1, 1, 1, 2]
+
+
+async def test_fetches_that_wait_for_a_full_pool_longer_than_they_may_end_with_nothing_sent(
+    config: Config, instance: Instance, fetches: Fetches, target: TargetServer
+) -> None:
+    async with executor(config, fetch_limit=1):
+        await fetches.create(target.url + "/hang", req_id="busy", executor="far")
+        await target.wait_for(1)
+        long_ago = instance.clock.now_ms() - 60_000
+        ids = [f"w{n}" for n in range(100)]
+        for req_id in ids:
+            asked = create_request(target.url, req_id=req_id, executor="far", timeout_seconds=30)
+            await instance._fetching.ledger.add(new_fetch(asked, req_id=req_id, now=long_ago))
+        for req_id in ids:
+            view = await ended(instance, req_id, 10)
+            assert view.result is not None
+            assert view.result.error is not None
+            assert (view.state, view.result.error.kind, view.result.error.definite) == ("failed", "overloaded", True)
+    assert len(target.requests) == 1
 
 
 async def test_only_processes_of_the_cluster_may_hand_over_calls(config: Config, instance: Instance) -> None:

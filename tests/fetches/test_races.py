@@ -20,6 +20,8 @@ from tests.fetches.simulated import answer, world
 
 ORIGIN = "http://origin.example/results"
 RACES = 10_000
+WAITING = 1_500
+"""More than are read at a time."""
 
 
 @pytest.mark.slow
@@ -136,6 +138,38 @@ def test_after_its_retention_nothing_of_a_fetch_is_left_and_its_id_is_free() -> 
             return here.network.calls["http://t.example/"]
 
     assert run_simulated(main) == 2
+
+
+@pytest.mark.parametrize("busy_seconds", [11.5, 10_000.0])
+def test_a_fetch_that_nobody_begins_fails_soon_after_its_timeout_with_nothing_sent(busy_seconds: float) -> None:
+    async def main(loop: SimulatedLoop) -> list[FetchView]:
+        async with world(loop, latency_seconds=0.004, fetch_limit=3) as here:
+            here.watch()
+            here.network.behave = lambda _: (busy_seconds, answer())
+            for n in range(3):
+                await here.fetches.create(asking(f"http://t.example/busy/{n}", timeout_seconds=1800.0))
+            while len(here.network.calls) < 3:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+            asked = await asyncio.gather(
+                *(
+                    here.fetches.create(asking(f"http://t.example/{n}", timeout_seconds=0.1 + n % 2, result_url=ORIGIN))
+                    for n in range(WAITING)
+                )
+            )
+            long = await here.fetches.create(asking("http://t.example/long", timeout_seconds=60.0))
+            await asyncio.sleep(20)
+            assert (await here.fetches.wait(long.req_id, 0)).state == ("running" if busy_seconds < 20 else "pending")
+            views = [await here.fetches.wait(view.req_id, 0) for view in asked]
+            assert Counter(tuple(here.network.results[view.req_id]) for view in views) == {("failed",): WAITING}
+            assert all(f"http://t.example/{n}" not in here.network.calls for n in range(WAITING))
+            return views
+
+    for view in run_simulated(main):
+        assert view.result is not None
+        assert view.result.error is not None
+        assert (view.state, view.result.error.kind, view.result.error.definite) == ("failed", "overloaded", True)
+        waited = (view.result.finished_at - view.created_at).total_seconds() - view.timeout_seconds
+        assert 10.0 <= waited < 15.0
 
 
 def test_a_cancelled_fetch_is_definite_only_if_it_was_never_called() -> None:

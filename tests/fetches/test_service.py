@@ -215,6 +215,19 @@ async def test_waiting_ends_with_the_time_if_the_fetch_does_not(instance: Instan
     assert (await instance.fetches.wait(asked.req_id, 0.2)).state == "running"
 
 
+async def test_at_the_limit_a_repeat_still_gets_the_answer_of_the_first(tmp_path: Path, target: TargetServer) -> None:
+    config = Config(store="memory://", data_dir=str(tmp_path), drain_seconds=0.1, fetch_limit=1, fetch_pending_limit=1)
+    async with Instance(config) as instance:
+        await instance.fetches.create(asking(target.url + "/hang", req_id="runs"))
+        await target.wait_for(1)
+        await instance.fetches.create(asking(target.url + "/hang", req_id="waits"))
+        with pytest.raises(RateLimited):
+            await instance.fetches.create(asking(target.url + "/hang", req_id="refused"))
+        for req_id, state in (("runs", "running"), ("waits", "pending")):
+            again = await instance.fetches.create(asking(target.url + "/another", req_id=req_id))
+            assert (again.state, again.url) == (state, target.url + "/hang")
+
+
 async def test_five_thousand_that_wait_are_held_by_the_store_and_more_are_refused(
     tmp_path: Path, target: TargetServer
 ) -> None:

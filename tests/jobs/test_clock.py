@@ -7,7 +7,8 @@ import itertools
 
 import pytest
 
-from mainspring.jobs.messages import JobRef, PauseJob, ResumeJob, UpdateJob
+from mainspring.jobs.handlers import DueJob
+from mainspring.jobs.messages import JobRef, ListJobs, PauseJob, ResumeJob, UpdateJob
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.timers.messages import to_instant
 from tests.jobs.simulated import START, World, simulate
@@ -40,6 +41,38 @@ def test_a_job_may_run_every_second() -> None:
             await world.create(schedule="* * * * * *", seconds=True)
             await world.until(60.5)
             assert [at - EPOCH_MS for at, _ in world.calls] == [1000 * n for n in range(1, 61)]
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("schedule", ["* * * * *", "*/2 * * * * *"])
+def test_the_last_run_is_never_one_that_is_still_to_come(schedule: str) -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.create(schedule=schedule, seconds=schedule.count(" ") == 5)
+            for second in range(1, 180):
+                await world.until(second + 0.5)
+                job = await world.instance.jobs.get(JobRef(name="job"))
+                page = await world.instance.jobs.list(ListJobs())
+                called = world.calls[-1][1].scheduled_at if world.calls else None
+                assert (job.last_run, page.jobs[0].last_run) == (called, called), second
+            assert world.calls
+
+    simulate(main)
+
+
+def test_the_last_run_is_not_one_that_was_skipped() -> None:
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> None:
+            await asyncio.sleep(900)
+
+        world.behave = work
+        async with world.running():
+            await world.create(schedule="*/10 * * * * *", seconds=True, timeout_seconds=1800.0)
+            await world.until(895)
+            assert [run.reason for run in await world.runs(states=("skipped",))].count("overlap") >= 85
+            job = await world.instance.jobs.get(JobRef(name="job"))
+            assert job.last_run == to_instant(EPOCH_MS + 10_000)
 
     simulate(main)
 

@@ -180,19 +180,6 @@ async def test_a_result_of_a_remote_executor_comes_to_the_program(tmp_path: Path
         assert (await results(ms, "ann"))["results"] == ["far 200"]
 
 
-async def test_a_program_that_does_not_know_the_origin_leaves_the_result_to_one_that_does(tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/app.db"
-    async with TargetServer() as target:
-        async with program(store) as ms:
-            target.script("/slow", Answer(delay_seconds=0.2))
-            req_id = await ms.origin(Accounts, "ann").ask(f"{target.url}/slow")
-            ms._origins._kinds.clear()  # as if another program had got the result
-            fetch = await refused_once(ms, req_id)
-            assert "Expected an origin that this program knows (none)" in fetch.delivery.detail
-        async with program(store) as ms:
-            assert (await results(ms, "ann"))["results"] == ["ctx 200"]
-
-
 # --- units ----------------------------------------------------------------------------------------------------
 
 

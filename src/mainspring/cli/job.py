@@ -72,7 +72,7 @@ def _content_options(command: Any) -> Any:
         click.option("--jitter", "jitter_seconds", type=DURATION, help="Spread launches over this time."),
         click.option("--start-at", type=MOMENT, help="No instant before this one."),
         click.option("--end-at", type=MOMENT, help="No instant after this one."),
-        click.option("--max-runs", type=int, help="So many launches, then the job is finished."),
+        click.option("--max-runs", type=int, help="So many launches by the calendar, skipped ones included; then it is finished."),
         click.option("--label", "labels", type=LABEL, multiple=True, help="For finding it again. Repeatable."),
         retry_options,
     )[::-1]:
@@ -245,7 +245,7 @@ def _row(view: JobView) -> tuple[str, ...]:
         view.timezone,
         instant_text(view.next_at),
         instant_text(view.last_run),
-        view.url or view.route or "",
+        view.url or view.route or ("" if view.state == "broken" else f"/jobs/trigger/{view.name}"),
         view.problem or view.note,
     )
 

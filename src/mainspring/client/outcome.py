@@ -60,7 +60,9 @@ def _tree(root: type[MainspringError]) -> list[type[MainspringError]]:
     return [root, *(kind for child in root.__subclasses__() for kind in _tree(child))]
 
 
-_BY_CODE: Final = {kind.code: kind for kind in _tree(MainspringError) if kind is not MainspringError}
+_BY_CODE: Final = {  # a kind without a code of its own is some module's own business
+    kind.code: kind for kind in _tree(MainspringError) if kind is not MainspringError and "code" in vars(kind)
+}
 _BY_STATUS: Final[dict[int, type[MainspringError]]] = {
     400: errors.InvalidInput,
     401: errors.Unauthenticated,

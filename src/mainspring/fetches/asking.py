@@ -12,7 +12,7 @@ from mainspring.delivery.headers import check_headers
 from mainspring.errors import FieldError, InvalidInput, UnsafeTarget
 from mainspring.fetches.calling import body_of
 from mainspring.fetches.messages import CreateFetch
-from mainspring.fetches.record import IN_PROCESS, Fetch
+from mainspring.fetches.record import IN_PROCESS, SPARE, Fetch
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -75,4 +75,5 @@ def new_fetch(request: CreateFetch, *, req_id: str, now: int) -> Fetch:
         context=Raw(b"null") if request.context is UNSET else request.context,
         labels=request.labels,
         pool=None if request.executor == IN_PROCESS else request.executor,
+        spare=SPARE,
     )

@@ -1,6 +1,7 @@
 """The engine's `Carrier` for the rows of fetches: looks at the record, does what is due, puts the row where it belongs.
 
     pending                 have the executor make the call, or one of the pool that is asked for
+    pending for too long    failed: nobody had room for it
     running, time is up     the watchdog: unknown
     running, executor gone  unknown, at once
     ended, origin waits     offer the result; leave it if the origin is in another program
@@ -23,7 +24,7 @@ from mainspring.fetches.executor import Executor
 from mainspring.fetches.inside import is_inside
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
-from mainspring.fetches.outcome import of_lost_executor, of_no_executor, of_silence
+from mainspring.fetches.outcome import of_lost_executor, of_no_executor, of_no_room, of_silence
 from mainspring.fetches.pools import Pools
 from mainspring.fetches.record import IN_PROCESS, Fetch
 from mainspring.fetches.rows import Stage, ending, stage_of
@@ -54,10 +55,11 @@ class FetchCarrier:
         clock: Clock,
         lives: Callable[[str], Awaitable[bool]],
         not_pending: Callable[[str], None],
+        waited: Callable[[int], None],
         host_limit: int,
     ) -> None:
         """`lives` tells whether the executor of a name is alive; `not_pending` is told of fetches that need none any
-        more, whoever has seen to that."""
+        more, whoever has seen to that; `waited` of how many milliseconds one has waited to be begun."""
         self._ledger = ledger
         self._executor = executor
         self._pools = pools
@@ -66,6 +68,7 @@ class FetchCarrier:
         self._clock = clock
         self._lives = lives
         self._not_pending = not_pending
+        self._waited = waited
         self._host_limit = host_limit
         self._calls = Lane("fetch calls", executor.limit, room=lambda: executor.room)
         self._looks = Lane("fetch looks", LOOK_LIMIT)
@@ -119,6 +122,7 @@ class FetchCarrier:
     async def _advance(self, timer: Timer) -> Fetch | None:
         """Do what the record says is due; answers with the fetch as it then stands."""
         if stage_of(timer) is Stage.NEW:
+            self._waited(self._clock.now_ms() - timer.due_at)
             fetch = await self._dispatch(timer.timer_id, timer.detail.labels["executor"])
         else:
             fetch = await self._ledger.find(timer.timer_id)
@@ -165,6 +169,8 @@ class FetchCarrier:
         now = self._clock.now_ms()
         if not found and fetch.created_at + fetch.timeout_ms <= now:
             return await self._ledger.give_up(req_id, of_no_executor(pool, created_at=fetch.created_at, now=now))
+        if fetch.begin_by <= now:
+            return await self._ledger.give_up(req_id, of_no_room(created_at=fetch.created_at, now=now))
         return await self._ledger.find(req_id)
 
 

@@ -19,6 +19,7 @@ from mainspring.fetches.inside import InsideSender
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.left import LeftResults
 from mainspring.fetches.origins import Origins
+from mainspring.fetches.overdue import Overdue
 from mainspring.fetches.pools import Pools, pool_of
 from mainspring.fetches.recent import Recent
 from mainspring.fetches.record import NAMESPACE
@@ -71,7 +72,7 @@ class Fetching:
         self._clock = clock
         self._is_dead = is_dead
         recent = Recent()
-        ledger = Ledger(
+        self.ledger = ledger = Ledger(
             records=store,
             timers=store,
             namespaces=namespaces,
@@ -93,6 +94,9 @@ class Fetching:
             freed=freed,
         )
         self.pools = Pools(records=store, clock=clock, randomness=randomness, secret=secret, is_dead=is_dead)
+        overdue = Overdue(
+            timers=store, ledger=ledger, clock=clock, owned=self._owned, is_full=lambda: self.executor.room <= 0
+        )
         self.carrier = FetchCarrier(
             ledger=ledger,
             executor=self.executor,
@@ -102,6 +106,7 @@ class Fetching:
             clock=clock,
             lives=self._lives,
             not_pending=recent.not_pending,
+            waited=overdue.waited,
             host_limit=config.host_limit,
         )
         self.left = LeftResults(timers=store, ledger=ledger, namespaces=namespaces, origins=origins, clock=clock)
@@ -112,6 +117,7 @@ class Fetching:
             executor_gone=self.pools.executor_gone,
             owned=self._owned,
             lives=self._lives,
+            overdue=overdue,
         )
         self.service = FetchService(
             timers=store,

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.errors import TooLarge
-from mainspring.fetches.outcome import Outcome, of_cancelling
+from mainspring.fetches.outcome import Outcome, of_cancelling, of_no_room
 from mainspring.fetches.record import (
     FETCHES,
+    LATE_BODY_BYTES,
     NAMESPACE,
     Fetch,
     Return,
@@ -86,11 +87,16 @@ class Ledger:
         """Make an executor the one that makes the call, if nobody is yet; answers with the fetch as it then stands.
 
         The call is the caller's to make if that fetch is running with this mark, which nobody else ever uses: then it
-        was written, by this call or by an earlier one whose answer was lost.
+        was written, by this call or by an earlier one whose answer was lost. One that comes too late ends it instead.
         """
 
         def start(fetch: Fetch) -> Fetch | None:
-            return started(fetch, executor=executor, mark=mark, now=now) if fetch.state == "pending" else None
+            if fetch.state != "pending":
+                return None
+            if fetch.begin_by > now:
+                return started(fetch, executor=executor, mark=mark, now=now)
+            outcome = of_no_room(created_at=fetch.created_at, now=now)
+            return settled(fetch, outcome, offers=False, retention_ms=self._retention_ms)
 
         fetch, changed = await self._change(req_id, start)
         if fetch is not None and changed:
@@ -198,13 +204,17 @@ class Ledger:
             after = change(fetch)
             if after is None:
                 return fetch, False
+            written = await self._put_what_fits(record, after, now)
+            if written is not None:
+                return written, True
+
+    async def _put_what_fits(self, record: Record, fetch: Fetch, now: int) -> Fetch | None:
+        for body_bytes in (LATE_BODY_BYTES, 0):
             try:
-                written = await self._put(record, after, now)
+                return fetch if await self._put(record, fetch, now) else None
             except TooLarge:
-                after = smaller(after)
-                written = await self._put(record, after, now)
-            if written:
-                return after, True
+                fetch = smaller(fetch, body_bytes)
+        return fetch if await self._put(record, fetch, now) else None
 
     async def _put(self, record: Record, fetch: Fetch, now: int) -> bool:
         put = await self._records.put_record(

@@ -1,9 +1,8 @@
 """Results for origins inside programs, found by the programs that know those origins.
 
-Any instance may own the row of such a fetch, also a server, which knows no origins. It leaves the result: the record and
-the row say so, and nothing is lost or counted as tried. Programs look for what was left for their origins, and offer
-it themselves, wherever the row is. Several may do so at once: the origin's own record decides which result counts, the
-record of the fetch which acknowledgement.
+Any instance may own the row of such a fetch, also a server, which knows no origins. It leaves the result: record and
+row say so, and nothing is lost or counted as tried. Programs look for what was left for their origins, and offer it
+themselves, wherever the row is. Several may do so at once: the record of the origin decides which of them takes it.
 """
 
 from __future__ import annotations

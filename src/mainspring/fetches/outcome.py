@@ -12,6 +12,7 @@
 | sent, no HTTP came back; GET, HEAD, OPTIONS          | failed     | unreadable  | yes      |
 | sent, no HTTP came back; other methods               | unknown    | unreadable  | no       |
 | no executor of the pool in time                      | failed     | overloaded  | yes      |
+| nobody has begun it 10 s after its time              | failed     | overloaded  | yes      |
 | no result from the executor, or it is gone           | unknown    | watchdog    | no       |
 | cancelled before it was sent                         | cancelled  | cancelled   | yes      |
 | cancelled while the call was under way               | cancelled  | cancelled   | no       |
@@ -108,6 +109,16 @@ def of_no_executor(pool: str, *, created_at: int, now: int) -> Outcome:
         f"Expected a live executor of the pool {pool} within {(now - created_at) / 1000:g} s, got none. "
         "Nothing was sent."
     )
+    return _overloaded(message, now)
+
+
+def of_no_room(*, created_at: int, now: int) -> Outcome:
+    """Nobody has begun the call: all places were taken, or nobody was there."""
+    seconds = (now - created_at) / 1000
+    return _overloaded(f"Expected room for the call within {seconds:g} s, got none. Nothing was sent.", now)
+
+
+def _overloaded(message: str, now: int) -> Outcome:
     failure = Failure(kind="overloaded", message=message, definite=True)
     return Outcome(state="failed", finished_at=now, duration_ms=0, failure=failure)
 

@@ -87,9 +87,13 @@ class Pools:
         # The addresses come from the lease records of this cluster, so none is forbidden.
         self._sender = Sender(guard=Guard(allow=("0.0.0.0/0", "::/0"), allow_loopback=True))
         self._leases: dict[str, ExecutorLease] = {}
-        """Those to be asked: the live ones, but for such as were not reached."""
+        """Those to be asked: the live ones, but for such as were not reached or did not answer."""
         self._alive: frozenset[str] = frozenset()
         self._read_at = -FRESH_SECONDS
+        self._versions: dict[str, int] = {}
+        """Of the leases, as they were read last: a renewal raises it."""
+        self._silent: dict[str, int] = {}
+        """Executors that did not answer, and the version that their lease had then."""
         self._used: set[str] = set()
         """Executors that may have calls of ours: their deaths matter here."""
 
@@ -138,6 +142,7 @@ class Pools:
         if self._clock.monotonic() - self._read_at < FRESH_SECONDS:
             return
         found: dict[str, ExecutorLease] = {}
+        versions: dict[str, int] = {}
         after = ""
         while True:
             page = await self._records.scan_records(EXECUTORS, now=self._clock.now_ms(), after=after, limit=BATCH_LIMIT)
@@ -145,10 +150,14 @@ class Pools:
                 lease = msgspec.json.decode(record.value, type=ExecutorLease)
                 if not self._is_dead(lease):
                     found[lease.instance] = lease
+                    versions[lease.instance] = record.version
             if len(page) < BATCH_LIMIT:
                 break
             after = page[-1].key
-        self._leases = found
+        # One that is frozen holds up every fetch that it is asked for. Who renews its lease is worth another try.
+        self._silent = {name: version for name, version in self._silent.items() if versions.get(name) == version}
+        self._leases = {name: lease for name, lease in found.items() if name not in self._silent}
+        self._versions = versions
         self._alive = frozenset(found)
         self._read_at = self._clock.monotonic()
 
@@ -188,6 +197,8 @@ class Pools:
             self._leases.pop(lease.instance, None)  # until the leases are read again
         elif reply.status is not None:
             self._note(lease.instance, lease.limit)
+        elif self._leases.pop(lease.instance, None) is not None:
+            self._silent[lease.instance] = self._versions[lease.instance]
         return reply.status is None and reply.sent
 
     def _note(self, executor: str, in_flight: int) -> None:

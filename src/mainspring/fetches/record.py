@@ -1,7 +1,8 @@
 """A fetch as it is stored: one record, whose states these functions lead to.
 
     pending ──▶ running ──▶ succeeded │ failed │ unknown      the first final state stays, whoever comes with another
-        └───────────┴─────▶ cancelled
+        ├───────────┴─────▶ cancelled
+        └─────────────────▶ failed                            nobody has begun the call in time
 
 Whoever writes compares and sets, so each step happens once: who has written `running` makes the call, and nobody else
 ever does. What comes after the end is kept as a late result.
@@ -28,6 +29,8 @@ WATCHDOG_MS: Final = 10_000
 FIRST_OFFER_MS: Final = 8_000
 """How long an executor offers the result of its call, which it does at once. Others wait a little longer."""
 FIRST_OFFER_AIR_MS: Final = 1_000
+SPARE: Final = " " * 2048
+"""As long as what is added to a record until its end, but for a response."""
 LATE_KEPT: Final = 3
 LATE_BODY_BYTES: Final = 65_536
 IN_PROCESS: Final = "in-process"
@@ -71,10 +74,17 @@ class Fetch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
     """What came after the outcome, newest last."""
     delivery: Return = Return()
     expires_at: int | None = None
+    spare: str = ""
+    """Takes room until the call is begun: a store with small records refuses at once what it could not see through."""
 
     @property
     def is_final(self) -> bool:
         return self.state in FINAL
+
+    @property
+    def begin_by(self) -> int:
+        """When a call that nobody has begun is given up, so that each fetch ends soon after its timeout."""
+        return self.created_at + self.timeout_ms + WATCHDOG_MS
 
 
 decode = msgspec.json.Decoder(Fetch).decode
@@ -89,6 +99,7 @@ def started(fetch: Fetch, *, executor: str, mark: str, now: int) -> Fetch:
         mark=mark,
         started_at=now,
         watchdog_at=now + fetch.timeout_ms + WATCHDOG_MS,
+        spare="",
     )
 
 
@@ -107,6 +118,7 @@ def settled(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) 
         request=replace(fetch.request, headers={}, body=UNSET, body_base64=UNSET),
         outcome=outcome,
         delivery=delivery,
+        spare="",
         expires_at=outcome.finished_at + retention_ms,
     )
 
@@ -116,6 +128,6 @@ def with_late(fetch: Fetch, outcome: Outcome) -> Fetch:
     return fetch if late in fetch.late else replace(fetch, late=(*fetch.late, late)[-LATE_KEPT:])
 
 
-def smaller(fetch: Fetch) -> Fetch:
-    """What of it fits into a store that does not take the whole: everything but most of the response's body."""
-    return replace(fetch, outcome=fetch.outcome and cut(fetch.outcome, LATE_BODY_BYTES), late=())
+def smaller(fetch: Fetch, body_bytes: int) -> Fetch:
+    """For a store that does not take the whole: no late results, and no more than that of the response's body."""
+    return replace(fetch, outcome=fetch.outcome and cut(fetch.outcome, body_bytes), late=())

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mainspring.fetches.inside import name_in
 from mainspring.fetches.messages import FetchState, FetchSummary
-from mainspring.fetches.record import IN_PROCESS, Fetch
+from mainspring.fetches.record import IN_PROCESS, WATCHDOG_MS, Fetch
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Delivery, Detail, LastOutcome, Namespace, Result, State, Timer
 from mainspring.timers.messages import to_instant
@@ -55,6 +55,11 @@ def state_of(row: Timer) -> FetchState:
     """Of the fetch, as of the last time that the row was moved."""
     state: FetchState = msgspec.convert(row.detail.labels["state"], FetchState)
     return state
+
+
+def begin_by(row: Timer) -> int:
+    """Of the fetch, without its record."""
+    return row.detail.created_at + row.detail.callback_timeout_ms + WATCHDOG_MS
 
 
 def place(fetch: Fetch) -> tuple[Stage, int]:
@@ -97,6 +102,7 @@ def new_row(fetch: Fetch, namespace: Namespace) -> Timer:
             delivery_id=stage,
             created_at=fetch.created_at,
             updated_at=fetch.created_at,
+            callback_timeout_ms=fetch.timeout_ms,
             delivery=Delivery.AT_MOST_ONCE,
             headers=headers,
             labels=labels(fetch),

@@ -96,11 +96,11 @@ class FetchService:
     async def create(self, request: CreateFetch) -> FetchView:
         """Accept a call. A reqId that exists answers with what is there, whatever it asked for."""
         self.check(request)
-        if self._recent.pending(self._owns) >= self._pending_limit and not await self._one_less():
+        req_id = f"req_{self._random.getrandbits(128):032x}" if request.req_id is UNSET else request.req_id
+        if await self._is_full() and await self._ledger.find(req_id) is None:
             raise RateLimited(
                 f"Expected fewer than {self._pending_limit} fetches that wait for an executor, got as many; try later"
             )
-        req_id = f"req_{self._random.getrandbits(128):032x}" if request.req_id is UNSET else request.req_id
         fresh = new_fetch(request, req_id=req_id, now=self._clock.now_ms())
         shard_id = (await self._ledger.key_of(req_id)).shard_id
         if self._owns(shard_id):
@@ -203,14 +203,16 @@ class FetchService:
         in_order: Iterator[Timer] = merge(*pages, key=lambda row: (row.due_at, row.uuid))
         return tuple(islice(in_order, limit))
 
-    async def _one_less(self) -> bool:
-        """Whether one that is counted as pending is not: another process has seen to it, and nothing told this one."""
+    async def _is_full(self) -> bool:
+        """Whether as many wait as may. One of them may not wait any more: somebody else saw to it, and told nobody."""
+        if self._recent.pending(self._owns) < self._pending_limit:
+            return False
         req_id = self._recent.next_pending()
         fetch = await self._ledger.find(req_id) if req_id else None
         if fetch is not None and fetch.state == "pending":
-            return False
+            return True
         self._recent.not_pending(req_id)
-        return True
+        return False
 
     async def _find(self, req_id: str) -> Fetch:
         fetch = await self._ledger.find(req_id)

@@ -2,7 +2,7 @@
 
 When a member vanishes, or when shards are taken over, the rows of running fetches in the shards concerned are looked
 through, and those whose executor is dead become due: the carrier does the rest. Otherwise nothing is read: watchdogs
-need no scan.
+need no scan. It also gives `Overdue` its turns.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from mainspring import telemetry
 from mainspring.errors import StoreUnavailable
 from mainspring.fetches.ledger import Ledger
+from mainspring.fetches.overdue import Overdue
 from mainspring.store import START, Position, TimerFilter, TimerStore
 
 LOOK_SECONDS: Final = 0.5
@@ -31,6 +32,7 @@ class Watcher:
         executor_gone: Callable[[], Awaitable[bool]],
         owned: Callable[[], Iterable[int]],
         lives: Callable[[str], Awaitable[bool]],
+        overdue: Overdue,
     ) -> None:
         """`members` are the instances believed to be alive; `executor_gone` tells of executors that are none, once for
         each; `lives` asks the store. `owned`: shards."""
@@ -40,6 +42,7 @@ class Watcher:
         self._executor_gone = executor_gone
         self._owned = owned
         self._lives = lives
+        self._overdue = overdue
         self._known_members: set[str] = set()
         self._known_shards: set[int] = set()
         self._were_gone = False
@@ -51,8 +54,9 @@ class Watcher:
         while True:
             try:
                 await self.look()
+                await self._overdue.look()
             except StoreUnavailable as error:
-                telemetry.warning("fetches of dead executors were not looked for", reason=error.detail)
+                telemetry.warning("fetches that nobody makes were not looked for", reason=error.detail)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:

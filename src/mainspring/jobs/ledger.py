@@ -31,6 +31,8 @@ _UNFINISHED_MS: Final = 400 * 86_400_000
 """How much longer than others a record is kept that is not final: more than the longest wait of a retry policy."""
 _AT_ONCE: Final = 100
 _REMEMBERED: Final = 20_000
+_HOPS: Final = 64
+"""How far back the newest launch that was made is looked for."""
 
 
 class Launch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -161,6 +163,26 @@ class Ledger:
                 return changed
             entry = await self.get(job, mark)
         return entry.launch
+
+    async def last_made(self, job: str, mark: str, *, now: int) -> int | None:
+        """The instant of the newest launch whose time has come and that was not skipped, from this one back.
+
+        Launches are planned ahead, and may be skipped when their time comes. One whose record has expired was made.
+        """
+        for _ in range(_HOPS):
+            if not mark:
+                break
+            if self.has_ended(job, mark):
+                return instant_of(mark)
+            entry = await self.get(job, mark)
+            if entry is None:
+                return instant_of(mark) if instant_of(mark) <= now else None
+            launch = entry.launch
+            due_at = launch.instant if launch.due_at is None else launch.due_at
+            if due_at <= now and launch.state not in ("skipped", "buffered"):
+                return launch.instant
+            mark = launch.blocked_by or launch.previous
+        return None
 
     async def page(self, job: str, *, after: str, limit: int) -> list[Entry]:
         """Entries behind a key, from the newest on."""

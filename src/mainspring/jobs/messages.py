@@ -31,7 +31,9 @@ By = Annotated[str, Meta(max_length=255, description="Who did it, for others to 
 JobTimeout = Annotated[float, Meta(ge=1, le=1800)]
 CatchupWindow = Annotated[float, Meta(ge=0, le=31_536_000)]
 Jitter = Annotated[float, Meta(ge=0, le=3600)]
-MaxRuns = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+MaxRuns = Annotated[
+    int, Meta(ge=1, le=1_000_000_000, description="Launches by the calendar; one that is skipped when due counts, too.")
+]
 DryRun = Annotated[bool, Meta(description="Only check it, and answer what it would be.")]
 
 LaunchState = Literal[
@@ -234,9 +236,9 @@ class JobView(View, frozen=True, kw_only=True):
     note: str
     by: str
     generation: int
-    runs: int
-    last_run: datetime | None
-    next_at: datetime | None
+    runs: Annotated[int, Meta(description="Launches planned by the calendar so far, those that were skipped included.")]
+    last_run: Annotated[datetime | None, Meta(description="The newest instant that was launched and not skipped.")]
+    next_at: Annotated[datetime | None, Meta(description="The next instant; null if it is paused, finished or broken.")]
     created_at: datetime
     updated_at: datetime
 

@@ -6,6 +6,7 @@ is in force: a launch looks at it before it begins. Deleting a job leaves its le
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, MutableSequence, Sequence
 from typing import Final
 
@@ -45,11 +46,12 @@ from mainspring.jobs.views import instant_view, job_view, run_view
 from mainspring.model import Record, to_json
 from mainspring.store import BATCH_LIMIT
 from mainspring.timers import cursors
-from mainspring.timers.messages import to_ms
+from mainspring.timers.messages import to_instant, to_ms
 
 _NO_PART_OF_A_JOB: Final = frozenset({"name", "if_generation", "dry_run"})
 SCAN_LIMIT: Final = 100_000
 """Jobs that one filtered list looks through at most."""
+_AT_ONCE: Final = 100
 
 
 class JobService:
@@ -203,7 +205,8 @@ class JobService:
                 break
         if len(found) > request.limit:
             after = found[request.limit - 1].name
-        return JobPage(jobs=tuple(found[: request.limit]), next_cursor=cursors.write(after) if after else None)
+        shown = await self._with_last_runs(found[: request.limit])
+        return JobPage(jobs=tuple(shown), next_cursor=cursors.write(after) if after else None)
 
     async def runs(self, request: ListRuns) -> RunsPage:
         return await self._runs.page(request)
@@ -251,10 +254,26 @@ class JobService:
         return await self._view(read(Record(name, to_json(_stored(definition)), 0), self._registry.routing))
 
     async def _view(self, job: Job | BrokenJob) -> JobView:
-        [view] = await self._views([job])
+        [view] = await self._with_last_runs(await self._views([job]))
         return view
 
+    async def _with_last_runs(self, views: Sequence[JobView]) -> Sequence[JobView]:
+        """A clock knows what was planned last, which may be still to come; the ledger knows what was made of it."""
+        now = self._clock.now_ms()
+
+        async def told(view: JobView) -> JobView:
+            if view.last_run is None:
+                return view
+            made = await self._ledger.last_made(view.name, mark_of(to_ms(view.last_run)), now=now)
+            return replace(view, last_run=None if made is None else to_instant(made))
+
+        found: MutableSequence[JobView] = []
+        for start in range(0, len(views), _AT_ONCE):
+            found += await asyncio.gather(*map(told, views[start : start + _AT_ONCE]))
+        return found
+
     async def _views(self, jobs: Sequence[Job | BrokenJob]) -> Sequence[JobView]:
+        """Jobs and what their clocks know of them."""
         now = self._clock.now_ms()
         rows = await self._rows.clocks([job.name for job in jobs]) if jobs else []
         return [

@@ -102,7 +102,8 @@ class Dispatcher:
 
     def offer(self, timer: Timer) -> bool:
         """Take a due row in, or let its lane remember where it is. False if it had to be left in the store."""
-        if timer.uuid in self._window or timer.uuid in self._ended:
+        known = self._window.get(timer.uuid)
+        if timer.uuid in self._ended or (known is not None and not self._withdraw(known, timer.version)):
             return True
         if timer.state is State.RUNNING:
             self._window[timer.uuid] = timer
@@ -118,6 +119,13 @@ class Dispatcher:
         if not lane.listed:
             lane.listed = True
             self._ready.append(lane)
+        return True
+
+    def _withdraw(self, timer: Timer, version: int) -> bool:
+        """Give up a queued row if there is a newer version: that may belong to another lane, and its own may stand."""
+        if timer.version >= version or not self._lane_of(timer).withdraw(timer):
+            return False
+        del self._window[timer.uuid]
         return True
 
     def _lane_of(self, timer: Timer) -> LaneState:

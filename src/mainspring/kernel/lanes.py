@@ -62,6 +62,14 @@ class LaneState:
         limit = self.limit if self._room is None else min(self.limit, self._room())
         return max(0, min(self._allowed, limit) - self.in_flight)
 
+    def withdraw(self, timer: Timer) -> bool:
+        """Take a timer out of the queue. False if it does not wait there any more."""
+        for place, queued in enumerate(self.queue):
+            if queued is timer:
+                del self.queue[place]
+                return True
+        return False
+
     def remember(self, shard_id: int, position: Position) -> None:
         """There is more for this lane in that shard, behind `position`."""
         known = self.backlog.get(shard_id)

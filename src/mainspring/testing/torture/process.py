@@ -26,11 +26,11 @@ class ServerProcess:
     """Started by the constructor. `ready` waits for the banner; every way to end it also reaps it."""
 
     def __init__(
-        self, directory: Path, *, crash_at: str = "", surroundings: Mapping[str, str] | None = None, **settings: str
+        self, directory: Path, surroundings: Mapping[str, str] | None = None, /, *, crash_at: str = "", **settings: str
     ) -> None:
         """`settings` are those of `Config`, as text; the log is kept in `directory`.
 
-        `crash_at` names a crash point, with an optional `:count`; `surroundings` are more environment variables.
+        `surroundings` are more environment variables; `crash_at` names a crash point, with an optional `:count`.
         """
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
         settings = {"data_dir": str(directory), "port": "0", "token": TOKEN} | settings
