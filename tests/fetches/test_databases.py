@@ -104,7 +104,7 @@ async def test_a_request_that_nearly_fills_a_record_is_refused_at_once_or_seen_t
     config = Config(store=dynamodb.fresh(), data_dir=str(tmp_path), drain_seconds=0.2)
 
     def filling(size: int) -> CreateFetch:
-        body = base64.b64encode(bytes(200_000)).decode()
+        body = base64.b64encode(bytes(240_000)).decode()
         context = Raw(b'"' + b"x" * (size - len(body) - len(SPARE)) + b'"')
         request = {"body_base64": body}
         return asking(target.url, "POST", request=request, req_id=f"r{size}", context=context, result_url=target.url)

@@ -15,6 +15,7 @@ from mainspring.jobs.messages import BackfillJob, TriggerJob
 from mainspring.jobs.rows import LAUNCHES
 from mainspring.store import Put
 from mainspring.testing.simulation import EPOCH_MS
+from mainspring.timers.messages import to_instant
 from tests.jobs.simulated import START, World, simulate
 
 
@@ -75,7 +76,7 @@ def test_a_cancelled_launch_says_that_its_call_may_have_taken_effect() -> None:
             await world.until(10 * 60)
             first, second = await world.runs()
             assert (first.state, second.state) == ("cancelled", "succeeded")
-            assert "may have taken effect" in first.reason
+            assert (first.attempts, "may have taken effect" in first.reason) == (1, True)
 
     simulate(main)
 
@@ -174,5 +175,27 @@ def test_a_missed_launch_that_was_planned_does_not_stop_the_one_that_supersedes_
         async with world.running():
             await world.until(7230)
             assert await world.told() == [("09:00:00", "skipped", "superseded"), ("10:00:00", "succeeded", "")]
+
+    simulate(main)
+
+
+def test_under_the_catchup_all_an_outage_is_no_reason_to_skip_for_overlap() -> None:
+    """What was planned before it, missed in it, and has just come meets at the start, and all of it is launched."""
+
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> None:
+            await asyncio.sleep(0.1)
+
+        world.behave = work
+        async with world.running():
+            await world.create(schedule="*/2 * * * * *", seconds=True, catchup="all")
+            await world.until(9)
+        await world.until(61.5)
+        async with world.running():
+            await world.until(180)
+            runs = await world.runs(until=to_instant(EPOCH_MS + 61_500))
+            assert [run.state for run in runs] == ["succeeded"] * 30
+            calls = [call.scheduled_at for _, call in world.calls]
+            assert calls == sorted(set(calls))
 
     simulate(main)

@@ -143,3 +143,18 @@ def test_one_instance_at_a_time_reconciles() -> None:
         assert json.loads(record.value)["owner"] == ""  # let go at the end, not left to run out
 
     simulate(main)
+
+
+def test_a_record_under_a_name_that_no_job_may_have_is_shown_and_can_be_removed() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await write(world, "no name/ö", {"schedule": "* * * * *", "url": "handler:work"})
+            await world.until(130)
+            [found] = (await instance.jobs.list(ListJobs())).jobs
+            assert (found.state, "Expected a name of" in found.problem) == ("broken", True)
+            assert await instance.jobs.get(JobRef(name=found.name)) == found
+            await instance.jobs.delete(JobRef(name=found.name))
+            assert (await instance.jobs.list(ListJobs())).jobs == ()
+            assert world.calls == []
+
+    simulate(main)

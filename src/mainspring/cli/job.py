@@ -72,7 +72,9 @@ def _content_options(command: Any) -> Any:
         click.option("--jitter", "jitter_seconds", type=DURATION, help="Spread launches over this time."),
         click.option("--start-at", type=MOMENT, help="No instant before this one."),
         click.option("--end-at", type=MOMENT, help="No instant after this one."),
-        click.option("--max-runs", type=int, help="So many launches by the calendar, skipped ones included; then it is finished."),
+        click.option(
+            "--max-runs", type=int, help="So many launches by the calendar, skipped ones included; then it is finished."
+        ),
         click.option("--label", "labels", type=LABEL, multiple=True, help="For finding it again. Repeatable."),
         retry_options,
     )[::-1]:

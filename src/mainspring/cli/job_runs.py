@@ -127,7 +127,7 @@ def _instant_row(instant: InstantView) -> tuple[str, ...]:
 @connection_options
 @click.pass_context
 def runs_command(ctx: click.Context, /, name: str | None, limit: int, cursor: str | None, **options: Any) -> None:
-    """Show what became of each instant of a job, newest first; without a name, of all jobs.
+    """Show what became of each instant of a job, newest first; without a name, of all jobs, one by one.
 
     Instants that were skipped for one reason in a row are one entry. `late` counts from the planned moment.
 

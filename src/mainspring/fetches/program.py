@@ -31,7 +31,7 @@ class Fetches:
 
     async def run(self, url: str, **fields: Unpack[FetchFields]) -> FetchResult:
         """Ask for a call and wait for its result. There is one ten seconds after the timeout at the latest, counted
-        from the moment when the call is begun; that waits while all places for calls are taken.
+        from the moment when the call is begun. It is begun within the same time, or ends as failed with nothing sent.
 
         With a `req_id` that was asked for before, also by an earlier life of this program, nothing is sent: the answer
         is the result that is recorded, or that of the call under way. Cancelling the wait does not cancel the fetch.

@@ -1,7 +1,7 @@
 """A job as the registry keeps it, and what the rest works with once it is understood.
 
 A definition is JSON that another program may have written: everything but the schedule may be absent, fields that are
-not known are left alone, and instants are read as RFC 3339 or epoch milliseconds. The key of the record is the name.
+not known mean nothing (and go when the job is changed here), instants are read as RFC 3339 or epoch milliseconds. The key of the record is the name.
 What cannot be understood is *broken*: a value with a problem, never an exception, so that it stops no other job.
 """
 
@@ -156,7 +156,7 @@ def read(record: Record, routing: Routing) -> Job | BrokenJob:
     name, seal = record.key, blake2b(record.value, digest_size=8).hexdigest()
     definition: Definition | None = None
     try:
-        msgspec.convert(name, JobName)
+        _check_name(name)
         definition = msgspec.json.decode(record.value, type=Definition)
         check(name, definition, routing)
         calendar = calendar_of(name, definition.terms)
@@ -167,6 +167,14 @@ def read(record: Record, routing: Routing) -> Job | BrokenJob:
         return BrokenJob(name=name, version=record.version, seal=seal, problem=error.detail, definition=definition)
     url = routing.url_of(name, definition)
     return Job(name=name, version=record.version, seal=seal, definition=definition, calendar=calendar, url=url)
+
+
+def _check_name(name: str) -> None:
+    try:
+        msgspec.convert(name, JobName)
+    except msgspec.ValidationError as error:
+        detail = "Expected a name of at most 128 letters, digits, dots, underscores and dashes, got another one"
+        raise InvalidInput(detail, errors=(FieldError("/name", detail),)) from error
 
 
 def check(

@@ -10,19 +10,24 @@
 | `terminateOther` | refused when the job is made: a call that is under way cannot be undone                    |
 
 Launches that catch up, and those of a backfill, run one after another: under `skip` and `bufferOne`, too, they wait.
+So does under the catch-up `all` one that was planned in time and comes late, after an outage: it is the outage because
+of which the launch before it is not over.
 Manual ones look at nobody, and nobody waits for them. A repeat may already have been sent: it waits, and is never
 skipped.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
-from mainspring.jobs.definition import BrokenJob, Job
+from mainspring.jobs.definition import BrokenJob, Definition, Job
 from mainspring.jobs.ledger import Launch
 from mainspring.jobs.messages import LaunchKind, Overlap
 from mainspring.jobs.planning import MISSED_AFTER_MS
 from mainspring.jobs.rows import Errand
+
+LATE_MS: Final = 1_000
+"""A launch that is looked at so long after its moment was held up."""
 
 Objection = Literal["", "deleted", "broken", "paused", "changed", "missed", "superseded", "outside-window"]
 Step = Literal["go", "skip", "wait", "cancel"]
@@ -73,14 +78,16 @@ def looks_back(policy: Overlap, kind: LaunchKind) -> bool:
     return kind == "backfill" or (policy != "allowAll" and kind != "manual")
 
 
-def step(policy: Overlap, kind: LaunchKind, blocker: Launch | None, *, is_repeat: bool) -> Step:
+def step(definition: Definition, kind: LaunchKind, blocker: Launch | None, *, is_repeat: bool, late_ms: int) -> Step:
     """What to do, given the launch before this one that is not over, if there is one."""
+    policy = definition.overlap
     if blocker is None or not looks_back(policy, kind):
         return "go"
     if kind == "backfill":
         return "wait"
     if policy == "cancelOther":
         return "cancel"
-    if kind == "catchup" or is_repeat or policy == "bufferAll":
+    catches_up = kind == "catchup" or (definition.catchup == "all" and late_ms > LATE_MS)
+    if catches_up or is_repeat or policy == "bufferAll":
         return "wait"
     return "wait" if policy == "bufferOne" and blocker.state != "buffered" else "skip"

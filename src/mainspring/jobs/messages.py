@@ -16,6 +16,9 @@ from mainspring.model import RetryPolicy
 from mainspring.timers.messages import CallbackUrl, Cursor, Headers, Instant, Labels, Message, PageSize, View
 
 JobName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(?!\n)$")]
+RecordName = Annotated[
+    str, Meta(min_length=1, max_length=1024, description="Also one that no job may have: then its record is broken.")
+]
 Schedule = Annotated[
     str, Meta(min_length=1, max_length=1000, description="Five cron fields, or a name such as @daily.")
 ]
@@ -106,7 +109,7 @@ class UpdateJob(Message, frozen=True, kw_only=True):
 class JobRef(Message, frozen=True, kw_only=True):
     """Names one job."""
 
-    name: JobName
+    name: RecordName
 
 
 class PauseJob(Message, frozen=True, kw_only=True):
@@ -157,7 +160,7 @@ class PreviewJob(Message, frozen=True, kw_only=True):
 
 
 class ListRuns(Message, frozen=True, kw_only=True):
-    """The ledger: what became of each instant, newest first; of one job, or of all jobs by name."""
+    """The ledger: what became of each instant, newest first; of one job, deleted or not, or of all there are, by name."""
 
     name: JobName | UnsetType = UNSET
     states: Annotated[tuple[LaunchState, ...], Meta(max_length=9)] = ()

@@ -36,7 +36,8 @@ class Queueing:
         policy = job.definition.overlap
         blocker = await self._blocker(turn, job) if looks_back(policy, turn.errand.kind) else None
         if blocker is not None:
-            taken = step(policy, turn.errand.kind, blocker.launch, is_repeat=turn.is_repeat)
+            late_ms = turn.started_at - turn.due_at
+            taken = step(job.definition, turn.errand.kind, blocker.launch, is_repeat=turn.is_repeat, late_ms=late_ms)
             if taken == "skip":
                 return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=blocker.mark)
             if taken == "wait":
@@ -99,11 +100,19 @@ class Queueing:
         identity = launch_id(turn.job, other.mark)
         [row] = await self._rows.launches([identity])
         reason = f"cancelled by the launch {launch_id(turn.job, turn.mark)}"
-        if row is not None and (row.attempts or row.state is State.RUNNING):
+        attempts = 0 if row is None else row.attempts
+        if attempts:
             reason += "; a call of it had been made, and may have taken effect"
 
         def cancelled(launch: Launch | None) -> Launch:
-            return replace(launch or other.launch, state="cancelled", reason=reason, finished_at=turn.started_at)
+            return replace(
+                launch or other.launch,
+                state="cancelled",
+                reason=reason,
+                started_at=None if row is None else row.detail.first_attempt_at,
+                finished_at=turn.started_at,
+                attempts=attempts,
+            )
 
         settled = await self._ledger.change(turn.job, other.mark, cancelled, known=other)
         if settled.state == "cancelled":
