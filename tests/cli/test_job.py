@@ -189,6 +189,14 @@ def test_a_preview_tells_clock_changes_in_words(run: Run) -> None:
     assert "the second of two" in autumn
 
 
+def test_a_preview_of_a_spread_schedule_needs_a_name_and_is_what_the_job_will_do(run: Run) -> None:
+    assert "name of a job" in run("job", "preview", "H * * * *").stderr
+    before = run("job", "preview", "H * * * *", "--name", "spread", "--from", "2026-06-01T00:00:00Z")
+    run("job", "create", "spread", "H * * * *", "--callback-url", "http://127.0.0.1:8711/")
+    assert before.stdout == run("job", "preview", "spread", "--from", "2026-06-01T00:00:00Z").stdout
+    assert run("job", "preview", "spread", "--name", "other").exit_code == 2
+
+
 def test_a_preview_of_a_job_is_that_of_its_calendar(run: Run) -> None:
     create(run, "seen", "--timezone", "Asia/Kolkata", "--end-at", "2028-01-01T00:00:00Z")
     run("job", "update", "seen", "--schedule", "0 9 1 1 *")

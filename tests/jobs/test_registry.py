@@ -13,6 +13,8 @@ from mainspring.jobs.registry import JOBS
 from mainspring.jobs.rows import CLOCKS
 from mainspring.store import START as FIRST
 from mainspring.store import TimerFilter
+from mainspring.testing.simulation import EPOCH_MS
+from mainspring.timers.messages import to_instant
 from tests.jobs.simulated import World, simulate
 
 
@@ -90,8 +92,15 @@ def test_a_job_that_breaks_and_is_mended_accounts_for_the_time_between() -> None
             await instance.jobs.update(UpdateJob(name="job", schedule="*/10 * * * *", url="handler:work"))
             assert (await instance.jobs.get(JobRef(name="job"))).state == "scheduled"
             await world.until(3700)
-            assert (await world.told())[:2] == [("08:10:00", "succeeded", ""), ("08:20:00", "succeeded", "")]
-            assert (await world.told())[-1] == ("09:00:00", "succeeded", "")
+            assert await world.told() == [
+                ("08:10:00", "succeeded", ""),
+                ("08:20:00", "succeeded", ""),
+                ("08:30:00", "skipped", "broken"),
+                ("08:50:00", "succeeded", ""),
+                ("09:00:00", "succeeded", ""),
+            ]
+            [meanwhile] = await world.runs(states=("skipped",))
+            assert (meanwhile.count, meanwhile.scheduled_until) == (2, to_instant(EPOCH_MS + 2_400_000))
 
     simulate(main)
 

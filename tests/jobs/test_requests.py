@@ -74,6 +74,14 @@ async def test_the_token_goes_to_no_other_url_and_not_beside_one_of_the_jobs_own
         assert (got.path, got.headers["authorization"]) == ("/api/own", "Basic abc")
 
 
+async def test_a_route_does_not_lead_out_of_the_base_url(tmp_path: Path, target: TargetServer) -> None:
+    async with running(tmp_path, target) as instance:
+        for route in ("/../other", "/a/%2e%2E/../b", "/.."):
+            with pytest.raises(InvalidInput, match="below job_base_url"):
+                await instance.jobs.create(CreateJob(name="report", schedule="0 9 * * *", route=route))
+        assert (await launch(instance, target, route="/a..b?c=/../")).path == "/api/a..b?c=/../"
+
+
 @pytest.mark.parametrize("settings", [{"job_token": ""}, {"job_base_url": "", "job_token": ""}])
 async def test_a_route_needs_a_base_url_and_a_token(
     tmp_path: Path, target: TargetServer, settings: dict[str, str]

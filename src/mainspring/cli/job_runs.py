@@ -73,6 +73,7 @@ def _wait_until_over(client: Client, run: RunView, seconds: float, chosen: Globa
 
 @click.command("preview")
 @click.argument("name_or_schedule")
+@click.option("--name", help="With a schedule: the job that it is for. H follows from the name.")
 @click.option("--timezone", help="The zone of the schedule, such as Europe/Berlin.")
 @click.option("--seconds/--no-seconds", default=None, help="The schedule has six fields, seconds first.")
 @click.option("--on-gap", type=click.Choice(["shift", "skip"]), help="Times that a clock change leaves out.")
@@ -91,12 +92,15 @@ def preview_command(ctx: click.Context, /, name_or_schedule: str, **options: Any
       mainspring job preview report
       mainspring job preview "30 2 * * *" --timezone Europe/Berlin --from 2027-03-26T00:00:00Z
       mainspring job preview @daily --timezone America/New_York --on-overlap both --count 100
+      mainspring job preview "H H(0-5) * * *" --name clean-up
     """
     is_schedule = " " in name_or_schedule.strip() or name_or_schedule.startswith("@")
+    if options["name"] and not is_schedule:
+        raise click.UsageError("Expected a schedule beside --name, got the name of a job.")
     gap, overlap = options["on_gap"], options["on_overlap"]
     with settings(ctx).connect() as client:
         view = client.jobs.preview(
-            None if is_schedule else name_or_schedule,
+            options["name"] if is_schedule else name_or_schedule,
             schedule=name_or_schedule if is_schedule else UNSET,
             timezone=options["timezone"] or UNSET,
             seconds=UNSET if options["seconds"] is None else options["seconds"],

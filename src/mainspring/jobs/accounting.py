@@ -21,7 +21,7 @@ LEAD_WAVES: Final = 10
 """Jobs of the same minute are planned in waves, a second apart: at the minute nothing is left but their launches, and
 what is planned together is written together."""
 
-SkipReason = Literal["missed", "superseded", "outside-window", "changed", "paused"]
+SkipReason = Literal["missed", "superseded", "outside-window", "changed", "paused", "broken"]
 
 
 class ClockState(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -39,6 +39,8 @@ class ClockState(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     runs: int = 0
     paused: bool = False
     finished: bool = False
+    broken: bool = False
+    """The definition could not be understood when it was last looked at; the rest is from before."""
 
 
 class SkippedRange(Struct, frozen=True):
@@ -64,8 +66,13 @@ def lead_ms(job: str) -> int:
 
 def account(job: Job, state: ClockState, *, as_of: int) -> Tick:
     definition = job.definition
-    state = _adopted(job, state, as_of)
     skipped: list[SkippedRange] = []
+    before, state = state, replace(_adopted(job, state, as_of), broken=False)
+    if before.terms.schedule and before.created_at != state.created_at:
+        # Another definition in its place: what was left out meanwhile, only the old calendar knows.
+        old = calendar_of(job.name, before.terms)
+        reason: SkipReason = "broken" if before.broken else "changed"
+        _skip(skipped, definition, old, after=before.accounted_until, until=state.accounted_until, reason=reason)
     accounted = state.accounted_until
     if definition.terms != state.terms:
         changed_at = definition.updated_at if definition.updated_at > state.updated_at else as_of

@@ -1,8 +1,9 @@
 """A job as the registry keeps it, and what the rest works with once it is understood.
 
 A definition is JSON that another program may have written: everything but the schedule may be absent, fields that are
-not known mean nothing (and go when the job is changed here), instants are read as RFC 3339 or epoch milliseconds. The key of the record is the name.
-What cannot be understood is *broken*: a value with a problem, never an exception, so that it stops no other job.
+not known mean nothing (and go when the job is changed here), instants are read as RFC 3339 or epoch milliseconds. The
+key of the record is the name. What cannot be understood is *broken*: a value with a problem, never an exception, so
+that it stops no other job.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -203,6 +205,8 @@ def _target_errors(
 ) -> list[FieldError]:
     if definition.url is not None and definition.route is not None:
         return [FieldError("/route", "Expected at most one of url and route, got both")]
+    if definition.route is not None and ".." in unquote(definition.route.partition("?")[0]).split("/"):
+        return [FieldError("/route", "Expected a path below job_base_url, got one with .. in it")]
     if definition.url is None:
         if not routing.base_url:
             return [FieldError("/url", "Expected a url, or the setting job_base_url for a route, got neither")]

@@ -146,7 +146,7 @@ class TriggerJob(Message, frozen=True, kw_only=True):
 
 
 class PreviewJob(Message, frozen=True, kw_only=True):
-    """The next instants of a calendar, of an existing job (name) or of one to be (schedule)."""
+    """The next instants of a calendar: of a job (name), or of one to be (schedule, and a name to spread H by)."""
 
     name: JobName | UnsetType = UNSET
     schedule: Schedule | UnsetType = UNSET
@@ -160,7 +160,7 @@ class PreviewJob(Message, frozen=True, kw_only=True):
 
 
 class ListRuns(Message, frozen=True, kw_only=True):
-    """The ledger: what became of each instant, newest first; of one job, deleted or not, or of all there are, by name."""
+    """The ledger: what became of each instant, newest first; of one job, also a deleted one, or of all, by name."""
 
     name: JobName | UnsetType = UNSET
     states: Annotated[tuple[LaunchState, ...], Meta(max_length=9)] = ()

@@ -103,7 +103,7 @@ class JobService:
         def change(present: Definition | None) -> Definition:
             if present is None and request.schedule is UNSET:
                 raise Conflict("Expected a job that can be read, or a schedule to begin anew with, got a broken one")
-            definition = present or Definition(schedule="")
+            definition = present or Definition(schedule="", created_at=self._clock.now_ms())
             if request.if_generation is not UNSET and request.if_generation != definition.generation:
                 raise Conflict(f"Expected generation {request.if_generation}, got {definition.generation}")
             if given.get("url") is not None and "route" not in given:
@@ -165,7 +165,8 @@ class JobService:
         name = ""
         if request.name is not UNSET:
             name = request.name
-            base = _readable(name, (await self._find(name)).definition)
+            job = await self._registry.get(name) if request.schedule is not UNSET else await self._find(name)
+            base = base if job is None else _readable(name, job.definition)
         elif request.schedule is UNSET:
             detail = "Expected a name or a schedule, got neither"
             raise InvalidInput(detail, errors=(FieldError("/schedule", detail),))

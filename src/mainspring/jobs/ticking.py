@@ -59,7 +59,7 @@ class Ticker:
                 return Ending(outcome=Result.SUCCEEDED, next="done", started_at=now, reachable=None, kept=False)
             if isinstance(job, BrokenJob):
                 telemetry.warning("a job is broken", job=job.name, problem=job.problem)
-                return self._moved(now, next_at=FOREVER, state=replace(state, seal=job.seal))
+                return self._moved(now, next_at=FOREVER, state=replace(state, seal=job.seal, broken=True))
             tick = account(job, state, as_of=timer.detail.execute_at)
             await self._record(job, state, tick, now)
         except StoreUnavailable as error:
