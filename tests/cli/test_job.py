@@ -123,6 +123,18 @@ def test_an_update_changes_what_is_given_and_clears_what_is_named(run: Run) -> N
     assert run("job", "update", "upd", "--max-runs", "2", "--clear", "max-runs").exit_code == 2
 
 
+def test_an_update_of_nothing_is_a_wrong_use_and_its_help_tells_no_defaults(run: Run) -> None:
+    before = create(run, "same")
+    for options in ((), ("--if-generation", "1")):
+        result = run("job", "update", "same", *options)
+        assert (result.exit_code, "something to change" in result.stderr) == (2, True)
+    assert as_json(run("job", "get", "same", "-o", "json").stdout)["generation"] == before["generation"]
+    assert "default: UTC" in run("job", "create", "--help").stdout
+    told = run("job", "update", "--help").stdout
+    assert "[default: " not in told
+    assert "--retry-on-exhausted" not in told
+
+
 def test_lists_are_filtered_and_paged_and_show_notes(run: Run) -> None:
     for name in ("list-a", "list-b", "list-c"):
         create(run, name, "--label", f"name={name}")
@@ -156,14 +168,18 @@ def write_record(store: str, name: str, text: bytes) -> None:
 def test_a_broken_record_is_shown_with_its_problem_and_put_right_by_a_file(run: Run, server: Running) -> None:
     write_record(server.store, "broken-a", b'{"schedule": "0 0 30 2 *", "url": "http://127.0.0.1:9/"}')
     write_record(server.store, "broken-b", b'{"sched')
+    write_record(server.store, "broken-c", b'{"schedule": "@yearly", "url": "handler:report"}')
     listed = run("job", "list", "--prefix", "broken-")
     assert "a date that exists" in listed.stdout
     assert "Expected a job as JSON" in listed.stdout
-    assert "2 broken" in listed.stderr
-    text = "".join(f'[jobs.{name}]\nschedule = "{NEVER}"\nurl = "{URL}"\n' for name in ("broken-a", "broken-b"))
+    assert "handler" in listed.stdout
+    assert "3 broken" in listed.stderr
+    text = "".join(
+        f'[jobs.{name}]\nschedule = "{NEVER}"\nurl = "{URL}"\n' for name in ("broken-a", "broken-b", "broken-c")
+    )
     assert apply(run, text, "--no-prune")[0] == 0
     states = as_json(run("job", "list", "--prefix", "broken-", "-o", "json").stdout)["jobs"]
-    assert [job["state"] for job in states] == ["scheduled"] * 2
+    assert [job["state"] for job in states] == ["scheduled"] * 3
     assert apply(run, text, "--no-prune", "--dry-run")[0] == 0
 
 
@@ -187,6 +203,14 @@ def test_a_preview_tells_clock_changes_in_words(run: Run) -> None:
     autumn = run("job", "preview", "30 2 * * *", *zone, "--from", "2027-10-30T12:00:00Z", "--on-overlap", "both").stdout
     assert "the first of two" in autumn
     assert "the second of two" in autumn
+
+
+def test_a_preview_with_one_rule_for_clock_changes_keeps_the_other_one_of_the_job(run: Run) -> None:
+    create(run, "ruled", "--timezone", "Europe/Berlin", "--on-overlap", "both")
+    run("job", "update", "ruled", "--schedule", "30 2 * * *")
+    shown = run("job", "preview", "ruled", "--on-gap", "skip", "--from", "2027-10-30T12:00:00Z", "--count", "2").stdout
+    assert "the first of two" in shown
+    assert "the second of two" in shown
 
 
 def test_a_preview_of_a_spread_schedule_needs_a_name_and_is_what_the_job_will_do(run: Run) -> None:

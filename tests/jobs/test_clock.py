@@ -8,6 +8,7 @@ import itertools
 import pytest
 
 from mainspring.jobs.handlers import DueJob
+from mainspring.jobs.ledger import Launch, Ledger, mark_of
 from mainspring.jobs.messages import JobRef, ListJobs, PauseJob, ResumeJob, UpdateJob
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.timers.messages import to_instant
@@ -104,6 +105,44 @@ def test_a_job_ends_with_its_last_run_or_its_last_instant() -> None:
             await world.instance.jobs.update(UpdateJob(name="counted", max_runs=3))
             await world.until(2 * HOUR)
             assert len(await world.runs("counted", states=("succeeded",))) == 3
+
+    simulate(main)
+
+
+def test_a_launch_that_was_skipped_before_the_clock_knew_of_it_uses_up_no_run() -> None:
+    """As after a crash between the record of the launch and the clock's own write: nobody tells the clock again."""
+
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="*/10 * * * *", max_runs=1)
+            instant = EPOCH_MS + 600_000
+            skipped = Launch(
+                kind="scheduled", state="skipped", reason="overlap", counted=True, instant=instant, planned_at=instant
+            )
+            await Ledger(world.store, world.clock, retention_ms=HOUR * 1000).enter("job", [(mark_of(instant), skipped)])
+            await world.until(HOUR - 30)
+            assert await world.told() == [("08:10:00", "skipped", "overlap"), ("08:20:00", "succeeded", "")]
+            job = await instance.jobs.get(JobRef(name="job"))
+            assert (job.runs, job.state) == (1, "finished")
+
+    simulate(main)
+
+
+def test_a_launch_that_a_pause_stops_uses_up_no_run() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="*/10 * * * *", max_runs=2)
+            await world.until(1197)  # both are planned by now
+            await instance.jobs.pause(PauseJob(name="job"))
+            await world.until(1500)
+            await instance.jobs.resume(ResumeJob(name="job"))
+            await world.until(HOUR)
+            assert await world.told() == [
+                ("08:10:00", "succeeded", ""),
+                ("08:20:00", "skipped", "paused"),
+                ("08:30:00", "succeeded", ""),
+            ]
+            assert (await instance.jobs.get(JobRef(name="job"))).state == "finished"
 
     simulate(main)
 

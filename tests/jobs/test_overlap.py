@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import InvalidInput
 from mainspring.jobs.handlers import DueJob
-from mainspring.jobs.messages import BackfillJob, TriggerJob
+from mainspring.jobs.messages import BackfillJob, JobRef, TriggerJob
 from mainspring.jobs.rows import LAUNCHES
 from mainspring.store import Put
 from mainspring.testing.simulation import EPOCH_MS
@@ -41,6 +41,31 @@ def test_overlapping_launches_follow_the_policy(overlap: str, told: list[str]) -
             runs = await world.runs()
             words = [f"{run.scheduled_at:%M} {run.reason if run.state == 'skipped' else run.state}" for run in runs]
             assert words == told
+
+    simulate(main)
+
+
+@pytest.mark.parametrize(("schedule", "seconds", "work_seconds"), [("* * * * *", 60, 140), ("* * * * * *", 1, 3.5)])
+def test_so_many_launches_as_max_runs_says_are_made_however_many_are_skipped(
+    schedule: str, seconds: int, work_seconds: float
+) -> None:
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> None:
+            await asyncio.sleep(work_seconds)
+
+        world.behave = work
+        async with world.running() as instance:
+            await world.create(schedule=schedule, seconds=seconds == 1, timeout_seconds=600.0, max_runs=3)
+            await world.until(seconds * 30)
+            runs = await world.runs()
+            made = [run for run in runs if run.state == "succeeded"]
+            assert (len(made), len(world.calls)) == (3, 3)
+            assert {run.reason for run in runs if run not in made} == {"overlap"}
+            instants = [run.scheduled_at for run in runs]
+            assert all((later - earlier).seconds == seconds for earlier, later in itertools.pairwise(instants))
+            assert runs[-1] == made[-1]
+            job = await instance.jobs.get(JobRef(name="job"))
+            assert (job.runs, job.state) == (3, "finished")
 
     simulate(main)
 

@@ -131,8 +131,8 @@ def test_instants_before_the_start_and_after_the_end_are_not_the_jobs() -> None:
 
 def test_after_the_last_run_there_is_no_next() -> None:
     case = Case(now=at(3), catchup="all", window_ms=DAY, runs_left=2)
-    assert case.plan() == Plan((Planned(at(1), is_late=True), Planned(at(2), is_late=True)), (), at(3), None)
-    assert replace(case, runs_left=0).plan() == Plan((), (), at(3), None)
+    assert case.plan() == Plan((Planned(at(1), is_late=True), Planned(at(2), is_late=True)), (), at(2), None)
+    assert replace(case, runs_left=0).plan() == Plan((), (), case.accounted_until, None)
     assert replace(case, runs_left=4).plan().next == at(4)
 
 

@@ -11,6 +11,7 @@ from mainspring.errors import Conflict
 from mainspring.jobs.messages import JobRef, ListJobs, TriggerJob, UpdateJob
 from mainspring.jobs.registry import JOBS
 from mainspring.jobs.rows import CLOCKS
+from mainspring.model import FOREVER
 from mainspring.store import START as FIRST
 from mainspring.store import TimerFilter
 from mainspring.testing.simulation import EPOCH_MS
@@ -57,6 +58,8 @@ def test_a_job_that_another_program_writes_is_picked_up_from_then_on() -> None:
         ({"schedule": "0 0 30 2 *", "url": "handler:work"}, "a date that exists"),
         ({"schedule": "* * * * *", "url": "handler:work", "timezone": "Mars/Base"}, "time zone"),
         ({"schedule": "* * * * *"}, "job_base_url"),
+        ({"schedule": "* * * * *", "url": "http://10.0.0.1/"}, "10.0.0.1"),
+        ({"schedule": "* * * * *", "url": "ftp://example.com/"}, "http"),
         ({"schedule": "* * * * *", "url": "handler:work", "overlap": "terminateOther"}, "cannot be undone"),
         ({"schedule": "* * * * *", "url": "handler:work", "headers": {"a b": "c"}}, "header"),
         ({"schedule": "* * * * *", "url": "handler:work", "timeoutSeconds": "long"}, "timeoutSeconds"),
@@ -101,6 +104,26 @@ def test_a_job_that_breaks_and_is_mended_accounts_for_the_time_between() -> None
             ]
             [meanwhile] = await world.runs(states=("skipped",))
             assert (meanwhile.count, meanwhile.scheduled_until) == (2, to_instant(EPOCH_MS + 2_400_000))
+
+    simulate(main)
+
+
+def test_a_job_that_other_settings_mend_has_a_clock_again() -> None:
+    async def main(world: World) -> None:
+        headers = {"authorization": "Bearer of-its-own"}
+        async with world.running() as instance:
+            await write(world, "routed", {"schedule": "@yearly", "route": "/work", "headers": headers})
+            await world.until(90)
+            assert (await instance.jobs.get(JobRef(name="routed"))).state == "broken"
+            [row] = await instance.scheduling.rows.clocks(["routed"])
+            assert row is not None
+            assert row.due_at == FOREVER
+        async with world.running(job_base_url="https://example.com") as instance:
+            await world.until(180)
+            assert (await instance.jobs.get(JobRef(name="routed"))).state == "scheduled"
+            [row] = await instance.scheduling.rows.clocks(["routed"])
+            assert row is not None
+            assert world.clock.now_ms() < row.due_at < FOREVER
 
     simulate(main)
 

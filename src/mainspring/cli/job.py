@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -12,7 +13,7 @@ from mainspring.cli.job_apply import apply_command
 from mainspring.cli.job_runs import backfill_command, preview_command, runs_command, trigger_command
 from mainspring.cli.output import instant_text, say, show, show_document, show_table
 from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT
-from mainspring.cli.policy import retry_options, take_policy
+from mainspring.cli.policy import job_retry_options, take_policy
 from mainspring.jobs.calendar import Dst
 from mainspring.jobs.messages import Catchup, JobState, JobView, Method, Overlap
 
@@ -45,38 +46,46 @@ def job() -> None:
     """
 
 
-def _content_options(command: Any) -> Any:
-    """What a job is made of; the same for create and update."""
+def _content_options(command: Any, *, is_new: bool) -> Any:
+    """What a job is made of; the same for create and update, which leaves alone what is not given."""
+
+    def text(words: str, default: str) -> str:
+        return f"{words} [default: {default}]" if is_new else words
+
     for option in (
         click.option("--callback-url", help="Where the call goes; http or https."),
         click.option("--route", help="Instead: a path below the server's job_base_url."),
-        click.option("--timezone", help="The zone of the schedule, such as Europe/Berlin. [default: UTC]"),
+        click.option("--timezone", help=text("The zone of the schedule, such as Europe/Berlin.", "UTC")),
         click.option("--seconds/--no-seconds", default=None, help="The schedule has six fields, seconds first."),
-        click.option("--method", type=click.Choice(get_args(Method)), help="[default: POST]"),
+        click.option("--method", type=click.Choice(get_args(Method)), help=text("Of the request.", "POST")),
         click.option("--header", "headers", type=HEADER, multiple=True, help="Sent with the call. Repeatable."),
         click.option("--body", type=JSON, help="JSON text, @file, or - for stdin; else a description of the launch."),
-        click.option("--timeout", "timeout_seconds", type=DURATION, help="Deadline of one attempt. [default: 10s]"),
+        click.option("--timeout", "timeout_seconds", type=DURATION, help=text("Deadline of one attempt.", "10s")),
         click.option(
             "--overlap",
             type=click.Choice([each for each in get_args(Overlap) if each != "terminateOther"]),
-            help="When the launch before is not over yet. [default: skip]",
+            help=text("When the launch before is not over yet.", "skip"),
         ),
         click.option(
-            "--catchup", type=click.Choice(get_args(Catchup)), help="Which missed instants run late. [default: latest]"
+            "--catchup", type=click.Choice(get_args(Catchup)), help=text("Which missed instants run late.", "latest")
         ),
         click.option(
-            "--catchup-window", "catchup_window_seconds", type=DURATION, help="How late they may be. [default: 1h]"
+            "--catchup-window", "catchup_window_seconds", type=DURATION, help=text("How late they may be.", "1h")
         ),
-        click.option("--on-gap", type=click.Choice(["shift", "skip"]), help="Times that a clock change leaves out."),
-        click.option("--on-overlap", type=click.Choice(["first", "last", "both"]), help="Times that come twice."),
+        click.option(
+            "--on-gap",
+            type=click.Choice(["shift", "skip"]),
+            help=text("Times that a clock change leaves out.", "shift"),
+        ),
+        click.option(
+            "--on-overlap", type=click.Choice(["first", "last", "both"]), help=text("Times that come twice.", "first")
+        ),
         click.option("--jitter", "jitter_seconds", type=DURATION, help="Spread launches over this time."),
         click.option("--start-at", type=MOMENT, help="No instant before this one."),
         click.option("--end-at", type=MOMENT, help="No instant after this one."),
-        click.option(
-            "--max-runs", type=int, help="So many launches by the calendar, skipped ones included; then it is finished."
-        ),
+        click.option("--max-runs", type=int, help="So many launches by the calendar; then it is finished."),
         click.option("--label", "labels", type=LABEL, multiple=True, help="For finding it again. Repeatable."),
-        retry_options,
+        job_retry_options,
     )[::-1]:
         command = option(command)
     return command
@@ -105,7 +114,7 @@ def _take_fields(options: dict[str, Any]) -> JobFields:
 @click.option("--paused", is_flag=True, help="Do not launch it before it is resumed.")
 @click.option("--note", default="", help="A word about it, for others to read.")
 @click.option("--by", default="", help="Who you are, for others to read.")
-@_content_options
+@partial(_content_options, is_new=True)
 @connection_options
 @click.pass_context
 def create(
@@ -135,7 +144,7 @@ def create(
     "--clear", type=click.Choice(list(CLEARABLE)), multiple=True, help="Set back what the job has now. Repeatable."
 )
 @click.option("--if-generation", type=int, help="Only if the job has this generation; else a conflict.")
-@_content_options
+@partial(_content_options, is_new=False)
 @connection_options
 @click.pass_context
 def update(
@@ -163,6 +172,8 @@ def update(
     if both:
         raise click.UsageError(f"Expected --clear {both[0]} or a new value for it, got both.")
     fields |= {CLEARABLE[each]: None for each in clear}
+    if not fields and schedule is None:
+        raise click.UsageError("Expected something to change, got no option that says what.")
     with settings(ctx).connect() as client:
         view = client.jobs.update(
             name,

@@ -98,13 +98,16 @@ def preview_command(ctx: click.Context, /, name_or_schedule: str, **options: Any
     if options["name"] and not is_schedule:
         raise click.UsageError("Expected a schedule beside --name, got the name of a job.")
     gap, overlap = options["on_gap"], options["on_overlap"]
+    name = options["name"] if is_schedule else name_or_schedule
     with settings(ctx).connect() as client:
+        # Of two rules the one that is not given stays as it is.
+        base = client.jobs.get(name).dst if (gap or overlap) and not is_schedule else Dst()
         view = client.jobs.preview(
-            options["name"] if is_schedule else name_or_schedule,
+            name,
             schedule=name_or_schedule if is_schedule else UNSET,
             timezone=options["timezone"] or UNSET,
             seconds=UNSET if options["seconds"] is None else options["seconds"],
-            dst=Dst(on_gap=gap or "shift", on_overlap=overlap or "first") if gap or overlap else UNSET,
+            dst=Dst(gap or base.on_gap, overlap or base.on_overlap) if gap or overlap else UNSET,
             from_=options["from_"],
             count=options["count"],
         )

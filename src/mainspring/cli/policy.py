@@ -1,4 +1,7 @@
-"""The retry policy as options, the same for timers and namespaces."""
+"""The retry policy as options, the same for timers, namespaces and jobs.
+
+A launch of a job that has no attempt left is over: jobs have no say in what becomes of it then.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from mainspring.model import RetryPolicy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OPTIONS: dict[str, tuple[str, click.ParamType[Any] | type | None, bool, str]] = {
+Option = tuple[str, click.ParamType[Any] | type | None, bool, str]
+OPTIONS: dict[str, Option] = {
     "max_attempts": ("--retry-max-attempts", int, False, "Attempts in all, the first included."),
     "initial_interval_seconds": ("--retry-initial-interval", DURATION, False, "Wait before the first retry."),
     "backoff_multiplier": ("--retry-multiplier", float, False, "Each wait is this many times the one before."),
@@ -28,14 +32,22 @@ OPTIONS: dict[str, tuple[str, click.ParamType[Any] | type | None, bool, str]] = 
 
 
 def retry_options(command: F) -> F:
-    for name, (flag, kind, multiple, text) in reversed(OPTIONS.items()):
+    return _with(command, OPTIONS)
+
+
+def job_retry_options(command: F) -> F:
+    return _with(command, {name: option for name, option in OPTIONS.items() if name != "on_exhausted"})
+
+
+def _with(command: F, options: dict[str, Option]) -> F:
+    for name, (flag, kind, multiple, text) in reversed(options.items()):
         command = click.option(flag, f"retry_{name}", type=kind, multiple=multiple, help=text)(command)
     return command
 
 
 def take_policy(options: dict[str, Any]) -> RetryPolicy | None:
     """Takes the retry options out of a command's options; None when none was given."""
-    given: Mapping[str, object] = {name: options.pop(f"retry_{name}") for name in OPTIONS}
+    given: Mapping[str, object] = {name: options.pop(f"retry_{name}", None) for name in OPTIONS}
     chosen = {name: value for name, value in given.items() if value is not None and value != ()}
     if not chosen:
         return None

@@ -7,6 +7,7 @@ accounted for once; only a changed calendar begins again at the change, for what
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -20,6 +21,9 @@ LEAD_MS: Final = 5_000
 LEAD_WAVES: Final = 10
 """Jobs of the same minute are planned in waves, a second apart: at the minute nothing is left but their launches, and
 what is planned together is written together."""
+
+UNDECIDED_LIMIT: Final = 100
+"""So many launches of a job with `maxRuns` are followed until they are over. Older ones count as made."""
 
 SkipReason = Literal["missed", "superseded", "outside-window", "changed", "paused", "broken"]
 
@@ -37,6 +41,9 @@ class ClockState(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     last_run: int | None = None
     """The last instant that was launched."""
     runs: int = 0
+    """Launches that were planned, without those of a job with `maxRuns` that are known to have been skipped."""
+    undecided: tuple[int, ...] = ()
+    """Instants among them that may be skipped yet; followed for jobs with `maxRuns` only."""
     paused: bool = False
     finished: bool = False
     broken: bool = False
@@ -62,6 +69,15 @@ class Tick(Struct, frozen=True):
 def lead_ms(job: str) -> int:
     """How long before an instant it is planned."""
     return LEAD_MS + 1000 * (spread_ms(job, 0, LEAD_WAVES) // 1000)
+
+
+def recounted(state: ClockState, *, skipped: Collection[int], over: Collection[int]) -> ClockState:
+    """The state without those of its undecided launches that are over; skipped ones use up no run.
+
+    A launch that is over stays so. So a repeat has at least as many runs left: it launches what the first try did.
+    """
+    remaining = tuple(instant for instant in state.undecided if instant not in over)
+    return replace(state, runs=state.runs - len(skipped), undecided=remaining)
 
 
 def account(job: Job, state: ClockState, *, as_of: int) -> Tick:
@@ -131,12 +147,14 @@ def _planned(job: Job, state: ClockState, skipped: list[SkippedRange], *, accoun
         end_at=definition.ends_at,
         runs_left=runs_left,
     )
+    launched = tuple(item.instant for item in made.launches)
     skipped += [SkippedRange(part.first, part.last, part.count, part.reason) for part in made.skipped]
     state = replace(
         state,
         accounted_until=made.accounted_until,
-        last_run=made.launches[-1].instant if made.launches else state.last_run,
-        runs=state.runs + len(made.launches),
+        last_run=launched[-1] if launched else state.last_run,
+        runs=state.runs + len(launched),
+        undecided=() if runs_left is None else (*state.undecided, *launched)[-UNDECIDED_LIMIT:],
         finished=made.next is None,
     )
     return Tick(made.launches, tuple(skipped), state, made.next)

@@ -42,6 +42,8 @@ from mainspring.timers.messages import LAST_INSTANT, CallbackUrl, Headers, Insta
 
 DEFAULT_POLICY: Final = RetryPolicy(max_attempts=3, on_exhausted="drop")
 """Of jobs that have none of their own."""
+CheckUrl = Callable[[str], object]
+"""Raises `InvalidInput` or `UnsafeTarget` for a destination that may not be called, whatever its name resolves to."""
 _TERMINATE: Final = (
     "Expected another overlap policy, got terminateOther: a call that is under way cannot be undone, and to close its "
     "connection would only make its outcome unknown; cancelOther stops what can be stopped"
@@ -115,7 +117,7 @@ class Job(Struct, frozen=True, kw_only=True):
     version: int
     """Of its record."""
     seal: str
-    """Of its text: another seal, another definition."""
+    """Of its text: another seal, another definition, or one that is understood since the settings have changed."""
     definition: Definition
     calendar: Calendar
     url: str
@@ -153,22 +155,29 @@ def _calendar(name: str, terms: Terms) -> Calendar:
     return Calendar(parse(terms.schedule, job=name, seconds=terms.seconds), terms.timezone, terms.dst)
 
 
-def read(record: Record, routing: Routing) -> Job | BrokenJob:
+def read(record: Record, routing: Routing, *, check_url: CheckUrl) -> Job | BrokenJob:
     """What a record of the registry means."""
     name, seal = record.key, blake2b(record.value, digest_size=8).hexdigest()
     definition: Definition | None = None
     try:
         _check_name(name)
         definition = msgspec.json.decode(record.value, type=Definition)
-        check(name, definition, routing)
+        check(name, definition, routing, check_url=check_url)
         calendar = calendar_of(name, definition.terms)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         problem = f"Expected a job as JSON, got: {plain_words(str(error))}"
-        return BrokenJob(name=name, version=record.version, seal=seal, problem=problem, definition=definition)
+        return _broken(record, seal, problem, definition)
     except MainspringError as error:
-        return BrokenJob(name=name, version=record.version, seal=seal, problem=error.detail, definition=definition)
+        return _broken(record, seal, error.detail, definition)
     url = routing.url_of(name, definition)
     return Job(name=name, version=record.version, seal=seal, definition=definition, calendar=calendar, url=url)
+
+
+def _broken(record: Record, seal: str, problem: str, definition: Definition | None) -> BrokenJob:
+    # The settings may be what is wrong: under others the same text has another seal, and its clock is told.
+    return BrokenJob(
+        name=record.key, version=record.version, seal=f"{seal}-broken", problem=problem, definition=definition
+    )
 
 
 def _check_name(name: str) -> None:
@@ -179,10 +188,8 @@ def _check_name(name: str) -> None:
         raise InvalidInput(detail, errors=(FieldError("/name", detail),)) from error
 
 
-def check(
-    name: str, definition: Definition, routing: Routing, *, check_url: Callable[[str], object] | None = None
-) -> None:
-    """Raise `InvalidInput` that names every wrong field. `check_url` refuses destinations of new definitions."""
+def check(name: str, definition: Definition, routing: Routing, *, check_url: CheckUrl) -> None:
+    """Raise `InvalidInput` that names every wrong field."""
     errors: list[FieldError] = []
     try:
         calendar_of(name, definition.terms)
@@ -200,25 +207,29 @@ def check(
         raise InvalidInput(errors[0].detail, errors=tuple(errors))
 
 
-def _target_errors(
-    name: str, definition: Definition, routing: Routing, check_url: Callable[[str], object] | None
-) -> list[FieldError]:
+def _target_errors(name: str, definition: Definition, routing: Routing, check_url: CheckUrl) -> list[FieldError]:
     if definition.url is not None and definition.route is not None:
         return [FieldError("/route", "Expected at most one of url and route, got both")]
-    if definition.route is not None and ".." in unquote(definition.route.partition("?")[0]).split("/"):
-        return [FieldError("/route", "Expected a path below job_base_url, got one with .. in it")]
+    if definition.route is not None and (flaw := _flaw(definition.route)):
+        return [FieldError("/route", f"Expected a path below job_base_url, got one {flaw}")]
     if definition.url is None:
         if not routing.base_url:
             return [FieldError("/url", "Expected a url, or the setting job_base_url for a route, got neither")]
         if not routing.token and not _has_authorization(definition):
             detail = "Expected the setting job_token, or a header authorization of the job's own, for a route, got none"
             return [FieldError("/route", detail)]
-    if check_url is not None:
-        try:
-            check_url(routing.url_of(name, definition))
-        except (InvalidInput, UnsafeTarget) as error:
-            return [FieldError("/url" if definition.route is None else "/route", error.detail)]
+    try:
+        check_url(routing.url_of(name, definition))
+    except (InvalidInput, UnsafeTarget) as error:
+        return [FieldError("/url" if definition.route is None else "/route", error.detail)]
     return []
+
+
+def _flaw(route: str) -> str:
+    """What would let a route lead elsewhere than below the base URL, if anything does."""
+    if route.startswith("//"):
+        return "that begins with //"
+    return "with .. in it" if ".." in unquote(route.partition("?")[0]).split("/") else ""
 
 
 def _has_authorization(definition: Definition) -> bool:

@@ -56,6 +56,8 @@ class Launch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     duration_ms: int | None = None
     answer_head: str = ""
     delivery_id: str = ""
+    counted: bool = False
+    """It uses up one of the job's `maxRuns`, unless it is skipped: then the job's clock is told."""
     previous: str = ""
     """The mark of the launch before this one, for which it may have to wait."""
     blocked_by: str = ""

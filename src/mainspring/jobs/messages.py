@@ -35,7 +35,7 @@ JobTimeout = Annotated[float, Meta(ge=1, le=1800)]
 CatchupWindow = Annotated[float, Meta(ge=0, le=31_536_000)]
 Jitter = Annotated[float, Meta(ge=0, le=3600)]
 MaxRuns = Annotated[
-    int, Meta(ge=1, le=1_000_000_000, description="Launches by the calendar; one that is skipped when due counts, too.")
+    int, Meta(ge=1, le=1_000_000_000, description="Launches by the calendar; one that is skipped does not count.")
 ]
 DryRun = Annotated[bool, Meta(description="Only check it, and answer what it would be.")]
 
@@ -194,7 +194,7 @@ class RunView(View, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(description="Why it was skipped or cancelled, or what the outcome means.")]
     by: str
     planned_at: datetime
-    started_at: datetime | None
+    started_at: Annotated[datetime | None, Meta(description="Known once the first attempt has ended.")]
     late_ms: Annotated[int | None, Meta(description="From the planned instant, jitter included, to the first attempt.")]
     finished_at: datetime | None
     attempts: int
@@ -239,7 +239,9 @@ class JobView(View, frozen=True, kw_only=True):
     note: str
     by: str
     generation: int
-    runs: Annotated[int, Meta(description="Launches planned by the calendar so far, those that were skipped included.")]
+    runs: Annotated[
+        int, Meta(description="Launches planned by the calendar so far; with maxRuns, without those that were skipped.")
+    ]
     last_run: Annotated[datetime | None, Meta(description="The newest instant that was launched and not skipped.")]
     next_at: Annotated[datetime | None, Meta(description="The next instant; null if it is paused, finished or broken.")]
     created_at: datetime

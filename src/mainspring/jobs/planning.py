@@ -11,9 +11,9 @@ are launched. Missed ones follow the job's catch-up:
 | `all`    | skipped: outside-window       | all are launched late, in order                                           |
 
 Invariant: every instant after the old `accounted_until` and not after the new one is in exactly one launch or exactly
-one skipped range. The new one is the horizon (`now + ahead_ms`), unless there is more to launch than `LAUNCH_LIMIT`:
-then it is the last launch, and the rest belongs to the next plan. Instants before `start_at`, after `end_at`, and after
-the last run that is left are not the job's, and are not accounted for.
+one skipped range. The new one is the horizon (`now + ahead_ms`), unless there is more to launch than `LAUNCH_LIMIT`
+or than runs are left: then it is the last launch, and the rest belongs to the next plan, if there is one. Instants
+before `start_at` and after `end_at` are not the job's, and are not accounted for.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def plan(
     """Account for all instants up to `now + ahead_ms`. `start_at` and `end_at` are instants that still count."""
     horizon = max(accounted_until, now + ahead_ms)
     if runs_left == 0:
-        return Plan((), (), horizon, None)
+        return Plan((), (), accounted_until, None)
     after = accounted_until if start_at is None else max(accounted_until, start_at - 1)
     until = horizon if end_at is None else min(horizon, end_at)
     missed_until = min(until, now - MISSED_AFTER_MS - 1)
@@ -97,7 +97,7 @@ def plan(
     instants = calendar.between(on_time_after, until, limit=limit + 1)
     launches = tuple(Planned(instant, instant <= missed_until) for instant in instants[:limit])
     if len(launches) == runs_left:
-        return Plan(launches, tuple(skipped), horizon, None)
+        return Plan(launches, tuple(skipped), launches[-1].instant, None)
     if len(instants) > limit:
         return Plan(launches, tuple(skipped), launches[-1].instant, instants[limit])
     following = calendar.next(horizon if start_at is None else max(horizon, start_at - 1))

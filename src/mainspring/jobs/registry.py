@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from mainspring.clock import Clock
-from mainspring.jobs.definition import BrokenJob, Definition, Job, Routing, read
+from mainspring.jobs.definition import BrokenJob, CheckUrl, Definition, Job, Routing, read
 from mainspring.model import Record, to_json
 from mainspring.store import RecordStore
 
@@ -18,37 +18,40 @@ _REMEMBERED: Final = 20_000
 
 
 class Registry:
-    def __init__(self, records: RecordStore, clock: Clock, routing: Routing) -> None:
+    def __init__(self, records: RecordStore, clock: Clock, routing: Routing, *, check_url: CheckUrl) -> None:
+        """What `check_url` refuses is broken: a record of another program was checked by nobody before."""
         self._records = records
         self._clock = clock
         self._read: dict[str, tuple[Record, Job | BrokenJob]] = {}
+        self._check_url = check_url
         self.routing = routing
 
     async def get(self, name: str) -> Job | BrokenJob | None:
         record = await self._records.get_record(JOBS, name, now=self._clock.now_ms())
-        return None if record is None else self._understand(record)
+        return None if record is None else self.understand(record)
 
     async def page(self, *, after: str, limit: int) -> list[Job | BrokenJob]:
         """Jobs behind a name, in the order of their names. A page that is not full ends the list."""
         page = await self._records.scan_records(JOBS, now=self._clock.now_ms(), after=after, limit=limit)
-        return [self._understand(record) for record in page]
+        return [self.understand(record) for record in page]
 
     async def put(self, name: str, definition: Definition, *, expect: int) -> Job | BrokenJob | None:
         """Write if the version of the record is that (0: absent). None if it is not."""
         record = await self._records.put_record(
             JOBS, name, to_json(definition), expect=expect, now=self._clock.now_ms()
         )
-        return None if record is None else self._understand(record)
+        return None if record is None else self.understand(record)
 
     async def delete(self, name: str, *, expect: int) -> bool:
         return await self._records.delete_record(JOBS, name, expect=expect, now=self._clock.now_ms())
 
-    def _understand(self, record: Record) -> Job | BrokenJob:
+    def understand(self, record: Record) -> Job | BrokenJob:
+        """What a record means, be it written or not."""
         known = self._read.get(record.key)
         if known is not None and known[0] == record:
             return known[1]
         if len(self._read) >= _REMEMBERED:
             self._read.clear()
-        job = read(record, self.routing)
+        job = read(record, self.routing, check_url=self._check_url)
         self._read[record.key] = (record, job)
         return job

@@ -108,6 +108,9 @@ class Rows:
                 return found
             after = Position(page[-1].due_at, page[-1].uuid)
 
+    async def hasten_clock(self, name: str) -> None:
+        await self.hasten((await self._namespaces.system(CLOCKS)).key_of(name))
+
     async def stop_clock(self, name: str) -> None:
         await self._remove((await self._namespaces.system(CLOCKS)).key_of(name))
 
@@ -222,6 +225,7 @@ def planned(job: Job, instant: int, kind: LaunchKind, *, previous: str, now: int
         instant=instant,
         planned_at=now,
         due_at=instant + spread_ms(job.name, instant, job.definition.jitter_seconds),
+        counted=job.definition.max_runs is not None and kind in ("scheduled", "catchup"),
         previous=previous,
         delivery_id=delivery_id,
     )

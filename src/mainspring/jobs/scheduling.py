@@ -43,7 +43,9 @@ class Scheduling:
         allow_handlers: bool,
     ) -> None:
         """`registry` is the store of the definitions, `store` that of everything else; `owner` names this instance."""
-        definitions = Registry(registry, clock, Routing(config.job_base_url, config.job_token))
+        routing = Routing(config.job_base_url, config.job_token)
+        check_url = self._check_readable if allow_handlers else guard.check_url
+        definitions = Registry(registry, clock, routing, check_url=check_url)
         ledger = Ledger(store, clock, retention_ms=config.launch_retention_days * DAY_MS)
         self.rows = rows = Rows(store=store, namespaces=namespaces, clock=clock, randomness=randomness, wake=wake)
         self._guard = guard
@@ -79,9 +81,14 @@ class Scheduling:
             is_foreign=registry is not store,
         )
 
-    def _check_target(self, target: str) -> None:
-        """What a job of this program may name: a function of it, or a URL."""
+    def _check_readable(self, target: str) -> None:
+        """What a record may name in a program. Its functions may be declared after the record was read."""
         if not target.startswith(HANDLER_SCHEME):
             self._guard.check_url(target)
-        elif target.removeprefix(HANDLER_SCHEME) not in self.launcher.handlers:
+
+    def _check_target(self, target: str) -> None:
+        """What a job of this program may name: a function of it, or a URL."""
+        self._check_readable(target)
+        name = target.removeprefix(HANDLER_SCHEME)
+        if name != target and name not in self.launcher.handlers:
             raise InvalidInput(f"Expected a function that is declared in this program, got {target!r}")

@@ -17,7 +17,7 @@ from mainspring.clock import Clock
 from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound
 from mainspring.jobs.accounting import ClockState
 from mainspring.jobs.backfilling import Backfiller
-from mainspring.jobs.definition import BrokenJob, Definition, Job, Terms, calendar_of, check, read
+from mainspring.jobs.definition import BrokenJob, CheckUrl, Definition, Job, Terms, calendar_of, check
 from mainspring.jobs.ledger import Entry, Ledger, mark_of
 from mainspring.jobs.messages import (
     BackfillJob,
@@ -62,10 +62,10 @@ class JobService:
         ledger: Ledger,
         rows: Rows,
         clock: Clock,
-        check_url: Callable[[str], object],
+        check_url: CheckUrl,
         max_body: int,
     ) -> None:
-        """`check_url` refuses destinations."""
+        """`check_url` refuses destinations of new definitions."""
         self._registry = registry
         self._ledger = ledger
         self._rows = rows
@@ -252,7 +252,7 @@ class JobService:
 
     async def _unwritten(self, name: str, definition: Definition) -> JobView:
         """A job as it would be."""
-        return await self._view(read(Record(name, to_json(_stored(definition)), 0), self._registry.routing))
+        return await self._view(self._registry.understand(Record(name, to_json(_stored(definition)), 0)))
 
     async def _view(self, job: Job | BrokenJob) -> JobView:
         [view] = await self._with_last_runs(await self._views([job]))

@@ -1,4 +1,4 @@
-"""How a launch ends: first in the ledger, then word to the one that waits for it, and only then its row is removed."""
+"""How a launch ends: first in the ledger, then word to those that wait for it, and only then its row is removed."""
 
 from __future__ import annotations
 
@@ -83,8 +83,7 @@ class Settler:
         on_record = await _until_available(lambda: self._ledger.change(turn.job, turn.mark, settled, known=turn.entry))
         telemetry.launches.add(on_record.state)
         crashpoint.reach(crashpoint.LAUNCH_SETTLED)
-        if on_record.successor:
-            await _until_available(lambda: self.hand_on(turn.job, on_record))
+        await _until_available(lambda: self.hand_on(turn.job, on_record))
         return over(turn.started_at)
 
     async def settle_lost(self, turn: Turn, reason: str) -> Ending:
@@ -95,9 +94,14 @@ class Settler:
         return await self.settle(turn, state, reason=words)
 
     async def hand_on(self, job: str, launch: Launch) -> None:
-        """Tell the launch that waits for this one. Told twice it does no harm, so a repeat tells it again."""
+        """Tell the launch that waits for this one, and the clock if another may be made instead of this one.
+
+        Told twice it does no harm, so a repeat tells them again.
+        """
         if launch.successor:
             await self._rows.hasten_launch(launch_id(job, launch.successor))
+        if launch.counted and launch.state == "skipped":
+            await self._rows.hasten_clock(job)
 
 
 def over(now: int) -> Ending:

@@ -7,6 +7,7 @@ is first dated anew (`refusal`), in a write of its own: what it decides depends 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import msgspec
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
-from mainspring.jobs.accounting import ClockState, Tick, account, lead_ms
+from mainspring.jobs.accounting import ClockState, Tick, account, lead_ms, recounted
 from mainspring.jobs.definition import BrokenJob, Job
 from mainspring.jobs.ledger import Launch, Ledger, mark_of
 from mainspring.jobs.planning import MISSED_AFTER_MS
@@ -26,6 +27,8 @@ from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import FOREVER, Result, Timer, to_json
 
 CLOCK_LANE: Final = Lane("mainspring.jobs", 256)
+RECHECK_MS: Final = 300_000
+"""A clock is told when a launch that it counts is skipped. That it looks by itself is for what nobody foresaw."""
 _LONGEST_PAUSE_MS: Final = 60_000
 
 
@@ -60,12 +63,27 @@ class Ticker:
             if isinstance(job, BrokenJob):
                 telemetry.warning("a job is broken", job=job.name, problem=job.problem)
                 return self._moved(now, next_at=FOREVER, state=replace(state, seal=job.seal, broken=True))
+            if state.undecided:
+                state = await self._recount(job, state)
             tick = account(job, state, as_of=timer.detail.execute_at)
             await self._record(job, state, tick, now)
         except StoreUnavailable as error:
             return self._again(timer, now, error.detail)
-        next_at = FOREVER if tick.next is None else tick.next - lead_ms(job.name)
+        if tick.next is not None:
+            next_at = tick.next - lead_ms(job.name)
+        else:
+            next_at = now + RECHECK_MS if tick.state.undecided else FOREVER
         return self._moved(now, next_at=next_at, state=tick.state)
+
+    async def _recount(self, job: Job, state: ClockState) -> ClockState:
+        """What has become of the launches that were planned before: a job with `maxRuns` makes so many of them."""
+        entries = await asyncio.gather(*(self._ledger.get(job.name, mark_of(instant)) for instant in state.undecided))
+        found = dict(zip(state.undecided, entries, strict=True))
+        return recounted(
+            state,
+            skipped={at for at, entry in found.items() if entry is not None and entry.launch.state == "skipped"},
+            over={at for at, entry in found.items() if entry is None or entry.launch.is_final},
+        )
 
     async def _record(self, job: Job, state: ClockState, tick: Tick, now: int) -> None:
         ranges = [
