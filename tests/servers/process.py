@@ -84,8 +84,13 @@ class Process:
         self._let_go()
 
     def pause(self) -> None:
-        """Freeze it: connections stay open and nothing answers."""
+        """Freeze it: connections stay open and nothing answers. Returns when every thread of it has stopped."""
         self._signal_tree(signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_TIMEOUT
+        while not all(_is_stopped(pid) for pid in _tree(self._server.pid)):
+            if time.monotonic() > deadline:
+                raise ServerFailed(f"Expected the processes of {self.pid} to stop, got some that go on")
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self._signal_tree(signal.SIGCONT)
@@ -128,6 +133,18 @@ def accepts_connections(port: int) -> bool:
         socket.create_connection(("127.0.0.1", port), timeout=2).close()
     except OSError:
         return False
+    return True
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether no thread of a process does anything. One that has ended does not, either."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            state = stat.read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state not in "TtZX":
+            return False
     return True
 
 

@@ -7,6 +7,7 @@ back and looks again. That is no retry of a write: nothing of it happened.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
@@ -43,7 +44,9 @@ from mainspring.stores.sql.rows import (
 )
 from mainspring.stores.sql.statements import Statements, in_parts
 
-LOOKS_LIMIT: Final = 10
+LOOKS_LIMIT: Final = 20
+PAUSE_SECONDS: Final = 0.001
+"""Before each look but the first two, and longer each time: who was overtaken so often had better step aside."""
 PURGE_LIMIT: Final = 200
 PURGE_EVERY: Final = 50
 """Record writes between two looks for expired records."""
@@ -58,7 +61,9 @@ class Writer:
     async def work(self, group: list[WriteRequest]) -> None:
         if await self._create(group):
             return
-        for _ in range(LOOKS_LIMIT):
+        for look in range(LOOKS_LIMIT):
+            if look > 1:
+                await asyncio.sleep(PAUSE_SECONDS * look)
             try:
                 await self._change(group)
             except Overtaken:
