@@ -243,5 +243,8 @@ def test_a_preview_is_of_a_job_or_of_a_schedule_to_be() -> None:
             assert "gap" in [instant.mark for instant in marks.instants]
             with pytest.raises(InvalidInput, match="a name or a schedule"):
                 await instance.jobs.preview(PreviewJob())
+            with pytest.raises(InvalidInput, match="a date that exists") as refused:
+                await instance.jobs.preview(PreviewJob(schedule="0 0 30 2 *"))
+            assert [error.pointer for error in refused.value.errors] == ["/schedule"]
 
     simulate(main)

@@ -152,7 +152,11 @@ def calendar_of(name: str, terms: Terms) -> Calendar:
 
 @lru_cache(maxsize=20_000)
 def _calendar(name: str, terms: Terms) -> Calendar:
-    return Calendar(parse(terms.schedule, job=name, seconds=terms.seconds), terms.timezone, terms.dst)
+    try:
+        schedule = parse(terms.schedule, job=name, seconds=terms.seconds)
+    except InvalidInput as error:
+        raise InvalidInput(error.detail, errors=(FieldError("/schedule", error.detail),)) from error
+    return Calendar(schedule, terms.timezone, terms.dst)
 
 
 def read(record: Record, routing: Routing, *, check_url: CheckUrl) -> Job | BrokenJob:
@@ -194,7 +198,7 @@ def check(name: str, definition: Definition, routing: Routing, *, check_url: Che
     try:
         calendar_of(name, definition.terms)
     except InvalidInput as error:
-        errors += error.errors or (FieldError("/schedule", error.detail),)
+        errors += error.errors
     errors += _target_errors(name, definition, routing, check_url)
     try:
         check_headers(definition.headers)
