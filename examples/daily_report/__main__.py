@@ -11,11 +11,13 @@ import asyncio
 import os
 import secrets
 import socket
+import sys
 from pathlib import Path
 
 import uvicorn
 
 from mainspring.client import Client
+from mainspring.errors import MainspringError
 from mainspring.idempotency import SQLiteStore
 
 from .application import Application
@@ -65,8 +67,11 @@ def kept_token(path: Path) -> str:
 
 
 def secret_of_the_server() -> str:
-    with Client() as client:
-        return client.namespaces.get("default").secret
+    try:
+        with Client() as client:
+            return client.namespaces.get("default").secret
+    except MainspringError as error:
+        sys.exit(f"{error}\nStart a server first (make serve), or give its signing secret with --secret.")
 
 
 if __name__ == "__main__":

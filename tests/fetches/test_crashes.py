@@ -54,8 +54,37 @@ async def _run(*arguments: str, crash_at: str = "") -> tuple[int, str]:
     return process.returncode, out.decode().strip()
 
 
-def test_every_crash_point_of_fetches_is_tried() -> None:
-    assert set(crashpoint.FETCH_NAMES) <= CRASHES.keys()
+OTHERS = (
+    crashpoint.ATTEMPT_SENT,
+    crashpoint.SHARD_CLAIMED,
+    crashpoint.SHARD_RELEASED,
+    *(f"{point}:{count}" for count in range(10, 18) for point in (crashpoint.BEFORE_COMMIT, crashpoint.AFTER_COMMIT)),
+)
+"""Points of all that is stored. The commits are those from the start of the instance to the last of the fetch."""
+
+
+def test_every_crash_point_on_the_way_of_a_fetch_is_tried() -> None:
+    tried = CRASHES.keys() | {point.partition(":")[0] for point in OTHERS}
+    of_timers = {crashpoint.CREATE_STORED}
+    assert {*crashpoint.NAMES, *crashpoint.FETCH_NAMES} - of_timers == tried
+
+
+@pytest.mark.slow
+async def test_a_kill_between_any_two_commits_makes_no_second_call_and_loses_no_fetch(
+    tmp_path: Path, target: TargetServer
+) -> None:
+    async def killed(number: int, point: str) -> None:
+        store, path = f"sqlite:///{tmp_path / f'{number}.db'}", f"/call/{number}"
+        asked = ("f1", target.url + path, f"{target.url}/result/{number}")
+        assert (await _run(store, *asked, crash_at=point))[0] == -signal.SIGKILL, f"{point} was not reached"
+        code, said = await _run(store, *asked)
+        assert (code, said) in ((0, "succeeded delivered"), (0, "unknown delivered")), point
+        calls = sum(request.path == path for request in target.requests)
+        assert calls == 1 or (calls == 0 and said.startswith("unknown")), point
+
+    for start in range(0, len(OTHERS), 3):
+        batch = enumerate(OTHERS[start : start + 3], start)
+        await asyncio.gather(*(killed(number, point) for number, point in batch))
 
 
 @pytest.mark.parametrize("point", CRASHES)

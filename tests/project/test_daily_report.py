@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -109,6 +110,15 @@ async def test_strangers_and_forgeries_are_turned_away(tmp_path: Path) -> None:
         assert unsigned.status == 401
         assert (await service.call("GET", "/", {"authorization": service.authorization})).status == 404
         assert await service.reports() == []
+
+
+def test_without_a_server_and_without_a_secret_it_says_what_to_do(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES), "MAINSPRING_URL": "http://127.0.0.1:1"}
+    command = [sys.executable, "-m", "daily_report", "--port", "0", "--directory", str(tmp_path)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert ended.returncode == 1
+    assert "Start a server first (make serve)" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_the_one_command_that_starts_it_is_in_the_guide_and_in_the_makefile() -> None:
