@@ -62,8 +62,15 @@ class Launch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     """The mark of the launch before this one, for which it may have to wait."""
     blocked_by: str = ""
     """The mark of the launch because of which this one was skipped."""
+    catching_up: str = ""
+    """The mark of the launch that makes up for an outage and delays this one; its own, if it is such a one itself."""
     successor: str = ""
     """The mark of a launch that waits for the end of this one."""
+
+    @property
+    def moment(self) -> int:
+        """When it is to begin."""
+        return self.instant if self.due_at is None else self.due_at
 
     @property
     def is_final(self) -> bool:
@@ -180,8 +187,7 @@ class Ledger:
             if entry is None:
                 return instant_of(mark) if instant_of(mark) <= now else None
             launch = entry.launch
-            due_at = launch.instant if launch.due_at is None else launch.due_at
-            if due_at <= now and launch.state not in ("skipped", "buffered"):
+            if launch.moment <= now and launch.state not in ("skipped", "buffered"):
                 return launch.instant
             mark = launch.blocked_by or launch.previous
         return None

@@ -50,6 +50,8 @@ class Errand(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     kind: LaunchKind
     terms: Terms
     """Of the calendar by which it was planned."""
+    created_at: int | None = None
+    """Of the job by which it was planned: one of the same name may take its place. None: not known."""
     previous: str = ""
     next_at: tuple[int, ...] = ()
     """The next instants, found out when there was time for it; nothing if they were not."""
@@ -153,13 +155,13 @@ class Rows:
             errand = Errand(
                 kind=launch.kind,
                 terms=job.definition.terms,
+                created_at=job.definition.created_at,
                 previous=launch.previous,
                 next_at=tuple(upcoming[following : following + UPCOMING]),
                 body=body,
             )
-            due_at = launch.instant if launch.due_at is None else launch.due_at
             detail = Detail(
-                execute_at=due_at,
+                execute_at=launch.moment,
                 callback_url=job.url,
                 delivery_id=launch.delivery_id,
                 created_at=now,
@@ -173,7 +175,7 @@ class Rows:
                     uuid=key.uuid,
                     namespace=LAUNCHES,
                     timer_id=identity,
-                    due_at=max(due_at, now),
+                    due_at=max(launch.moment, now),
                     payload=to_json(errand).decode(),
                     detail=detail,
                 )

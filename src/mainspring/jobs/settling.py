@@ -38,8 +38,11 @@ class Turn(Struct, frozen=True):
 
     @property
     def due_at(self) -> int:
-        recorded = None if self.entry is None else self.entry.launch.due_at
-        return self.instant if recorded is None else recorded
+        return self.instant if self.entry is None else self.entry.launch.moment
+
+    @property
+    def late_ms(self) -> int:
+        return self.started_at - self.due_at
 
     @property
     def is_repeat(self) -> bool:
@@ -65,6 +68,7 @@ class Settler:
         timer = turn.timer
         first = timer.detail.first_attempt_at
         was_tried = ending is not None or turn.is_repeat
+        finished_at = self._clock.now_ms()
 
         def settled(launch: Launch | None) -> Launch:
             return replace(
@@ -73,7 +77,7 @@ class Settler:
                 reason=reason,
                 blocked_by=blocked_by,
                 started_at=(turn.started_at if first is None else first) if was_tried else None,
-                finished_at=self._clock.now_ms(),
+                finished_at=finished_at,
                 attempts=timer.attempts if ending is not None else timer.attempts - 1,
                 status=None if ending is None else ending.status,
                 duration_ms=None if ending is None else ending.duration_ms,
@@ -81,7 +85,8 @@ class Settler:
             )
 
         on_record = await _until_available(lambda: self._ledger.change(turn.job, turn.mark, settled, known=turn.entry))
-        telemetry.launches.add(on_record.state)
+        if on_record == settled(on_record):  # else somebody else has ended it, and has counted it
+            telemetry.launches.add(on_record.state)
         crashpoint.reach(crashpoint.LAUNCH_SETTLED)
         await _until_available(lambda: self.hand_on(turn.job, on_record))
         return over(turn.started_at)

@@ -116,8 +116,9 @@ class Ticker:
             previous = mark_of(instant)
         entered = await self._ledger.enter(job.name, [*ranges, *launches])
         crashpoint.reach(crashpoint.LAUNCHES_RECORDED)
-        for launch in entered[: len(ranges)]:
-            telemetry.launches.add("skipped", launch.count)
+        for (_, wanted), launch in zip(ranges, entered, strict=False):
+            if launch is wanted:  # else an earlier try has counted it
+                telemetry.launches.add("skipped", launch.count)
         marks = (mark for mark, _ in launches)
         waiting = [
             (mark, launch) for mark, launch in zip(marks, entered[len(ranges) :], strict=True) if not launch.is_final
