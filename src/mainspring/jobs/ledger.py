@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mainspring.clock import Clock
 from mainspring.jobs.messages import LaunchKind, LaunchState
@@ -173,6 +175,14 @@ class Ledger:
             entry = await self.get(job, mark)
         return entry.launch
 
+    async def refuse(self, job: str, marks: Sequence[str]) -> None:
+        """Note that launches were not made because the database cannot hold their rows."""
+        now = self._clock.now_ms()
+        for mark in marks:
+            entry = await self.get(job, mark)
+            if entry is not None:
+                await self.change(job, mark, partial(_refused, at=now), known=entry)
+
     async def last_made(self, job: str, mark: str, *, now: int) -> int | None:
         """The instant of the newest launch whose time has come and that was not skipped, from this one back.
 
@@ -196,6 +206,11 @@ class Ledger:
         """Entries behind a key, from the newest on."""
         page = await self._records.scan_records(_collection(job), now=self._clock.now_ms(), after=after, limit=limit)
         return [_entry(record) for record in page]
+
+
+def _refused(launch: Launch | None, *, at: int) -> Launch:
+    assert launch is not None, "Expected a launch that is on record"
+    return replace(launch, state="failed", reason="The database cannot hold the row of this launch.", finished_at=at)
 
 
 def _collection(job: str) -> str:

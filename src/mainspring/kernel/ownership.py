@@ -185,6 +185,19 @@ class Ownership:
             self._placed = (shards, instances)
             self._placement = placement(shards, instances) if instances else {}
 
+    async def is_gone(self, instance: str) -> bool:
+        """Whether an instance is not alive: its lease has ended or was given back, or its process is known to be gone.
+
+        It then does nothing under its lease any more, as `valid` has it. Of this instance itself the answer is no.
+        """
+        if instance == self.instance:
+            return False
+        record = await self._store.get_record(INSTANCES, instance, now=self._clock.now_ms())
+        if record is None:
+            return True
+        lease = msgspec.json.decode(record.value, type=Lease)
+        return lease.left or self._is_dead(lease)
+
     def owner_of(self, shard_id: int) -> Lease | None:
         """The member to which a shard belongs, as of the last renewal. It may still be another's for a moment."""
         return self._by_name.get(self._placement.get(shard_id, ""))
