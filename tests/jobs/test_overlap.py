@@ -305,6 +305,23 @@ def test_a_job_that_takes_longer_than_its_interval_does_not_fall_behind_for_ever
     simulate(main)
 
 
+def test_a_job_that_buffers_all_skips_nothing_after_a_catch_up_either() -> None:
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> None:
+            await asyncio.sleep(100)
+
+        world.behave = work
+        async with world.running():
+            await world.create(schedule="* * * * *", catchup="all", overlap="bufferAll", timeout_seconds=600.0)
+            await world.until(30)
+        await world.until(170)
+        async with world.running():
+            await world.until(1500)
+            assert {run.state for run in await world.runs()} <= {"succeeded", "running", "buffered", "planned"}
+
+    simulate(main)
+
+
 def test_a_cancelled_launch_is_counted_once() -> None:
     async def main(world: World) -> None:
         async def work(due: DueJob) -> None:

@@ -100,9 +100,9 @@ def catches_up(definition: Definition, kind: LaunchKind, *, late_ms: int) -> boo
     return kind == "catchup" or (kind == "scheduled" and late_ms > held_up_ms)
 
 
-def would_overlap(before: Launch, after: Launch) -> bool:
+def would_overlap(policy: Overlap, before: Launch, after: Launch) -> bool:
     """Whether a launch took so long that the next would have found it under way, had both gone in time."""
-    if before.started_at is None or before.finished_at is None:
+    if policy not in ("skip", "bufferOne") or before.started_at is None or before.finished_at is None:
         return False
     return before.finished_at - before.started_at > after.moment - before.moment
 

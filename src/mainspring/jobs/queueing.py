@@ -41,7 +41,11 @@ class Queueing:
         before = await self._before(turn, job)
         if before is not None and before.launch.is_final:
             delayed = _delayed(turn)
-            if delayed is not None and not _catches_up(before) and would_overlap(before.launch, delayed):
+            if (
+                delayed is not None
+                and not _catches_up(before)
+                and would_overlap(definition.overlap, before.launch, delayed)
+            ):
                 return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=before.mark)
         elif before is not None:
             catching_up = own or (before.mark if _catches_up(before) else before.launch.catching_up)

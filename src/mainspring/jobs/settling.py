@@ -68,24 +68,26 @@ class Settler:
         timer = turn.timer
         first = timer.detail.first_attempt_at
         was_tried = ending is not None or turn.is_repeat
-        finished_at = self._clock.now_ms()
+        tried: list[Launch] = []
 
         def settled(launch: Launch | None) -> Launch:
-            return replace(
+            made = replace(
                 launch or _forgotten(turn),
                 state=state,
                 reason=reason,
                 blocked_by=blocked_by,
                 started_at=(turn.started_at if first is None else first) if was_tried else None,
-                finished_at=finished_at,
+                finished_at=self._clock.now_ms(),
                 attempts=timer.attempts if ending is not None else timer.attempts - 1,
                 status=None if ending is None else ending.status,
                 duration_ms=None if ending is None else ending.duration_ms,
                 answer_head="" if ending is None else ending.answer_head,
             )
+            tried.append(made)
+            return made
 
         on_record = await _until_available(lambda: self._ledger.change(turn.job, turn.mark, settled, known=turn.entry))
-        if on_record == settled(on_record):  # else somebody else has ended it, and has counted it
+        if on_record in tried:  # else somebody else has ended it, and has counted it
             telemetry.launches.add(on_record.state)
         crashpoint.reach(crashpoint.LAUNCH_SETTLED)
         await _until_available(lambda: self.hand_on(turn.job, on_record))
