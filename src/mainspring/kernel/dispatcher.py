@@ -86,6 +86,8 @@ class Dispatcher:
         self._turns = Turns()
         self._rouse_at = 0.0
         self._calls: dict[str, tuple[LaneState, asyncio.Task[None] | None]] = {}
+        self._changed: dict[str, int] = {}
+        """Rows that were found to be others than those in flight, and their due instants: to be read afterwards."""
         self._settling: dict[str, asyncio.Task[None]] = {}
         """Attempts whose call is over and whose carrier has yet to write something."""
         self._starting: Batches[tuple[LaneState, Timer]] = Batches(self._start, clock=clock, spawn=spawn)
@@ -123,8 +125,11 @@ class Dispatcher:
         if shard is None or shard.draining or shard.is_outdated(timer, page):
             return True
         known = self.window.rows.get(timer.uuid)
-        if known is not None and (known.version == timer.version or not self.window.withdraw(known)):
-            return True  # one that is in flight is looked at again when its outcome is written
+        if known is not None and known.version == timer.version:
+            return True
+        if known is not None and not self.window.withdraw(known):
+            self._changed[timer.uuid] = timer.due_at
+            return True
         if timer.state is State.RUNNING:
             self.window.rows[timer.uuid] = timer
             reason = "Its owner stopped before it recorded an outcome; the call may have been made."
@@ -290,6 +295,8 @@ class Dispatcher:
 
     def _leave_window(self, timer: Timer) -> None:
         self.window.rows.pop(timer.uuid, None)
+        if timer.uuid in self._changed:
+            self.note(timer.shard_id, self._changed.pop(timer.uuid))
         if self.window.left_any:
             self.wake_reader.set()
 
@@ -328,9 +335,7 @@ class Dispatcher:
         deposed: set[int] = set()
         for (ended, finish), verdict in zip(items, verdicts, strict=True):
             if verdict is Verdict.APPLIED:
-                self._recorded(ended)
-                if isinstance(finish.change, Put):
-                    self.note(finish.key.shard_id, finish.change.timer.due_at)
+                self._recorded(ended, finish.change.timer if isinstance(finish.change, Put) else ended.current)
             elif verdict is Verdict.STALE:
                 changed.append(ended)
             elif verdict is Verdict.FENCED and self._is_deposed(finish.key.shard_id, finish.fence):
@@ -348,11 +353,15 @@ class Dispatcher:
         if changed:
             await self._look_again(changed)
 
-    def _recorded(self, ended: Ended) -> None:
-        self._leave_window(ended.begun)
-        shard = self._agenda.shards.get(ended.begun.shard_id)
+    def _recorded(self, ended: Ended, row: Timer | None) -> None:
+        """`row` is what has become of it, if it is not gone."""
+        begun = ended.begun
+        self._leave_window(begun)
+        shard = self._agenda.shards.get(begun.shard_id)
         if shard is not None:
-            shard.end(ended.begun)
+            shard.end(begun)
+        if row is not None and row is not begun:
+            self.note(row.shard_id, row.due_at)
 
     async def _finish_later(self, endings: Sequence[Ended]) -> None:
         """Endings wait for the store: they are few (the slots), and the fence decides when they come too late."""
@@ -369,11 +378,9 @@ class Dispatcher:
                 ended.current = current
                 ended.may_be_recorded = False
                 if recorded:
-                    self._recorded(ended)
+                    self._recorded(ended, current)
                 else:
                     self._finishing.put(ended.begun.shard_id, ended)
-                if current is not None:
-                    self.note(current.shard_id, current.due_at)
         except StoreUnavailable:
             unseen = [ended for ended in endings if ended.may_be_recorded or ended.current is ended.begun]
             self._spawn(self._finish_later(unseen))
