@@ -19,7 +19,17 @@ from asyncmy.constants.CLIENT import FOUND_ROWS
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.stores.plan import Value
 from mainspring.stores.sql.address import Address, parse_address
-from mainspring.stores.sql.dialect import IDLE_SECONDS, LOCK_SECONDS, Overtaken, Parameter, Statement, Table
+from mainspring.stores.sql.dialect import (
+    IDLE_SECONDS,
+    LOCK_SECONDS,
+    Held,
+    Overtaken,
+    Parameter,
+    Statement,
+    Table,
+    Undone,
+    Unfit,
+)
 from mainspring.stores.sql.rows import Row
 from mainspring.stores.sql.schema import Names
 from mainspring.stores.sql.store import SqlStore
@@ -36,15 +46,21 @@ _TYPES: Final = {
 _SSL_MODES: Final = ("disable", "require", "verify-full")
 _SETTINGS: Final = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_notes = 0, time_zone = '+00:00', "
-    f"innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = 60, "
-    f"wait_timeout = {IDLE_SECONDS}, net_write_timeout = {LOCK_SECONDS}",
+    f"lock_wait_timeout = 60, wait_timeout = {IDLE_SECONDS}, net_write_timeout = {LOCK_SECONDS}",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
-_OVERTAKEN: Final = (1062, 1213, 9007)
-"""Duplicate key, deadlock, and what TiDB calls a write conflict."""
-_NO_SUCH_TABLE: Final = 1146
-_WRONG_SETTINGS: Final = (1044, 1045, 1049, 1142, 1251, 1698)
-"""Access denied in its forms, unknown database, a way of authentication that the server does not want."""
+_MEANINGS: Final[Sequence[tuple[tuple[int, ...], type[MainspringError | Undone]]]] = (
+    # Duplicate key, deadlock, and what TiDB calls a write conflict.
+    ((1062, 1213, 9007), Overtaken),
+    # A wait that was too long, and what MySQL and TiDB say to NOWAIT.
+    ((1205, 3572), Held),
+    # A row or packet that is too large, a number out of range, no text, too long.
+    ((1118, 1153, 1264, 1366, 1406), Unfit),
+    # Access denied in its forms, unknown database, a way of authentication that the server does not want.
+    ((1044, 1045, 1049, 1142, 1251, 1698), ConfigError),
+    # No such table.
+    ((1146,), StoreUnavailable),
+)
 
 
 class MySQL:
@@ -68,9 +84,13 @@ class MySQL:
         one = f"({query.format('?')})"
         return Statement(f"SELECT {', '.join([one] * len(numbers))}", list(numbers))
 
-    def delete(self, table: str) -> str:
-        """The form for several tables, because only that one takes an index."""
-        return f"DELETE t FROM {table} AS t FORCE INDEX (PRIMARY)"
+    def delete(self, table: str, columns: Sequence[str], keys: Sequence[Row]) -> Statement:
+        """By a join, row by row: for a list of keys a small table would be read, and locked, as a whole."""
+        first = f"SELECT {', '.join(f'? AS {column}' for column in columns)}"
+        others = f" UNION ALL SELECT {', '.join('?' * len(columns))}" * (len(keys) - 1)
+        same = " AND ".join(f"t.{column} = wanted.{column}" for column in columns)
+        join = f"({first}{others}) AS wanted STRAIGHT_JOIN {table} AS t FORCE INDEX (PRIMARY) ON {same}"
+        return Statement(f"DELETE t FROM {join}", _flat(keys))
 
     def text(self, column: str) -> str:
         return f"CONVERT({column} USING utf8mb4)"
@@ -95,9 +115,15 @@ def _flat(rows: Sequence[Row]) -> list[Parameter]:
 
 
 class _Session:
-    def __init__(self, connection: asyncmy.Connection, share_lock: str) -> None:
+    """MySQL: a statement waits for locks a second at least, so keys are looked at before they are inserted."""
+
+    share_lock = "FOR SHARE SKIP LOCKED"
+    row_lock = "FOR UPDATE SKIP LOCKED"
+    key_lock = "FOR UPDATE NOWAIT"
+    lock_seconds = 1
+
+    def __init__(self, connection: asyncmy.Connection) -> None:
         self._connection = connection
-        self.share_lock = share_lock
 
     @property
     def is_usable(self) -> bool:
@@ -113,6 +139,9 @@ class _Session:
     async def execute(self, sql: str, parameters: Sequence[Parameter]) -> int:
         async with self._connection.cursor() as cursor:
             return int(await cursor.execute(sql, parameters or None))
+
+    async def insert(self, sql: str, parameters: Sequence[Parameter], *, wait_ms: int) -> None:
+        await self.execute(sql, parameters)
 
     async def begin(self) -> None:
         await self.execute("START TRANSACTION", ())
@@ -140,6 +169,24 @@ class _Session:
         self._connection.close()
 
 
+class _MariaDBSession(_Session):
+    """One statement can have a time-out of its own. The session must not wait for 0 s: SKIP LOCKED then fails."""
+
+    share_lock = "LOCK IN SHARE MODE SKIP LOCKED"
+    key_lock = ""
+    lock_seconds = LOCK_SECONDS
+
+    async def insert(self, sql: str, parameters: Sequence[Parameter], *, wait_ms: int) -> None:
+        await self.execute(f"SET STATEMENT innodb_lock_wait_timeout = {wait_ms // 1000} FOR {sql}", parameters)
+
+
+class _TiDBSession(_Session):
+    """A shared lock locks nothing there, and neither does SKIP LOCKED."""
+
+    share_lock = "FOR UPDATE"
+    row_lock = "FOR UPDATE NOWAIT"
+
+
 class MySQLDriver:
     dialect: MySQL = MySQL()
     idle_seconds: float = IDLE_SECONDS / 2
@@ -163,31 +210,38 @@ class MySQLDriver:
             client_flag=FOUND_ROWS,
         )
         try:
-            session = _Session(connection, "LOCK IN SHARE MODE")
-            for setting in _SETTINGS:
-                await session.execute(setting, ())
-            [[version]] = await session.fetch("SELECT VERSION()", ())
-            if "tidb" in str(version).lower():
-                session.share_lock = "FOR UPDATE"  # there a shared lock locks nothing
+            session = await _session_of(connection)
         except BaseException:
             connection.close()
             raise
         return session
 
-    def translate(self, error: BaseException) -> MainspringError | Overtaken | None:
+    def translate(self, error: BaseException) -> MainspringError | Undone | None:
         number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         reason = f"Expected to use the database {self.place}, got: {str(error) or type(error).__name__}"
         if isinstance(error, errors.Error):
-            if number in _OVERTAKEN:
-                return Overtaken()
-            if number in _WRONG_SETTINGS:
-                return ConfigError(reason)
-            if isinstance(error, errors.OperationalError | errors.InternalError | errors.InterfaceError):
-                return StoreUnavailable(reason)
-            return StoreUnavailable(reason) if number == _NO_SUCH_TABLE else None
+            known = next((meaning for numbers, meaning in _MEANINGS if number in numbers), None)
+            if known is None and isinstance(
+                error, errors.OperationalError | errors.InternalError | errors.InterfaceError
+            ):
+                known = StoreUnavailable
+            return None if known is None else known(reason)
+        if isinstance(error, UnicodeError):
+            return Unfit(reason)
         if isinstance(error, OSError | EOFError | ssl.SSLError):
             return StoreUnavailable(reason)
         return None
+
+
+async def _session_of(connection: asyncmy.Connection) -> _Session:
+    session = _Session(connection)
+    [[version]] = await session.fetch("SELECT VERSION()", ())
+    for name, kind in (("mariadb", _MariaDBSession), ("tidb", _TiDBSession)):
+        if name in str(version).lower():
+            session = kind(connection)
+    for setting in (*_SETTINGS, f"SET SESSION innodb_lock_wait_timeout = {session.lock_seconds}"):
+        await session.execute(setting, ())
+    return session
 
 
 def _ssl_context(mode: str) -> ssl.SSLContext | None:
