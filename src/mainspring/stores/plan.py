@@ -150,6 +150,8 @@ class Plan:
         self.history: list[tuple[TimerKey, Attempt]] = []
         self.held: set[RowKey | RecordKey | int] = set()
         """Rows, records and shards that somebody's open transaction holds: they are left alone."""
+        self.expected: set[RowKey | RecordKey] = set()
+        """Rows and records that a request expects to exist."""
         for request in requests:
             self._name(request)
 
@@ -157,23 +159,30 @@ class Plan:
         match request:
             case Write(items=changes):
                 for change in changes:
-                    self.rows[_row_key(change)] = Row()
+                    self._name_row(_row_key(change), change.expect)
             case BeginAttempts(items=begins):
                 for begin in begins:
-                    self.rows[begin.key.shard_id, begin.key.uuid] = Row()
+                    self._name_row((begin.key.shard_id, begin.key.uuid), begin.expect)
                     self.shards[begin.key.shard_id] = Shard(begin.key.shard_id)
             case FinishAttempts(items=finishes):
                 for finish in finishes:
                     self.shards[finish.key.shard_id] = Shard(finish.key.shard_id)
                     if finish.change is not None:
-                        self.rows[_row_key(finish.change)] = Row()
+                        self._name_row(_row_key(finish.change), finish.change.expect)
             case Claim(items=claims) | Release(items=claims):
                 for claim in claims:
                     self.shards[claim.shard_id] = Shard(claim.shard_id)
             case PutRecord(key=key) | DeleteRecord(key=key):
                 self.records[key] = StoredRecord()
+                if isinstance(request, DeleteRecord) or request.record.version > 1:
+                    self.expected.add(key)
             case PruneHistory():
                 pass
+
+    def _name_row(self, key: RowKey, expect: int) -> None:
+        self.rows[key] = Row()
+        if expect:
+            self.expected.add(key)
 
     def decide(self, request: Change) -> None:
         """Answer one request. Pruning is no decision: it is left to the writer."""

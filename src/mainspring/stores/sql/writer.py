@@ -34,7 +34,7 @@ from mainspring.stores.plan import (
     only_creates,
 )
 from mainspring.stores.plan import Row as PlannedRow
-from mainspring.stores.sql.dialect import Held, Overtaken, Session, Statement, Undone
+from mainspring.stores.sql.dialect import Held, Overtaken, Session, Statement, Undone, Unfit
 from mainspring.stores.sql.lanes import WriteRequest
 from mainspring.stores.sql.pool import Pool
 from mainspring.stores.sql.rows import (
@@ -69,26 +69,31 @@ class Writer:
     async def work(self, group: list[WriteRequest], apart: bool) -> None:
         """`apart`: the group is a part of one that was `Held` or `Unfit`, and is to find out which part of it is."""
         patient_until = asyncio.get_running_loop().time() + BRIEF_MS / 1000
-        if not apart and await self._create(group):
-            return
+        suspicious = apart
+        try:
+            if not apart and await self._create(group):
+                return
+        except Held:
+            suspicious = True
         for look in range(LOOKS_LIMIT):
             if look > 1:
                 await asyncio.sleep(PAUSE_SECONDS * look)
             try:
-                await self._change(group, apart=apart)
+                await self._change(group, apart=apart, suspicious=suspicious)
             except Overtaken:
+                suspicious = True
                 continue
             except Held:
-                if apart or asyncio.get_running_loop().time() > patient_until:
+                if suspicious and (apart or asyncio.get_running_loop().time() > patient_until):
                     raise
+                suspicious = True
                 continue
             await self._purge(group)
             return
         raise StoreUnavailable(f"Expected to be first at a row within {LOOKS_LIMIT} looks, got overtaken every time")
 
     async def _create(self, group: list[WriteRequest]) -> bool:
-        """The common case without a look first: all rows are new. False, and nothing done, if one of them is not, or
-        is not for us to write."""
+        """The common case without a look first: all rows are new. False, and nothing done, if one of them is not."""
         timers = only_creates(group)
         if timers is None:
             return False
@@ -105,14 +110,15 @@ class Writer:
             else:
                 async with self._pool.transaction() as session:
                     await _insert(session, inserts, wait_ms=BRIEF_MS)
-        except (Undone, UnicodeError):
+        except (Overtaken, Unfit, UnicodeError):
             return False
         for request in group:
             if isinstance(request, Write):
                 request.answer = [Verdict.APPLIED] * len(request.items)
         return True
 
-    async def _change(self, group: list[WriteRequest], *, apart: bool) -> None:
+    async def _change(self, group: list[WriteRequest], *, apart: bool, suspicious: bool) -> None:
+        """`suspicious`: something is held, and it may be what a request is to create."""
         plan = Plan(group)
         claims = any(isinstance(request, Claim | Release) for request in group)
         wait_ms = APART_MS if apart else BRIEF_MS
@@ -122,7 +128,7 @@ class Writer:
             if not claims:  # a row that is not there locks nothing
                 unclaimed = sorted(_under_fence_0(group) - stored.keys() - plan.held)
                 await self._insert_shards(session, [Shard(shard_id) for shard_id in unclaimed])
-            locked = await self._look_at_rows(session, plan)
+            locked = await self._look_at_rows(session, plan, suspicious=suspicious)
             for request in group:
                 plan.decide(request)
             await self._apply_shards(session, plan, stored)
@@ -143,13 +149,19 @@ class Writer:
         plan.shards.update(stored)
         return stored
 
-    async def _look_at_rows(self, session: Session, plan: Plan) -> set[RecordKey]:
-        """Read and lock what is there. Answers which records are: one that is not there locks nothing."""
+    async def _look_at_rows(self, session: Session, plan: Plan, *, suspicious: bool) -> set[RecordKey]:
+        """Read and lock what is there. Answers which records are: one that is not there locks nothing.
+
+        What is not found is held or does not exist. That need not be told apart yet for what is to be created: the
+        insert tells.
+        """
         for keys in in_parts(sorted(plan.rows)):
             places = places_from(await session.fetch(*self._statements.places(keys, session.row_lock)))
             for shard_id, uuid, due_at, version in places:
                 plan.rows[shard_id, uuid] = PlannedRow(version, due_at)
-            if missing := [key for key in keys if plan.rows[key].stored_due_at is None]:
+            if missing := [
+                key for key in keys if plan.rows[key].stored_due_at is None and (suspicious or key in plan.expected)
+            ]:
                 there = places_from(await session.fetch(*self._statements.places(missing)))
                 plan.held.update((shard_id, uuid) for shard_id, uuid, _, _ in there)
         locked: set[RecordKey] = set()
@@ -160,7 +172,7 @@ class Writer:
             for collection, key, version, expires_at in records:
                 plan.records[collection, key] = StoredRecord(version, expires_at)
                 locked.add((collection, key))
-            if unlocked := [name for name in names if name not in locked]:
+            if unlocked := [name for name in names if name not in locked and (suspicious or name in plan.expected)]:
                 records = record_versions_from(await session.fetch(*self._statements.record_versions(unlocked)))
                 plan.held.update((collection, key) for collection, key, _, _ in records)
         return locked
