@@ -53,7 +53,7 @@ def decode(body: bytes, message: type[T]) -> T:
 
 
 def decode_items(items: Sequence[msgspec.Raw], message: type[T]) -> Iterator[T | InvalidInput]:
-    """Read the items of a message that `decode` has read; an error stands for one that is wrong. Pointers start at it."""
+    """Read the items of a message that `decode` has read; an error stands for one that is wrong, from its root."""
     try:
         _screen(b"[" + b",".join(map(bytes, items)) + b"]")
         all_strict = True

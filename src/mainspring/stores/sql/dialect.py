@@ -136,6 +136,10 @@ class Session(Protocol):
 
     async def rollback(self) -> None: ...
 
+    async def check_server(self) -> None:
+        """Raise `ConfigError` if the promises would not hold on this server."""
+        ...
+
     def migration_lock(self, name: str) -> AbstractAsyncContextManager[None]:
         """Only one session at a time is inside. What it does is committed at the end, at the latest."""
         ...

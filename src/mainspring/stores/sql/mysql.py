@@ -7,8 +7,9 @@ does not use a session that has been idle for longer.
 
 from __future__ import annotations
 
+import re
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -34,6 +35,20 @@ from mainspring.stores.sql.rows import Row
 from mainspring.stores.sql.schema import Names
 from mainspring.stores.sql.store import SqlStore
 
+PACKET_BYTES: Final = 16 * 1024 * 1024
+"""What a server must take: the values of one statement, of which escaping may make twice as much, and its text."""
+_VARIABLES: Final = (
+    "version",
+    "max_allowed_packet",
+    "wsrep_on",
+    "wsrep_provider",
+    "group_replication_single_primary_mode",
+    "group_replication_group_name",
+)
+_NO_FENCE: Final = (
+    "the lock of a shard would count on one node only, and two owners could both write. "
+    "Use a server with replicas that are only read"
+)
 _TYPES: Final = {
     "integer": "BIGINT",
     "uuid": "VARCHAR(64)",
@@ -105,6 +120,23 @@ class MySQL:
         return [f"CREATE TABLE IF NOT EXISTS {full_name} ({', '.join(parts)}) {options}"]
 
 
+def refusal(variables: Mapping[str, str]) -> str:
+    """Why a server with these variables cannot be used; nothing if it can."""
+    version = variables.get("version", "").lower()
+    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if variables.get("wsrep_on") == "ON" and variables.get("wsrep_provider", "none") not in ("", "none"):
+        return f"Expected one server that is written to, got a node of a Galera cluster: {_NO_FENCE}"
+    multi_primary = variables.get("group_replication_single_primary_mode") == "OFF"
+    if multi_primary and variables.get("group_replication_group_name"):
+        return f"Expected a group in single-primary mode, got one that is written to everywhere: {_NO_FENCE}"
+    if number and "tidb" not in version and number < ((10, 6) if "mariadb" in version else (8, 0)):
+        return f"Expected MariaDB 10.6, MySQL 8.0 or newer, got {version}: older ones cannot skip rows that are locked"
+    packet = int(variables.get("max_allowed_packet", PACKET_BYTES))
+    if packet < PACKET_BYTES:
+        return f"Expected max_allowed_packet of the server to be at least {PACKET_BYTES}, got {packet}"
+    return ""
+
+
 def _tuples(rows: Sequence[Row]) -> str:
     one = f"({', '.join('?' * len(rows[0]))})"
     return ", ".join([one] * len(rows))
@@ -151,6 +183,13 @@ class _Session:
 
     async def rollback(self) -> None:
         await self.execute("ROLLBACK", ())
+
+    async def check_server(self) -> None:
+        names = ", ".join(f"'{name}'" for name in _VARIABLES)
+        rows = await self.fetch(f"SHOW VARIABLES WHERE Variable_name IN ({names})", ())
+        reason = refusal({str(name).lower(): str(value) for name, value in rows})
+        if reason:
+            raise ConfigError(reason)
 
     @asynccontextmanager
     async def migration_lock(self, name: str) -> AsyncIterator[None]:

@@ -156,6 +156,9 @@ class _Session:
         if self._connection.is_in_transaction():
             await self._connection.execute("ROLLBACK")
 
+    async def check_server(self) -> None:
+        """Every version that can skip locked rows will do, and all that are alive can."""
+
     @asynccontextmanager
     async def migration_lock(self, name: str) -> AsyncIterator[None]:
         await self._connection.execute("BEGIN")

@@ -6,7 +6,8 @@ Connections are bounded by who may use one: each lane has its width, so do reads
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from mainspring.errors import StoreUnavailable
@@ -87,8 +88,10 @@ class SqlStore:
 
     async def _with_schema(self, act: Callable[[Session], Awaitable[list[Migration]]]) -> list[str]:
         await self._pool.check()
-        async with self._pool.session(seconds=MIGRATION_SECONDS, at_start=True) as session:
-            names = [f"{migration.number:04} {migration.name}" for migration in await act(session)]
+        with _undone_as_unavailable():
+            async with self._pool.session(seconds=MIGRATION_SECONDS, at_start=True) as session:
+                await session.check_server()
+                names = [f"{migration.number:04} {migration.name}" for migration in await act(session)]
         if not self._is_open:
             await self._pool.close()
         return names
@@ -214,13 +217,20 @@ class SqlStore:
     async def _ask(
         self, query: Callable[Concatenate[Session, Statements, P], Awaitable[T]], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        try:
+        with _undone_as_unavailable():
             async with self._pool.session() as session:
                 return await query(session, self._statements, *arguments, **named)
-        except Undone as error:
-            raise StoreUnavailable(str(error) or type(error).__name__) from error
 
     def _open(self, part: T) -> T:
         if not self._is_open:
             raise StoreUnavailable(f"Expected the store {self._place} to be open, got one that is not")
         return part
+
+
+@contextmanager
+def _undone_as_unavailable() -> Iterator[None]:
+    """For what no lane works on."""
+    try:
+        yield
+    except Undone as error:
+        raise StoreUnavailable(str(error) or type(error).__name__) from error
