@@ -163,15 +163,18 @@ async def test_no_write_under_a_fence_commits_after_the_next_claim(
 ) -> None:
     await database.run(*_triggers(database.url.partition(":")[0]), "SELECT 1")
     await store.claim_shards([Shard(0, 0, "first"), Shard(1, 0, "first")])
-    end = time.monotonic() + 3
-    writes = 0
+    end = time.monotonic() + 30
+    writes = claimed = 0
+
+    def is_enough() -> bool:
+        return (writes > 200 and claimed > 50) or time.monotonic() > end
 
     async def own(owner: SqlStore, seed: int) -> None:
         """Looks at the fence once in a while only, as a frozen owner does, and writes under it whatever happens."""
         nonlocal writes
         choice = random.Random(seed)
         for turn in range(10_000):
-            if time.monotonic() > end:
+            if is_enough():
                 return
             fences = {shard.shard_id: shard.version for shard in await owner.shards([0, 1])}
             for step in range(4):
@@ -183,9 +186,10 @@ async def test_no_write_under_a_fence_commits_after_the_next_claim(
                 writes += (begun + ended).count(APPLIED)
 
     async def claim(owner: SqlStore, name: str) -> None:
-        while time.monotonic() < end:
+        nonlocal claimed
+        while not is_enough():
             for shard in await owner.shards([0, 1]):
-                await owner.claim_shards([Shard(shard.shard_id, shard.version, name)])
+                claimed += (await owner.claim_shards([Shard(shard.shard_id, shard.version, name)])).count(APPLIED)
             await asyncio.sleep(0.02)
 
     async with asyncio.TaskGroup() as group:
@@ -208,14 +212,14 @@ async def test_claims_are_refused_while_somebody_keeps_the_shard_locked_and_take
 ) -> None:
     await store.claim_shards([Shard(0, 0, "old")])
     await session.begin()
+    await session.fetch(*database.statements.shards([0], session.share_lock))
 
     async def keep_busy() -> None:
         while True:
-            await session.fetch(*database.statements.shards([0], session.share_lock))
             await asyncio.sleep(0.5)
+            await session.fetch(*database.statements.shards([0], session.share_lock))
 
     busy = asyncio.create_task(keep_busy())
-    await asyncio.sleep(0.1)
     assert await store.claim_shards([Shard(0, 1, "new")]) == [UNAVAILABLE]
     busy.cancel()
     await asyncio.wait([busy])
