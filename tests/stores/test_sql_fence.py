@@ -167,7 +167,7 @@ async def test_no_write_under_a_fence_commits_after_the_next_claim(
     writes = claimed = 0
 
     def is_enough() -> bool:
-        return (writes > 200 and claimed > 50) or time.monotonic() > end
+        return (writes > 120 and claimed > 25) or time.monotonic() > end
 
     async def own(owner: SqlStore, seed: int) -> None:
         """Looks at the fence once in a while only, as a frozen owner does, and writes under it whatever happens."""
