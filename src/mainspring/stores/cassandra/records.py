@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from mainspring.errors import Unsupported
+from mainspring.errors import TooLarge, Unsupported
 from mainspring.model import Record
 from mainspring.stores.cassandra.connection import Connection, Value
 from mainspring.stores.cassandra.lanes import Lanes
@@ -44,9 +44,10 @@ RecordChange = PutRecord | DeleteRecord
 
 
 class Records:
-    def __init__(self, connection: Connection, statements: Statements) -> None:
+    def __init__(self, connection: Connection, statements: Statements, *, record_bytes: int) -> None:
         self._connection = connection
         self._statements = statements
+        self._record_bytes = record_bytes
         # One at a time in a partition; more would only disturb each other.
         self._lanes: Lanes[Partition, RecordChange, bool] = Lanes(self._commit, group_items=1, group_weight=0)
 
@@ -60,6 +61,9 @@ class Records:
         return live[0] if live else None
 
     async def put(self, collection: str, record: Record, *, now: int) -> bool:
+        if len(record.value) > self._record_bytes:
+            size = f"at most {self._record_bytes} bytes, got {len(record.value)}"
+            raise TooLarge(f"Expected a record that fits into one write of Cassandra, {size}")
         [applied] = await self._lanes.submit(_partition(collection, record.key), [PutRecord(record, now)])
         return applied
 

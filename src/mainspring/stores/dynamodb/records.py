@@ -13,9 +13,8 @@ from mainspring.errors import TooLarge, Unsupported
 from mainspring.model import Record
 from mainspring.stores.collections import LOOKED_UP
 from mainspring.stores.dynamodb.client import Client, ConditionFailed, Item, Value
-from mainspring.stores.dynamodb.items import number, record_from, text
+from mainspring.stores.dynamodb.items import ITEM_BYTES, number, record_from, text
 
-ITEM_BYTES: Final = 400 * 1024
 _NAMES: Final = {"#expires": "expires_at", "#version": "version"}
 _LIVE: Final = "(attribute_not_exists(#expires) OR #expires > :now)"
 _ABSENT: Final = "(attribute_not_exists(#version) OR #expires <= :now)"

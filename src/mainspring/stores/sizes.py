@@ -1,0 +1,54 @@
+"""How large rows are: what a database could not hold is refused before it is sent, and alone.
+
+A row grows after it was made: each attempt leaves its outcome in it. So who writes a row on behalf of a user leaves
+room for one (`OUTCOME_BYTES`); otherwise a row that was accepted could not be brought to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from mainspring.model import Timer, to_json
+from mainspring.store import Begin, Finish, Put, Remove
+
+OUTCOME_BYTES: Final = 4096
+"""The longest explanations of an outcome have some hundred characters, beside the URL that some of them name."""
+ROW_BYTES: Final = 256
+"""About what a row takes besides its texts."""
+
+T = TypeVar("T")
+
+
+def text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def timer_bytes(timer: Timer) -> int:
+    names = text_bytes(timer.namespace) + text_bytes(timer.timer_id)
+    return ROW_BYTES + names + len(to_json(timer.detail)) + text_bytes(timer.payload or "")
+
+
+def change_bytes(change: Put | Remove | Begin | Finish) -> int:
+    """About how many bytes a change writes."""
+    match change:
+        case Put(timer):
+            return timer_bytes(timer)
+        case Finish(change=inner, attempt=attempt):
+            history = ROW_BYTES if attempt is None else ROW_BYTES + len(to_json(attempt))
+            return history + (timer_bytes(inner.timer) if isinstance(inner, Put) else 0)
+        case _:
+            return ROW_BYTES
+
+
+def later_bytes(change: Put | Remove | Begin | Finish) -> int:
+    """What the row has to take later."""
+    return OUTCOME_BYTES if isinstance(change, Put) else 0
+
+
+def if_it_can_be_written(make: Callable[[], T]) -> T | None:
+    """What `make` makes of a row; None when its texts are none (one half of a surrogate pair), or a number too long."""
+    try:
+        return make()
+    except (ValueError, TypeError, OverflowError):
+        return None
