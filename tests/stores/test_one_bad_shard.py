@@ -145,7 +145,7 @@ async def test_users_change_the_rows_of_other_shards(broken: Broken) -> None:
     rows = await _owned(broken.store, per_shard=3)
     removed, changed = rows[:6], rows[6:]
     async with broken.lose():
-        changes = [*(Remove(row.key, 1) for row in removed), *(Put(row, 1) for row in changed)]
+        changes: list[Put | Remove] = [*(Remove(row.key, 1) for row in removed), *(Put(row, 1) for row in changed)]
         verdicts = await broken.store.write(changes)
     assert verdicts == _expected(rows)
 

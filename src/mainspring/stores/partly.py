@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from mainspring.errors import StoreUnavailable
 from mainspring.store import Verdict
 
 T = TypeVar("T")
@@ -20,7 +21,8 @@ def answered(results: Sequence[T | BaseException]) -> list[T | None]:
         if not isinstance(failure, Exception):  # a cancellation is nobody's result
             raise failure
     if failures and len(failures) == len(results):
-        raise failures[0]
+        # Anew for each caller: what several of them raise would gather their tracebacks.
+        raise StoreUnavailable(str(failures[0])) from failures[0]
     return [None if isinstance(result, BaseException) else result for result in results]
 
 

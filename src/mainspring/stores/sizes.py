@@ -41,9 +41,11 @@ def change_bytes(change: Put | Remove | Begin | Finish) -> int:
             return ROW_BYTES
 
 
-def later_bytes(change: Put | Remove | Begin | Finish) -> int:
-    """What the row has to take later."""
-    return OUTCOME_BYTES if isinstance(change, Put) else 0
+def weigh(change: Put | Remove | Begin | Finish, *, limit: int) -> int | None:
+    """The same; None if it cannot be written, or would leave no room for what the row has to take later."""
+    weight = if_it_can_be_written(lambda: change_bytes(change))
+    later = OUTCOME_BYTES if isinstance(change, Put) else 0
+    return None if weight is None or weight + later > limit else weight
 
 
 def if_it_can_be_written(make: Callable[[], T]) -> T | None:

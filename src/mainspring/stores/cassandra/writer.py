@@ -29,7 +29,7 @@ from mainspring.stores.cassandra.rows import (
     timer_columns,
 )
 from mainspring.stores.partly import verdicts
-from mainspring.stores.sizes import ROW_BYTES, change_bytes, if_it_can_be_written, later_bytes
+from mainspring.stores.sizes import ROW_BYTES, weigh
 
 GROUP_BYTES: Final = 1024 * 1024
 """A batch travels as one mutation, and servers refuse those above some megabytes."""
@@ -89,8 +89,7 @@ class Writer:
         """About how many bytes a change adds to a batch; None if there is no room for it in any."""
         if not isinstance(change, Put | Remove | Begin | Finish):
             return ROW_BYTES
-        weight = if_it_can_be_written(lambda: change_bytes(change))
-        return None if weight is None or weight + later_bytes(change) > self._row_bytes else weight
+        return weigh(change, limit=self._row_bytes)
 
     async def look(self, shard_id: int, uuids: Sequence[str], *, serial: bool = False) -> dict[str, Place]:
         """The places of those timers that exist."""
