@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.clock import SystemClock
-from mainspring.errors import ConfigError, StoreUnavailable, TooLarge, Unsupported
+from mainspring.errors import ConfigError, StoreUnavailable, Unsupported
 from mainspring.model import Shard, Timer
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
 from mainspring.stores import store_from_url
@@ -23,6 +23,7 @@ from tests.servers.dynamodb import DynamoDB
 from tests.stores.dynamodb_proxy import Answer, Proxy, cancelled, error
 
 APPLIED, STALE, FENCED = Verdict.APPLIED, Verdict.STALE, Verdict.FENCED
+REFUSED, UNAVAILABLE = Verdict.REFUSED, Verdict.UNAVAILABLE
 
 
 @pytest.fixture
@@ -173,13 +174,60 @@ async def test_a_transaction_over_rows_that_are_too_large_together_is_divided(
     await _begun(proxied, 150)
 
 
-async def test_a_row_that_does_not_fit_is_refused_and_changes_nothing(store: DynamoDBStore) -> None:
-    large = timer("large", payload='"' + "x" * 250_000 + '"')
-    with pytest.raises(TooLarge, match="400 KB"):
-        await store.write([Put(large, 0)])
-    assert await store.get([large.key]) == [None]
-    with pytest.raises(TooLarge, match="400 KB"):
-        await store.put_record("c", "k", b"x" * 500_000, expect=0, now=NOW)
+async def test_of_a_transaction_only_the_row_that_became_too_large_is_refused(
+    proxied: DynamoDBStore, proxy: Proxy
+) -> None:
+    rows = [timer(f"t{n}") for n in range(3)]
+    await create(proxied, *rows)
+    await proxied.claim_shards([Shard(0, 0, "me")])
+    answers = [cancelled("None", "None", "ValidationError", "None")]
+
+    def refuse(operation: str, request: dict[str, Any]) -> Answer | None:
+        return answers.pop() if operation == "TransactWriteItems" and answers else None
+
+    proxy.answer = refuse
+    assert await proxied.begin([Begin(row.key, 1, 1) for row in rows]) == [APPLIED, REFUSED, APPLIED]
+
+
+async def test_of_rows_that_are_refused_together_the_one_to_blame_is_found(
+    proxied: DynamoDBStore, proxy: Proxy
+) -> None:
+    rows = [timer(f"t{n}") for n in range(7)]
+    bad = rows[4].uuid
+
+    def refuse(operation: str, request: dict[str, Any]) -> Answer | None:
+        return (
+            error("ValidationException", "Item size to update has exceeded the maximum")
+            if bad in str(request)
+            else None
+        )
+
+    proxy.answer = refuse
+    expected = [REFUSED if row.uuid == bad else APPLIED for row in rows]
+    assert await proxied.write([Put(row, 0) for row in rows]) == expected
+    proxy.answer = lambda operation, request: None
+    await create(proxied, rows[4])
+    await proxied.claim_shards([Shard(0, 0, "me")])
+    proxy.answer = refuse
+    assert await proxied.begin([Begin(row.key, 1, 1) for row in rows]) == expected
+
+
+async def test_a_row_that_others_hold_does_not_keep_its_transaction_from_being_written(
+    proxied: DynamoDBStore, proxy: Proxy
+) -> None:
+    rows = [timer(f"t{n}") for n in range(4)]
+    await create(proxied, *rows)
+    await proxied.claim_shards([Shard(0, 0, "me")])
+    held = rows[1].uuid
+
+    def hold(operation: str, request: dict[str, Any]) -> Answer | None:
+        if operation != "TransactWriteItems" or held not in str(request):
+            return None
+        return cancelled(*("TransactionConflict" if held in str(one) else "None" for one in request["TransactItems"]))
+
+    proxy.answer = hold
+    expected = [UNAVAILABLE if row.uuid == held else APPLIED for row in rows]
+    assert await proxied.begin([Begin(row.key, 1, 1) for row in rows]) == expected
 
 
 async def test_writes_that_arrive_together_share_requests(proxied: DynamoDBStore, proxy: Proxy) -> None:

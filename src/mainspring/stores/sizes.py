@@ -14,6 +14,8 @@ from mainspring.store import Begin, Finish, Put, Remove
 
 OUTCOME_BYTES: Final = 4096
 """The longest explanations of an outcome have some hundred characters, beside the URL that some of them name."""
+_ENDING_BYTES: Final = 4 * OUTCOME_BYTES
+"""The outcome in the row, and once more in the history with a part of the answer."""
 ROW_BYTES: Final = 256
 """About what a row takes besides its texts."""
 
@@ -44,7 +46,7 @@ def change_bytes(change: Put | Remove | Begin | Finish) -> int:
 def weigh(change: Put | Remove | Begin | Finish, *, limit: int) -> int | None:
     """The same; None if it cannot be written, or would leave no room for what the row has to take later."""
     weight = if_it_can_be_written(lambda: change_bytes(change))
-    later = OUTCOME_BYTES if isinstance(change, Put) else 0
+    later = _ENDING_BYTES if isinstance(change, Put) else 0
     return None if weight is None or weight + later > limit else weight
 
 
@@ -52,5 +54,5 @@ def if_it_can_be_written(make: Callable[[], T]) -> T | None:
     """What `make` makes of a row; None when its texts are none (one half of a surrogate pair), or a number too long."""
     try:
         return make()
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, OverflowError):
         return None

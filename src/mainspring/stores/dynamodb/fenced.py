@@ -32,11 +32,10 @@ from mainspring.stores.dynamodb.client import (
     wait_out,
 )
 from mainspring.stores.dynamodb.items import (
-    ITEM_BYTES,
     REQUEST_WEIGHT,
     SHARD_ROW,
+    fits,
     history_item,
-    item_bytes,
     number,
     row_key,
     text,
@@ -222,17 +221,13 @@ def _begin_actions(address: Address, item: Begin) -> list[Action] | None:
 def _finish_actions(address: Address, item: Finish) -> list[Action] | None:
     """None for what cannot be written at all."""
 
-    def actions() -> list[Action]:
+    def actions() -> list[Action] | None:
         made = [] if item.change is None else [_change(address, item.change)]
         if item.attempt is not None:
             made.append({"Put": {"TableName": address.history, "Item": history_item(item.key, item.attempt)}})
-        return made
+        return made if all(fits(action["Put"]["Item"]) for action in made if "Put" in action) else None
 
-    made = if_it_can_be_written(actions)
-    too_large = made is None or any(
-        item_bytes(action["Put"]["Item"]) > ITEM_BYTES for action in made if "Put" in action
-    )
-    return None if too_large else made
+    return if_it_can_be_written(actions)
 
 
 def _change(address: Address, change: Put | Remove) -> Action:

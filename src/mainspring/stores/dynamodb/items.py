@@ -101,10 +101,15 @@ def shard_from(shard_id: int, item: Item | None) -> Shard:
     return Shard(shard_id) if item is None else Shard(shard_id, int(item["version"]["N"]), item["owner"]["S"])
 
 
-def item_bytes(item: Item) -> int:
-    """How large DynamoDB takes a row to be, index included: a timer stands in its table and in the index."""
-    size = sum(len(name) + _value_bytes(value) for name, value in item.items())
-    return 2 * size if "due" in item else size
+def fits(item: Item, *, besides: int = 0) -> bool:
+    """Whether DynamoDB can hold it, and so many bytes besides."""
+    copies = 2 if "due" in item else 1  # a timer stands in its table and in the index, and both count
+    return copies * (_item_bytes(item) + besides) <= ITEM_BYTES
+
+
+def _item_bytes(item: Item) -> int:
+    """How large DynamoDB takes a row to be."""
+    return sum(len(name) + _value_bytes(value) for name, value in item.items())
 
 
 def _value_bytes(value: Value) -> int:

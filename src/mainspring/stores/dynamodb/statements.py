@@ -33,10 +33,9 @@ from mainspring.stores.dynamodb.client import (
     wait_out,
 )
 from mainspring.stores.dynamodb.items import (
-    ITEM_BYTES,
     REQUEST_WEIGHT,
     SHARD_ROW,
-    item_bytes,
+    fits,
     number,
     row_key,
     text,
@@ -223,10 +222,14 @@ def _waves(writes: Sequence[SingleWrite | None]) -> Iterable[list[tuple[int, Sin
 
 def change(table: str, item: Put | Remove) -> SingleWrite | None:
     """None if DynamoDB cannot hold the row with the outcome that its attempts will leave in it."""
+    return if_it_can_be_written(lambda: _change(table, item))
+
+
+def _change(table: str, item: Put | Remove) -> SingleWrite | None:
     if isinstance(item, Remove):
         return Removal((item.key.shard_id, item.key.uuid), item.expect)
-    row = if_it_can_be_written(lambda: timer_item(item))
-    if row is None or item_bytes(row) + 2 * OUTCOME_BYTES > ITEM_BYTES:
+    row = timer_item(item)
+    if not fits(row, besides=OUTCOME_BYTES):
         return None
     return _insert(table, row) if item.expect == 0 else _update(table, row, {"version": number(item.expect)})
 
