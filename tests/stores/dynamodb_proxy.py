@@ -26,6 +26,8 @@ class Proxy:
         self._runner: web.AppRunner | None = None
         self.counts: Counter[str] = Counter()
         self.answer: Callable[[str, dict[str, Any]], Answer | None] = lambda operation, request: None
+        self.alter: Callable[[str, dict[str, Any]], object] = lambda operation, answer: None
+        """May change what DynamoDB has answered."""
         self.lose_answers = False
         self.bad_shard: int | None = None
         """A shard whose partition is throttled: of a batch only its items fail."""
@@ -59,6 +61,9 @@ class Proxy:
             return await self._throttled(operation, json.loads(body), headers)
         async with ClientSession() as session, session.post(self._behind, data=body, headers=headers) as response:
             content = await response.read()
+        altered = json.loads(content)
+        self.alter(operation, altered)
+        content = json.dumps(altered).encode()
         if self.lose_answers and request.transport is not None:
             request.transport.close()
         return web.Response(body=content, status=response.status, content_type="application/x-amz-json-1.0")

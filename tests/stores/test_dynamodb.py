@@ -125,6 +125,36 @@ async def test_tables_of_a_newer_version_are_refused(dynamodb: DynamoDB, monkeyp
         await dynamodb_store(url, clock=SystemClock()).open()
 
 
+@pytest.mark.parametrize(
+    "description",
+    [
+        {"Replicas": [{"RegionName": "eu-west-1", "ReplicaStatus": "ACTIVE"}], "GlobalTableVersion": "2019.11.21"},
+        {"Replicas": [{"RegionName": "eu-west-1"}], "MultiRegionConsistency": "STRONG"},
+        {"GlobalTableVersion": "2017.11.29"},
+    ],
+)
+@pytest.mark.parametrize("kind", ["timers", "history", "records"])
+async def test_tables_that_are_replicated_to_other_regions_are_refused(
+    dynamodb: DynamoDB, proxy: Proxy, kind: str, description: dict[str, Any]
+) -> None:
+    def replicate(operation: str, answer: dict[str, Any]) -> None:
+        if operation == "DescribeTable" and answer.get("Table", {}).get("TableName", "").endswith(kind):
+            answer["Table"] |= description
+
+    store = dynamodb_store(_url(dynamodb, proxy), clock=SystemClock())
+    await store.migrate()
+    proxy.alter = replicate
+    with pytest.raises(ConfigError, match=rf"-{kind} in one region, got a global table with replicas in"):
+        await store.open()
+
+
+async def test_a_table_that_is_replicated_no_more_is_used(dynamodb: DynamoDB, proxy: Proxy) -> None:
+    proxy.alter = lambda operation, answer: answer.get("Table", {}).update(Replicas=[])
+    store = dynamodb_store(_url(dynamodb, proxy), clock=SystemClock())
+    await store.open()
+    await store.close()
+
+
 async def test_refused_credentials_are_a_matter_of_configuration_at_the_start_only(
     dynamodb: DynamoDB, proxy: Proxy
 ) -> None:
