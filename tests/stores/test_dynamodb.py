@@ -359,6 +359,19 @@ async def test_an_overloaded_table_is_unavailable_and_nothing_is_sent_twice(
     assert proxy.counts == {"TransactWriteItems": 1, "BatchExecuteStatement": 1}
 
 
+async def test_a_shard_that_does_not_answer_costs_one_time_out_however_many_rows_it_has(
+    proxied: DynamoDBStore, proxy: Proxy
+) -> None:
+    rows = [timer(f"t{n}") for n in range(250)]
+    await create(proxied, *rows, timer("other", shard_id=1))
+    await proxied.claim_shards([Shard(0, 0, "me"), Shard(1, 0, "me")])
+    proxy.bad_shard = 0
+    proxy.counts.clear()
+    items = [Begin(row.key, 1, 1) for row in (*rows, timer("other", shard_id=1))]
+    assert await proxied.begin(items) == [*([UNAVAILABLE] * 250), APPLIED]
+    assert proxy.counts["TransactWriteItems"] == 2
+
+
 # Trouble
 
 

@@ -96,16 +96,16 @@ class Fenced:
         return verdicts(results)
 
     async def _run_group(self, shard_id: int, fence: int, parts: list[_Part], results: list[_Result]) -> None:
-        """What cannot be written does not end the others: those of this shard that come behind it get their turn."""
+        """One that cannot be asked for ends those of its shard behind it, too: each would cost its time-out."""
         async with self._turns[shard_id], self._shards_at_once:
-            for transaction in _transactions(parts):
-                try:
+            try:
+                for transaction in _transactions(parts):
                     if not await self._run_transaction(shard_id, fence, transaction, results):
                         return
-                except Exception as error:  # noqa: BLE001  (it is what is told of these parts)
-                    for part in transaction:
-                        if results[part.index] is Verdict.FENCED:
-                            results[part.index] = error
+            except Exception as error:  # noqa: BLE001  (it is what is told of these parts)
+                for part in parts:
+                    if results[part.index] is Verdict.FENCED:  # no verdict yet
+                        results[part.index] = error
 
     async def _run_transaction(self, shard_id: int, fence: int, parts: list[_Part], results: list[_Result]) -> bool:
         """Whether the fence held. Each round has fewer parts, or is the next of few, so there is an end to them."""
