@@ -82,7 +82,9 @@ class Fenced:
         return await self._run(items, [_begin_actions(self._client.address, item) for item in items])
 
     async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
-        return await self._run(items, [_finish_actions(self._client.address, item) for item in items])
+        return await self._run(
+            items, [if_it_can_be_written(_finish_actions, self._client.address, item) for item in items]
+        )
 
     async def _run(self, items: Sequence[T], actions: list[list[Action] | None]) -> list[Verdict]:
         results: list[Verdict | BaseException] = [Verdict.REFUSED] * len(items)
@@ -219,15 +221,11 @@ def _begin_actions(address: Address, item: Begin) -> list[Action] | None:
 
 
 def _finish_actions(address: Address, item: Finish) -> list[Action] | None:
-    """None for what cannot be written at all."""
-
-    def actions() -> list[Action] | None:
-        made = [] if item.change is None else [_change(address, item.change)]
-        if item.attempt is not None:
-            made.append({"Put": {"TableName": address.history, "Item": history_item(item.key, item.attempt)}})
-        return made if all(fits(action["Put"]["Item"]) for action in made if "Put" in action) else None
-
-    return if_it_can_be_written(actions)
+    """None if DynamoDB cannot hold the row or the entry."""
+    actions = [] if item.change is None else [_change(address, item.change)]
+    if item.attempt is not None:
+        actions.append({"Put": {"TableName": address.history, "Item": history_item(item.key, item.attempt)}})
+    return actions if all(fits(action["Put"]["Item"]) for action in actions if "Put" in action) else None
 
 
 def _change(address: Address, change: Put | Remove) -> Action:

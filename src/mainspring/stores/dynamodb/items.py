@@ -109,18 +109,16 @@ def fits(item: Item, *, besides: int = 0) -> bool:
 
 def _item_bytes(item: Item) -> int:
     """How large DynamoDB takes a row to be."""
-    return sum(len(name) + _value_bytes(value) for name, value in item.items())
-
-
-def _value_bytes(value: Value) -> int:
-    [(kind, content)] = value.items()
-    match kind:
-        case "S":
-            return text_bytes(content)
-        case "M":
-            return 3 + sum(1 + text_bytes(name) + _value_bytes(part) for name, part in content.items())
-        case _:  # a number, or nothing
-            return 21
+    size = 0
+    for name, value in item.items():
+        size += len(name)
+        if "S" in value:
+            size += text_bytes(value["S"])
+        elif "M" in value:  # of texts
+            size += 3 + sum(1 + text_bytes(key) + text_bytes(one["S"]) for key, one in value["M"].items())
+        else:  # a number, or nothing
+            size += 21
+    return size
 
 
 def weight(item: Item) -> int:

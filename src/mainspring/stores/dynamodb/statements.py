@@ -222,7 +222,7 @@ def _waves(writes: Sequence[SingleWrite | None]) -> Iterable[list[tuple[int, Sin
 
 def change(table: str, item: Put | Remove) -> SingleWrite | None:
     """None if DynamoDB cannot hold the row with the outcome that its attempts will leave in it."""
-    return if_it_can_be_written(lambda: _change(table, item))
+    return if_it_can_be_written(_change, table, item)
 
 
 def _change(table: str, item: Put | Remove) -> SingleWrite | None:
