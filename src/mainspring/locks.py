@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
+import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -71,7 +71,14 @@ class Lock:
     """One name, for one program. Any number of tasks may use it; they exclude each other like anybody else."""
 
     def __init__(
-        self, records: RecordStore, clock: Clock, name: str, *, ttl_seconds: float = TTL_SECONDS, owner: str = ""
+        self,
+        records: RecordStore,
+        clock: Clock,
+        name: str,
+        *,
+        ttl_seconds: float = TTL_SECONDS,
+        owner: str = "",
+        randomness: random.Random | None = None,
     ) -> None:
         """`ttl_seconds` is how long the lock outlives a holder that stops renewing it; `owner` is for people."""
         if not 1 <= len(name) <= LONGEST_NAME:
@@ -82,6 +89,7 @@ class Lock:
         self.owner = owner or f"{socket.gethostname().split('.')[0][:40]}-{os.getpid()}"
         self._records = records
         self._clock = clock
+        self._random = randomness or random.SystemRandom()
         self._lease_ms = round(ttl_seconds * 1000)
         self._unsure = ""
         """The nonce of a try whose outcome is not known: if it is found, nobody holds the lock by it."""
@@ -134,7 +142,7 @@ class Lock:
         before, now = self._clock.monotonic(), self._clock.now_ms()
         lease = LockRecord(
             owner=self.owner,
-            nonce=secrets.token_hex(8),
+            nonce=f"{self._random.getrandbits(64):016x}",
             token=max(last_token + 1, now),
             acquired_at=now,
             lease_until=now + self._lease_ms,

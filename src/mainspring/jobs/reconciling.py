@@ -9,6 +9,7 @@ by the definition.
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Final
 
 from mainspring import telemetry
@@ -29,13 +30,21 @@ FOREIGN_LOOK_SECONDS: Final = 5.0
 
 class Reconciler:
     def __init__(
-        self, *, registry: Registry, records: RecordStore, rows: Rows, clock: Clock, owner: str, is_foreign: bool
+        self,
+        *,
+        registry: Registry,
+        records: RecordStore,
+        rows: Rows,
+        clock: Clock,
+        owner: str,
+        randomness: random.Random,
+        is_foreign: bool,
     ) -> None:
         """`records` is the store of the registry; `is_foreign` if it is another one than that of the rows."""
         self._registry = registry
         self._rows = rows
         self._clock = clock
-        self._lock = Lock(records, clock, LOCK_NAME, ttl_seconds=LOCK_SECONDS, owner=owner)
+        self._lock = Lock(records, clock, LOCK_NAME, ttl_seconds=LOCK_SECONDS, owner=owner, randomness=randomness)
         self._pause_seconds = FOREIGN_LOOK_SECONDS if is_foreign else FULL_LOOK_SECONDS
         self._seen: dict[str, str] = {}
         """Of each job the seal that its clock has seen, as of the last look."""
