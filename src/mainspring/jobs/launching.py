@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.clock import Clock
-from mainspring.delivery.call import Reply
+from mainspring.delivery.call import Reply, Sends
 from mainspring.delivery.guard import Guard
 from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
 from mainspring.jobs.definition import BrokenJob, Job
