@@ -149,8 +149,6 @@ class Sent(Event, frozen=True, kw_only=True):
     id: str = ""
     service: Service = "timers"
     shard: int | None = None
-    leased_until: int | None = None
-    """Until when, by the clock of the run, the lease holds that the store has for this instance."""
 
 
 class Call(Event, frozen=True, kw_only=True):
@@ -261,9 +259,8 @@ class Commit(Event, frozen=True, kw_only=True):
     recorded: bool = False
     """finish: an entry was added to the history."""
     asked_at: int | None = None
-    """When the writer asked for it."""
-    leased_until: int | None = None
-    """begin: until when the lease held that the asking instance had, by the clock of the run, when it asked."""
+    """When the writer asked for it: begin, renew. A lease holds for its seconds from the instant at which the renewal
+    that was committed last was asked for."""
     op: str = ""
     """The client's operation that it was for, if it is known."""
     owner: str = ""
