@@ -224,6 +224,8 @@ class Commit(Event, frozen=True, kw_only=True):
     node: str
     """Whose write; empty for a foreign transaction."""
     verb: Literal["write", "begin", "finish", "claim", "release", "renew", "put", "forget"]
+    service: Service = "timers"
+    """Whose row it is: users' timers, or the rows that a service keeps for itself."""
     shard: int | None = None
     id: str = ""
     """The timer's id; for a record `collection/key`."""
@@ -236,9 +238,11 @@ class Commit(Event, frozen=True, kw_only=True):
     shard_version: int | None = None
     """That of the shard at this instant."""
     delivery_id: str = ""
-    """D after the write; for a removal, and for a finish, the D that it was for."""
+    """D of the row that was written, begun or removed; for a finish, the D whose attempt has ended."""
     delivery_before: str = ""
-    """D of the row before it, if there was one."""
+    """D of the row before it, if there was one. It is another one where a write starts a new delivery."""
+    delivery_after: str = ""
+    """finish: the D of the row after it, if there is one. It is another one after a reschedule."""
     state: str = ""
     """After."""
     attempts: int = 0
