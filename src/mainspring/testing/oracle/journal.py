@@ -281,7 +281,7 @@ class Fault(Event, frozen=True, kw_only=True):
     receivers are cut. clock: an instance's. store-clock: the database's. foreign-lock: somebody's open transaction.
     restart and join harm nobody; they are told for the reader."""
     until: int | None = None
-    """None: never healed."""
+    """None: never healed, or, for a kill, a stop, a step of a clock, at once: what follows from it is not the fault."""
     node: str | None = None
     """None: all of them."""
     shard: int | None = None
@@ -405,6 +405,8 @@ class Left(Event, frozen=True, kw_only=True):
     jobs: bool = False
     fetches: bool = False
     idempotency: bool = False
+    alive: tuple[str, ...] = ()
+    """The instances that run, and reach the store. Where there are none, nobody has to own or send anything."""
     rows: tuple[Row, ...] = ()
     history: tuple[Entry, ...] = ()
     owners: tuple[Owner, ...] = ()
