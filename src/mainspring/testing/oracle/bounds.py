@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import log2
 from typing import Final
 
 from mainspring.testing.oracle.history import At, Delivery, Finding, History

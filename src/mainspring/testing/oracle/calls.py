@@ -308,11 +308,11 @@ def against_policy(history: History) -> Iterator[Finding]:
     for delivery in history.timers:
         policies = history.policies(delivery.id)
         most = max(map(max_attempts, policies))
-        for place, call in delivery.calls:
-            if call.attempt > most:
+        for place, sent in delivery.calls:
+            if sent.attempt > most:
                 yield Finding(
                     delivery.id,
-                    f"attempt {call.attempt} of D={delivery.delivery_id} came; the policy has {most}",
+                    f"attempt {sent.attempt} of D={delivery.delivery_id} came; the policy has {most}",
                     place,
                 )
         for call, again in pairwise(delivery.calls):

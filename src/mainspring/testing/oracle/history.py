@@ -209,18 +209,8 @@ class History:
                 operation = self.operations.get(event.op)
                 if operation is not None:
                     operation.answer, operation.answered = event, place
-            case Call():
-                self.calls.append(At(place, event))
-                if event.service == "timers":
-                    self._delivery(event.delivery_id, event.id).calls.append(At(place, event))
-            case Reply():
-                self.replies.append(At(place, event))
-                if event.service == "timers":
-                    self._delivery(event.delivery_id).replies.append(At(place, event))
-            case Sent():
-                self.sent.append(At(place, event))
-                if event.service == "timers":
-                    self._delivery(event.delivery_id, event.id).sent.append(At(place, event))
+            case Call() | Reply() | Sent():
+                self._take_sent(place, event)
             case Commit():
                 self._take_commit(At(place, event))
             case Fault():
@@ -233,6 +223,22 @@ class History:
                 self._take_left(event)
             case _:
                 pass
+
+    def _take_sent(self, place: int, event: Call | Reply | Sent) -> None:
+        of_timer = event.service == "timers"
+        delivery = self._delivery(event.delivery_id) if of_timer else Delivery(event.delivery_id)
+        if not isinstance(event, Reply):
+            delivery.id = delivery.id or event.id
+        match event:
+            case Call():
+                self.calls.append(At(place, event))
+                delivery.calls.append(At(place, event))
+            case Reply():
+                self.replies.append(At(place, event))
+                delivery.replies.append(At(place, event))
+            case Sent():
+                self.sent.append(At(place, event))
+                delivery.sent.append(At(place, event))
 
     def _take_commit(self, commit: At[Commit]) -> None:
         self.commits.append(commit)

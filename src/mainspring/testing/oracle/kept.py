@@ -121,7 +121,9 @@ def _different(history: History) -> Iterator[Finding]:
         row = history.rows_left.get(id)
         found = row.delivery_id if row is not None else ""
         if expected != found:
-            yield Finding(id, f"the last commit leaves D={expected or '–'}, and the store has D={found or '–'}", end)
+            yield Finding(
+                id, f"the last commit leaves D={expected or 'none'}, and the store has D={found or 'none'}", end
+            )
 
 
 def _delivery_after(commit: Commit) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 from mainspring.kernel.backoff import max_attempts
@@ -19,7 +20,7 @@ WAITING: Final = frozenset({"scheduled", "retrying", "running"})
 def live(history: History) -> Iterator[Finding]:
     """Live. Heal at t. Then every shard has an owner that is alive by t + L + 2 s. A row that waits is begun, and one
     in flight ended, by max(its instant, t) + L + 2 s + a look + the work before it; and while anything is due,
-    something happens at least every 3 × max(L, look).
+    something happens at least every 3 * max(L, look).
 
     The work before it is that of its destination's queue; and that of every bad destination, where the limits are so
     small that those may take all there is. With commits a row's instant is the next one at which something has to be
@@ -53,7 +54,7 @@ class _Watch:
     def late_steps(self) -> Iterator[Finding]:
         """Rows that moved on at last, but too late."""
         for id, commits in self._history.rows.items():
-            for before, after in zip(commits, commits[1:], strict=False):
+            for before, after in pairwise(commits):
                 deadline = self._deadline(before.event, self._host(id))
                 if after.event.verb in ("begin", "finish") and deadline is not None and after.at > deadline:
                     yield Finding(
@@ -72,16 +73,16 @@ class _Watch:
             if deadline is not None and self._left.at > deadline:
                 late = (self._left.at - deadline) / 1e6
                 yield Finding(row.id, f"D={row.delivery_id} is still {row.state}, {late:.3f} s after its time", end)
-            elif self._stood_still_us > 3 * self._pace_us and due + self._stood_still_us < self._left.at:
-                if self._is_good(host):
-                    still = self._stood_still_us / 1e6
-                    yield Finding(row.id, f"D={row.delivery_id} is {row.state}, and nothing happened for {still:.3f} s")
+            elif due + self._stood_still_us < self._left.at and self._is_stuck and self._is_good(host):
+                still = self._stood_still_us / 1e6
+                yield Finding(row.id, f"D={row.delivery_id} is {row.state}, and nothing happened for {still:.3f} s")
 
     # --- how long it may take -------------------------------------------------------------------------------
 
     @property
-    def _pace_us(self) -> int:
-        return round(max(self._world.lease_seconds, self._world.look_seconds) * 1_000_000)
+    def _is_stuck(self) -> bool:
+        pace = max(self._world.lease_seconds, self._world.look_seconds)
+        return self._stood_still_us > 3 * pace * 1_000_000
 
     @cached_property
     def _stood_still_us(self) -> int:
@@ -144,7 +145,7 @@ class _Watch:
     @cached_property
     def _is_crowded(self) -> bool:
         bad = sum(not self._is_good(name) for name in self._queued)
-        return min(self._world.in_flight_limit, self._world.window_limit) < 2 ** min(bad + 3, 30)
+        return min(self._world.in_flight_limit, self._world.window_limit) < int(2 ** min(bad + 3, 30))
 
     def _is_good(self, host: str) -> bool:
         known = self._world.host(host)
