@@ -149,8 +149,6 @@ class Sent(Event, frozen=True, kw_only=True):
     id: str = ""
     service: Service = "timers"
     shard: int | None = None
-    leased_until: int | None = None
-    """Until when, by the clock of the run, the lease holds that the store has for this instance."""
 
 
 class Call(Event, frozen=True, kw_only=True):
@@ -226,6 +224,8 @@ class Commit(Event, frozen=True, kw_only=True):
     node: str
     """Whose write; empty for a foreign transaction."""
     verb: Literal["write", "begin", "finish", "claim", "release", "renew", "put", "forget"]
+    service: Service = "timers"
+    """Whose row it is: users' timers, or the rows that a service keeps for itself."""
     shard: int | None = None
     id: str = ""
     """The timer's id; for a record `collection/key`."""
@@ -238,9 +238,11 @@ class Commit(Event, frozen=True, kw_only=True):
     shard_version: int | None = None
     """That of the shard at this instant."""
     delivery_id: str = ""
-    """D after the write; for a removal, and for a finish, the D that it was for."""
+    """D of the row that was written, begun or removed; for a finish, the D whose attempt has ended."""
     delivery_before: str = ""
-    """D of the row before it, if there was one."""
+    """D of the row before it, if there was one. It is another one where a write starts a new delivery."""
+    delivery_after: str = ""
+    """finish: the D of the row after it, if there is one. It is another one after a reschedule."""
     state: str = ""
     """After."""
     attempts: int = 0
@@ -261,9 +263,8 @@ class Commit(Event, frozen=True, kw_only=True):
     recorded: bool = False
     """finish: an entry was added to the history."""
     asked_at: int | None = None
-    """When the writer asked for it."""
-    leased_until: int | None = None
-    """begin: until when the lease held that the asking instance had, by the clock of the run, when it asked."""
+    """When the writer asked for it: begin, renew. A lease holds for its seconds from the instant at which the renewal
+    that was committed last was asked for."""
     op: str = ""
     """The client's operation that it was for, if it is known."""
     owner: str = ""
@@ -280,7 +281,7 @@ class Fault(Event, frozen=True, kw_only=True):
     receivers are cut. clock: an instance's. store-clock: the database's. foreign-lock: somebody's open transaction.
     restart and join harm nobody; they are told for the reader."""
     until: int | None = None
-    """None: never healed."""
+    """None: never healed, or, for a kill, a stop, a step of a clock, at once: what follows from it is not the fault."""
     node: str | None = None
     """None: all of them."""
     shard: int | None = None
@@ -404,6 +405,8 @@ class Left(Event, frozen=True, kw_only=True):
     jobs: bool = False
     fetches: bool = False
     idempotency: bool = False
+    alive: tuple[str, ...] = ()
+    """The instances that run, and reach the store. Where there are none, nobody has to own or send anything."""
     rows: tuple[Row, ...] = ()
     history: tuple[Entry, ...] = ()
     owners: tuple[Owner, ...] = ()
