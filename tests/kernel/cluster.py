@@ -202,7 +202,7 @@ class Cluster:
                 return timer.state
 
     async def owners(self) -> list[Shard]:
-        return await self.store.shards(list(NAMESPACE.shards))
+        return [shard for shard in await self.store.shards(list(NAMESPACE.shards)) if shard is not None]
 
     async def rows(self) -> list[Timer]:
         start = Position(-(2**62), "")

@@ -23,7 +23,18 @@ from mainspring.jobs.ledger import Launch, launch_id
 from mainspring.jobs.messages import LaunchKind
 from mainspring.jobs.request import UPCOMING
 from mainspring.model import FOREVER, Detail, State, Timer, TimerKey, to_json
-from mainspring.store import BATCH_LIMIT, START, Position, Put, Remove, TimerFilter, TimerStore, Verdict
+from mainspring.store import (
+    BATCH_LIMIT,
+    START,
+    Position,
+    Put,
+    Remove,
+    TimerFilter,
+    TimerStore,
+    Verdict,
+    first_version,
+    was_applied,
+)
 from mainspring.timers.namespaces import NamespaceService
 
 CLOCKS: Final = "mainspring.jobs"
@@ -192,7 +203,7 @@ class Rows:
                 continue
             detail = row.detail if row.attempts else replace(row.detail, execute_at=now)
             [verdict] = await self._store.write([Put(replace(row, due_at=now, detail=detail), row.version)])
-            if verdict is Verdict.APPLIED:
+            if was_applied(verdict):
                 self._wake(row.shard_id, now)
                 return
 
@@ -200,7 +211,8 @@ class Rows:
         verdicts: list[Verdict] = []
         for start in range(0, len(rows), BATCH_LIMIT):
             batch = rows[start : start + BATCH_LIMIT]
-            written = await self._store.write([Put(row, 0) for row in batch])
+            fresh = [replace(row, version=first_version(self._random)) for row in batch]
+            written = await self._store.write([Put(row, 0) for row in fresh])
             for row, verdict in zip(batch, written, strict=True):
                 if verdict is Verdict.APPLIED:
                     self._wake(row.shard_id, row.due_at)
@@ -213,7 +225,7 @@ class Rows:
             if row is None:
                 return
             [verdict] = await self._store.write([Remove(key, row.version)])
-            if verdict is Verdict.APPLIED:
+            if was_applied(verdict):
                 return
 
 

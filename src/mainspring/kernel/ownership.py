@@ -182,7 +182,9 @@ class Ownership:
         gained: list[int] = []
         for start in range(0, len(missing), BATCH_LIMIT):
             found = await self._store.shards(missing[start : start + BATCH_LIMIT])
-            claims = [Shard(s.shard_id, s.version, self.instance) for s in found if s.owner not in alive]
+            claims = [
+                Shard(s.shard_id, s.version, self.instance) for s in found if s is not None and s.owner not in alive
+            ]
             self._uncertain = True
             verdicts = await self._store.claim_shards(claims)
             self._uncertain = False
@@ -209,7 +211,7 @@ class Ownership:
         """Release what the store says is owned here although it is not: others wait for it."""
         for start in range(0, len(shard_ids), BATCH_LIMIT):
             found = await self._store.shards(shard_ids[start : start + BATCH_LIMIT])
-            await self._release([s for s in found if s.owner == self.instance and s.shard_id not in self.fences])
+            await self._release([s for s in found if s and s.owner == self.instance and s.shard_id not in self.fences])
 
     async def resign(self) -> None:
         """Release everything and say so, so that others need not wait for the lease to run out."""

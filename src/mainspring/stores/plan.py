@@ -202,8 +202,8 @@ class Plan:
             row.version = 0
             row.timer = None
         else:
-            row.version += 1
             timer = change.timer
+            row.version = row.version + 1 if row.version else timer.version
             row.timer = timer if timer.version == row.version else replace(timer, version=row.version)
         row.begins = 0
         return Verdict.APPLIED
@@ -304,8 +304,7 @@ def only_creates(requests: Sequence[WriteRequest]) -> list[Timer] | None:
         for change in request.items:
             if change.expect != 0 or isinstance(change, Remove):
                 return None
-            timer = change.timer
-            created[timer.shard_id, timer.uuid] = timer if timer.version == 1 else replace(timer, version=1)
+            created[_row_key(change)] = change.timer
         expected += len(request.items)
     if len(created) != expected:
         return None
