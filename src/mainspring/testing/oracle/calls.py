@@ -192,8 +192,8 @@ def _begun_again(delivery: Delivery) -> Iterator[Finding]:
     last: At[Commit] | None = None
     for commit in delivery.commits:
         event = commit.event
-        if event.verb == "write":
-            last = None  # whoever changes a row may have resumed it
+        if event.verb == "write" or event.delivery_id != delivery.delivery_id:
+            last = None  # whoever changes a row may have resumed it; a reschedule has started it
         elif event.verb == "finish":
             last = commit
         elif event.verb == "begin":
