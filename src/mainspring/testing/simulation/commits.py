@@ -115,7 +115,7 @@ class _Told:
             shard=shard_id,
             before=before,
             after=after,
-            shard_version=after,
+            shard_version=before,
             owner=owner,
             asked_at=self._asked_at,
         )

@@ -145,7 +145,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if not handle.cancelled():
                 self._steps += 1
-                handle._run()  # noqa: SLF001 - what every event loop does
+                handle._run()
         if self._steps > STEPS_AT_ONE_INSTANT:
             raise RuntimeError(f"Expected time to go on, got {self._steps} steps of {process.name or 'the world'}")
         if not ready:
