@@ -20,8 +20,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
-STEPS_AT_ONE_INSTANT: Final = 1_000_000
+STEPS_AT_ONE_INSTANT: Final = 200_000
 """More of them are not work but a loop that never ends."""
+
+
+class Spinning(Exception):
+    """A process works without end, and time does not go on."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__(process)
+        self.process = process
 
 
 class Process:
@@ -147,7 +155,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 self._steps += 1
                 handle._run()
         if self._steps > STEPS_AT_ONE_INSTANT:
-            raise RuntimeError(f"Expected time to go on, got {self._steps} steps of {process.name or 'the world'}")
+            raise Spinning(process.name)
         if not ready:
             self._runnable.pop(process, None)
 

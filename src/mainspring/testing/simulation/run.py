@@ -31,7 +31,7 @@ from mainspring.testing.oracle.judge import judge
 from mainspring.testing.simulation.clock import SimulatedClock
 from mainspring.testing.simulation.commits import mark_of, service_of
 from mainspring.testing.simulation.draws import Dice, Draws
-from mainspring.testing.simulation.loop import CURRENT, Process, SimulatedLoop, context_of
+from mainspring.testing.simulation.loop import CURRENT, Process, SimulatedLoop, Spinning, context_of
 from mainspring.testing.simulation.node import Died, Node
 from mainspring.testing.simulation.plan import Blow, Operation, Plan, Regime, World
 from mainspring.testing.simulation.receivers import Receivers, host_of
@@ -78,9 +78,7 @@ def simulate(plan: Plan) -> Outcome:
     with _quiet():
         run = _Run(plan, loop, draws)
         try:
-            with crashpoint.listening(run.reach_current):
-                loop.run_until_complete(run.to_the_end())
-            violations = [*run.exits, *judge(run.journal, oracle_world(plan.world))]
+            violations = run.verdict()
         finally:
             _unwind(loop, run)
     digest = blake2b(digest_size=16)
@@ -168,11 +166,21 @@ class _Run:
         self._bounds: dict[tuple[str, str], int] = {}
         self._dice = Dice(draws, FOREIGN)
         self.healed_at = 0
+        self._is_over = False
 
     def sometimes(self, what: str) -> None:
         if what not in self.reached:
             self.reached[what] = None
             self.journal.append(Reached(at=self._loop.now_us, what=what))
+
+    def verdict(self) -> list[Violation]:
+        try:
+            with crashpoint.listening(self.reach_current):
+                self._loop.run_until_complete(self.to_the_end())
+        except Spinning as spinning:
+            detail = f"it works without end from {self._loop.time():.3f} s on, and time does not go on"
+            return [*self.exits, Violation("Live", spinning.process, detail, len(self.journal))]
+        return [*self.exits, *judge(self.journal, oracle_world(self._world))]
 
     # --- from the beginning to the end ------------------------------------------------------------------------
 
@@ -187,9 +195,12 @@ class _Run:
             self._at(blow.at, self._strike, blow)
         self._users.start(self._plan.operations)
         await asyncio.sleep(self._plan.heals_at / 1000)
+        while not self._users.done:
+            await asyncio.sleep(LOOK_US / 1_000_000)
         self._heal()
         await self._rest()
         self.journal.append(self._left())
+        self._is_over = True
 
     async def _prepare(self) -> None:
         """The namespace of all timers, made before anybody starts."""
@@ -209,7 +220,7 @@ class _Run:
         patience = round(3 * max(world.lease_seconds, world.look_seconds, world.circuit_seconds) * 1e6) + 15_000_000
         while self._loop.now_us < self.healed_at + LONGEST_US:
             await asyncio.sleep(LOOK_US / 1_000_000)
-            if self._loop.now_us < earliest or not self._users.done:
+            if self._loop.now_us < earliest:
                 continue
             waiting = [row for row in self._rows() if self._is_owed(row)]
             if not waiting and not any(self._wire.to_hosts.values()):
@@ -263,7 +274,7 @@ class _Run:
 
     def _ended(self, node: Node, error: BaseException | None) -> None:
         """A process has ended by itself; that is a defect unless it was asked to."""
-        if not node.is_alive:
+        if not node.is_alive or self._is_over:
             return
         if error is not None:
             detail = f"{node.name} ended by itself: {_words(error)}"

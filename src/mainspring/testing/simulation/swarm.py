@@ -108,8 +108,10 @@ def draw_plan(seed: int, service: str = "timers") -> Plan:
 
 def _world(chance: _Chance) -> World:
     instances = chance.one("instances", (1, 2, 3, 3, 4, 5))
-    lease = chance.one("lease", (2.0, 0.5, 1.0, 3.0, 6.0))
     latency = chance.one("latency", (1, 0, 5, 20, 50, 200))
+    # A lease has to be long enough for the store to renew it: six questions, one after the other.
+    lease = max(chance.one("lease", (2.0, 0.5, 1.0, 3.0, 6.0)), latency / 50)
+    renew = lease / 1.2 if latency <= lease * 20 and chance.percent("late renewals", 10) else lease / 3
     destinations = _destinations(chance)
     return World(
         instances=instances,
@@ -121,7 +123,7 @@ def _world(chance: _Chance) -> World:
         circuit_failures=chance.one("circuit", (20, 3, 1)),
         circuit_seconds=chance.one("circuit seconds", (1.0, 5.0)),
         lease_seconds=lease,
-        renew_seconds=lease / 1.2 if chance.percent("late renewals", 10) else lease / 3,
+        renew_seconds=renew,
         look_seconds=chance.one("look", (1.0, 0.05)),
         drain_seconds=chance.one("drain", (1.0, 0.01, 10.0)),
         destinations=destinations,
