@@ -65,13 +65,12 @@ class Receivers:
         headers = dict(call.headers)
         body = msgspec.json.decode(call.body, type=Body)
         payload = msgspec.json.decode(body.payload, type=Payload | None)
-        delivery_id, attempt = headers["webhook-id"], int(headers["mainspring-attempt"])
         self._journal.append(
             Arrived(
                 at=now_us,
                 host=host,
-                delivery_id=delivery_id,
-                attempt=attempt,
+                delivery_id=headers["webhook-id"],
+                attempt=int(headers["mainspring-attempt"]),
                 id=body.timer_id,
                 generation=body.generation,
                 mark="" if payload is None else payload.mark,
@@ -81,21 +80,21 @@ class Receivers:
                 due_ms=int(headers["mainspring-scheduled-at"]),
             )
         )
-        answer = self._answer(host, now_us)
-        if not answer.is_silent:
-            accepted = answer.status in (None, 200)
-            wait = BUSY_SECONDS * 1000 if answer.status == 429 else 0
-            self._journal.append(
-                Answered(
-                    at=now_us,
-                    delivery_id=delivery_id,
-                    attempt=attempt,
-                    accepted=accepted,
-                    status=answer.status,
-                    retry_after_ms=wait,
-                )
+        return self._answer(host, now_us)
+
+    def answered(self, call: Call, answer: Answer, *, now_us: int, heard: bool) -> None:
+        """It has answered, or cut the line; `heard` by who called, unless that one has given up waiting."""
+        headers = dict(call.headers)
+        self._journal.append(
+            Answered(
+                at=now_us,
+                delivery_id=headers["webhook-id"],
+                attempt=int(headers["mainspring-attempt"]),
+                accepted=answer.status in (None, 200),
+                status=answer.status if heard else None,
+                retry_after_ms=BUSY_SECONDS * 1000 if answer.status == 429 else 0,
             )
-        return answer
+        )
 
     def _answer(self, host: str, now_us: int) -> Answer:
         destination = self._destinations[_number(host)]

@@ -124,6 +124,8 @@ class Wire:
 
     def reset(self, name: str) -> None:
         """A process is gone, and with it its connections."""
+        for node, host in [key for key in self.to_hosts if key[0] == name]:
+            del self.to_hosts[node, host]
         for future in self._open.pop(name, []):
             self._after(self._leg(name), self._end, future, self._loop.now_us, "network", "connection reset", True)
 
@@ -152,14 +154,21 @@ class Wire:
         try:
             return await future
         finally:
-            self.to_hosts[node, host] -= 1
+            if (node, host) in self.to_hosts:
+                self.to_hosts[node, host] -= 1
 
     def _received(self, node: str, call: Call, host: str, future: asyncio.Future[Reply], started: int) -> None:
         answer = self._receivers.receive(call, host, node=node, now_us=self._loop.now_us, wall_ms=self._wall_ms())
         if not answer.is_silent:
-            self._after(answer.after_us + self._leg(f"{host}/{node}"), self._answer, future, started, answer)
+            self._after(answer.after_us, self._answer, call, f"{host}/{node}", future, started, answer)
 
-    def _answer(self, future: asyncio.Future[Reply], started: int, answer: Answer) -> None:
+    def _answer(self, call: Call, way: str, future: asyncio.Future[Reply], started: int, answer: Answer) -> None:
+        back = self._leg(way)
+        heard = not future.done() and self._loop.now_us + back < started + call.timeout_ms * 1000
+        self._receivers.answered(call, answer, now_us=self._loop.now_us, heard=heard)
+        self._after(back, self._hear, future, started, answer)
+
+    def _hear(self, future: asyncio.Future[Reply], started: int, answer: Answer) -> None:
         if answer.status is None:
             self._end(future, started, "network", "the connection was cut", True)
         else:
