@@ -53,8 +53,8 @@ def _is_refusal(finish: Commit) -> bool:
 
 def _may_be_missing(history: History, delivery: Delivery, begin: At[Commit], until: int) -> bool:
     row = history.rows_left.get(delivery.id)
-    if until == NEVER and row is not None and row.delivery_id == delivery.delivery_id:
-        return row.state == "running"  # whether it should still be so is a question of time: Live
+    if until == NEVER and row is not None and row.delivery_id == delivery.delivery_id and row.state == "running":
+        return True  # whether it should still be so is a question of time: Live
     changed = any(commit.event.verb == "write" and begin.place < commit.place < until for commit in delivery.commits)
     event = begin.event
     if not changed:

@@ -261,7 +261,7 @@ def _accepted_again(history: History, delivery: Delivery) -> Iterator[Finding]:
         if reply is None or not reply.event.accepted or not _was_heard(history, delivery, call, reply):
             continue
         again = delivery.calls[position + 1]
-        if not _excused(history, delivery, call, again):
+        if reply.place < again.place and not _excused(history, delivery, call, again):
             yield Finding(
                 delivery.id,
                 f"attempt {again.event.attempt} of D={delivery.delivery_id} came "
@@ -317,7 +317,7 @@ def against_policy(history: History) -> Iterator[Finding]:
                 )
         for call, again in pairwise(delivery.calls):
             reply = delivery.reply_to(call)
-            if reply is None or again.event.attempt != call.event.attempt + 1:
+            if reply is None or reply.event.accepted or again.event.attempt != call.event.attempt + 1:
                 continue
             least = min(_least_wait_ms(policy, call.event.attempt, reply.event) for policy in policies)
             waited = (again.at - reply.at) // 1000

@@ -11,7 +11,7 @@ from typing import Final
 from mainspring.kernel.backoff import max_attempts
 from mainspring.model import RetryPolicy
 from mainspring.testing.oracle.history import Finding, History
-from mainspring.testing.oracle.journal import Call, Commit, Left, Reply, Row
+from mainspring.testing.oracle.journal import Call, Commit, Left, Ok, Reply, Row
 
 AIR_US: Final = 2_000_000
 WAITING: Final = frozenset({"scheduled", "retrying", "running"})
@@ -90,7 +90,7 @@ class _Watch:
         steps = (
             event.at
             for event in reversed(self._history.events)
-            if isinstance(event, Call | Reply)
+            if isinstance(event, Call | Reply | Ok)
             or (isinstance(event, Commit) and event.verb in ("write", "begin", "finish", "claim"))
         )
         return self._left.at - max(next(steps, self._left.healed_at), self._left.healed_at)
