@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from mainspring.jobs.messages import Catchup, RunView
+from mainspring.testing.oracle.launches import RULES, Arrival, Outage, Watched, check, instants_of
 from mainspring.timers.messages import to_instant, to_ms
-from tests.jobs.launch_checker import RULES, Arrival, Outage, Watched, check, instants_of
 
 START = 1_785_000_000_000
 DOWN, UP = START + 20_000, START + 80_000

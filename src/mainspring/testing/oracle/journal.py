@@ -24,6 +24,8 @@ from typing import Literal, Self
 import msgspec
 from msgspec import Struct
 
+from mainspring.jobs.calendar import Dst
+from mainspring.jobs.messages import Catchup, Overlap, RunView
 from mainspring.model import RetryPolicy
 
 Service = Literal["timers", "jobs", "fetches", "idempotency", "locks"]
@@ -62,17 +64,18 @@ class Asked(Part, frozen=True, kw_only=True):
 
 
 class JobTerms(Part, frozen=True, kw_only=True):
-    """What a job's request says about its calendar and policies. A whole definition: edits are told as they result."""
+    """What a job is to be after a request: its calendar and its policies. Edits are told as they result."""
 
-    every_seconds: float | None = None
-    cron: str | None = None
+    schedule: str
+    seconds: bool = False
     time_zone: str = "UTC"
+    dst: Dst = Dst()
     start_ms: int | None = None
     end_ms: int | None = None
     max_runs: int | None = None
-    catchup: str = "latest"
+    catchup: Catchup = "latest"
     window_ms: int = 3_600_000
-    overlap: str = "skip"
+    overlap: Overlap = "skip"
     paused: bool = False
 
 
@@ -81,8 +84,8 @@ class Invoke(Event, frozen=True, kw_only=True):
 
     Verbs of timers: create, create-batch, update, delete, run-now, park, resume, get, list, bulk-delete, bulk-park,
     bulk-resume, transaction (a create committed by a foreign transaction). Of jobs: create, update, delete, pause,
-    resume, trigger, backfill, cancel, get. Of fetches: create, cancel, wait, get. Of idempotency: call, forget.
-    Of locks: acquire, release.
+    resume, trigger, backfill, cancel, get, foreign-write. Of fetches: create, cancel, wait, get. Of idempotency: call,
+    forget. Of locks: acquire, release.
     """
 
     op: str
@@ -356,23 +359,6 @@ class Bound(Part, frozen=True, kw_only=True):
     """The setting it goes by. What the rule allows for it is the rule's business."""
 
 
-class Run(Part, frozen=True, kw_only=True):
-    """An entry of a job's ledger."""
-
-    job: str
-    launch_id: str
-    scheduled_ms: int
-    scheduled_until_ms: int | None = None
-    count: int = 1
-    state: str
-    kind: str = "schedule"
-    reason: str = ""
-    delivery_id: str = ""
-    attempts: int = 0
-    planned_ms: int | None = None
-    finished_ms: int | None = None
-
-
 class Fetched(Part, frozen=True, kw_only=True):
     """A fetch on record."""
 
@@ -380,8 +366,11 @@ class Fetched(Part, frozen=True, kw_only=True):
     delivery_id: str = ""
     state: str
     mark: str = ""
+    wanted: bool = False
+    """An origin waits for its result."""
     taken: bool = False
     reason: str = ""
+    """Why it is not offered any more, if so."""
 
 
 class Key(Part, frozen=True, kw_only=True):
@@ -411,7 +400,8 @@ class Left(Event, frozen=True, kw_only=True):
     history: tuple[Entry, ...] = ()
     owners: tuple[Owner, ...] = ()
     bounds: tuple[Bound, ...] = ()
-    runs: tuple[Run, ...] = ()
+    runs: tuple[RunView, ...] = ()
+    """The ledgers of all jobs, as the API tells them."""
     fetched: tuple[Fetched, ...] = ()
     keys: tuple[Key, ...] = ()
 

@@ -12,15 +12,20 @@
 | F    | one owner writes and sends                                       | `ownership.fenced`          |
 | B    | memory and slots are bounded                                     | `bounds.within_bounds`      |
 | T7   | nobody waits for another's destination                           | `bounds.punctual`           |
-| Live | after healing everything due is done                             | `liveness.live`             |
+| Live | after healing everything due is done                             | `liveness.live`, and for    |
+|      |                                                                  | fetches `fetches.overdue`   |
+| C    | every instant of a job is accounted for                          | `jobs.accounted`            |
+| P    | a fetch is one call, with one end                                | `fetches.once`              |
+| I    | work is done once per key, a lock has one holder                 | `idempotency.exactly_once`  |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Final
 
-from mainspring.testing.oracle import attempts, bounds, calls, kept, liveness, ownership
+from mainspring.testing.oracle import attempts, bounds, calls, fetches, idempotency, jobs, kept, liveness, ownership
 from mainspring.testing.oracle.history import Finding, History, Violation
 from mainspring.testing.oracle.journal import AnyEvent
 from mainspring.testing.oracle.world import World
@@ -38,7 +43,10 @@ RULES: Final[dict[str, Rule]] = {
     "F": ownership.fenced,
     "B": bounds.within_bounds,
     "T7": bounds.punctual,
-    "Live": liveness.live,
+    "Live": lambda history: chain(liveness.live(history), fetches.overdue(history)),
+    "C": jobs.accounted,
+    "P": fetches.once,
+    "I": idempotency.exactly_once,
 }
 
 

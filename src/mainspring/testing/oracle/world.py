@@ -43,7 +43,8 @@ class World(Struct, frozen=True, kw_only=True):
     circuit_seconds: float = 5.0
     hosts: dict[str, Host] = {}
     """Destinations that are not named here are fast."""
-    idempotency_lease_seconds: float = 30.0
+    fetch_retention_seconds: float = 86_400.0
+    idempotency_ttl_seconds: float = 86_400.0
 
     def host(self, name: str) -> Host:
         return self.hosts.get(name, FAST)
