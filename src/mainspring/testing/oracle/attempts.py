@@ -37,8 +37,9 @@ def _ends_of_begins(history: History, delivery: Delivery) -> Iterator[Finding]:
             if begin.place < finish.place < until
             and finish.event.attempts == begin.event.attempts
             and finish.event.recorded
-            and not _is_refusal(finish.event)
         ]
+        # The end of the attempt itself may look like a refusal: nobody listened. What follows it may be one.
+        recorded = recorded[:1] + [finish for finish in recorded[1:] if not _is_refusal(finish.event)]
         what = f"attempt {begin.event.attempts} of D={delivery.delivery_id}"
         if len(recorded) > 1:
             yield Finding(delivery.id, f"{what} has {len(recorded)} entries", recorded[1].place)

@@ -124,6 +124,8 @@ class _Watch:
     def _grace_us(self, host: str) -> int:
         base = self._history.lease_us + AIR_US + round(self._world.look_seconds * 1_000_000)
         base += 8 * self._world.latency_ms * 1000 + self._queue_us(host)
+        if self._world.host(host).kind != "fast":
+            base += round(self._world.circuit_seconds * 1_000_000)  # its circuit may be open when it is healed
         if self._is_crowded:
             base += sum(self._queue_us(name) for name in self._queued if not self._is_good(name))
         return base

@@ -393,7 +393,7 @@ class _Run:
         """Everything is well from now on, but for what the plan leaves bad."""
         self.healed_at = self._loop.now_us
         self._traps.clear()
-        self._receivers.healed = True
+        self._receivers.healed = self.database.healed = True
         cut = self._world.left_cut
         if cut is not None and len(self._current) > 1:
             regime = Regime(at=self._plan.heals_at, length=LONGEST_US, kind="hang", node=cut)

@@ -111,6 +111,8 @@ class Database:
         """By how much the database's clock is wrong."""
         self.foreign_writes = 0
         self.closed = False
+        self.healed = False
+        """From then on there are no spikes."""
         self.written_at = 0
         """When the last row was changed."""
 
@@ -326,7 +328,7 @@ class Database:
         drawn = self._draws.draw(f"store/{caller.name}/{verb}", 1 << 30)
         most = self._world.latency * 1000
         legs = [(drawn >> shift & 1023) * most // 3069 for shift in (0, 10, 20)]
-        if self._world.spikes and self._draws.chance(f"spike/{caller.name}/{verb}", 1):
+        if self._world.spikes and not self.healed and self._draws.chance(f"spike/{caller.name}/{verb}", 1):
             legs = [50 * leg for leg in legs]
             now = self._loop.now_us
             self._journal.append(Fault(at=now, until=now + sum(legs), kind="store", node=caller.name, mode="slow"))
