@@ -14,6 +14,8 @@ from mainspring.testing.oracle.kept import ended_by
 
 ENDS: Final = frozenset({"done", "dropped", "rescheduled", "parked"})
 """What may follow an attempt and is the end of its delivery, until somebody resumes it."""
+ROUNDING_MS: Final = 2
+"""Instances count in whole milliseconds: the begin of an attempt, its length, and the wait after it."""
 
 
 # --- T3 ---------------------------------------------------------------------------------------------------
@@ -22,15 +24,15 @@ ENDS: Final = frozenset({"done", "dropped", "rescheduled", "parked"})
 def early(history: History) -> Iterator[Finding]:
     """T3. No call of D reaches its receiver before the time of D, by the store's clock, but for the tolerance.
 
-    The time is what the acknowledgement or the commit says; else what the call itself says. While the database's clock
-    steps, and for a lease after it, instances have yet to follow it: then nothing is said.
+    The time is what the acknowledgement or the commit says; else what the call itself says. Once the database's clock
+    has stepped, instants from before and after it cannot be compared: then nothing is said.
     """
     for delivery in history.timers:
         for place, call in delivery.calls:
             due_ms = delivery.due_ms if delivery.due_ms is not None else call.due_ms
             if due_ms is None or call.wall_ms >= due_ms - history.world.tolerance_ms:
                 continue
-            if not history.met(call.at, call.at, kinds=frozenset({"store-clock"})):
+            if not any(fault.kind == "store-clock" and fault.at <= call.at for fault in history.faults):
                 yield Finding(
                     delivery.id,
                     f"attempt {call.attempt} of D={delivery.delivery_id} came {due_ms - call.wall_ms} ms early",
@@ -321,7 +323,9 @@ def against_policy(history: History) -> Iterator[Finding]:
                 continue
             least = min(_least_wait_ms(policy, call.event.attempt, reply.event) for policy in policies)
             waited = (again.at - reply.at) // 1000
-            if waited + history.world.tolerance_ms >= least or not _was_heard(history, delivery, call, reply):
+            if waited + history.world.tolerance_ms + ROUNDING_MS >= least or not _was_heard(
+                history, delivery, call, reply
+            ):
                 continue
             if reply.place > again.place or _was_lost(history, delivery, call, again):
                 continue

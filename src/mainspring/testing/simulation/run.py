@@ -540,7 +540,7 @@ def _unwind(loop: SimulatedLoop, run: _Run) -> None:
     """Close every coroutine that still waits, the dead ones' included: nothing that happens now counts."""
     run.database.closed = True
     loop.set_exception_handler(lambda _loop, _context: None)
-    asyncio._set_running_loop(loop)  # noqa: SLF001 - `finally` blocks may look for it
+    asyncio._set_running_loop(loop)
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # of those that want to wait while they are closed
     try:
         while tasks := [task for task in asyncio.all_tasks(loop) if _is_open(task)]:
@@ -548,7 +548,7 @@ def _unwind(loop: SimulatedLoop, run: _Run) -> None:
                 _close(task)
     finally:
         sys.unraisablehook = hook
-        asyncio._set_running_loop(None)  # noqa: SLF001
+        asyncio._set_running_loop(None)
         loop.close()
 
 
@@ -558,7 +558,7 @@ def _is_open(task: asyncio.Task[object]) -> bool:
 
 
 def _close(task: asyncio.Task[object]) -> None:
-    task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
     assert isinstance(coroutine, CoroutineType)
     for _ in range(UNWINDINGS):

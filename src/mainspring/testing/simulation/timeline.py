@@ -1,7 +1,7 @@
 """A journal for people: one line per event, the broken ids marked, the rules that they broke last.
 
-    +12.034  i2   commit finish t3 v2→– D=b7c1 fence 4 done succeeded        one who did something, and what
-    +12.040  c1   ok     delete-17 t3 D=b7c1                                     ! marks lines of a broken id
++12.034  i2   commit finish t3 v2→– D=b7c1 fence 4 done succeeded        one who did something, and what
++12.040  c1   ok     delete-17 t3 D=b7c1                                     ! marks lines of a broken id
 """
 
 from __future__ import annotations
@@ -123,14 +123,23 @@ def _commit(commit: Commit) -> str:
 
 
 def _fault(fault: Fault) -> str:
-    words = [fault.kind, fault.mode, fault.verb or "", "" if fault.shard is None else f"shard {fault.shard}", fault.id or ""]
+    words = [
+        fault.kind,
+        fault.mode,
+        fault.verb or "",
+        "" if fault.shard is None else f"shard {fault.shard}",
+        fault.id or "",
+    ]
     if fault.until is not None:
         words.append(f"until +{fault.until / 1e6:.3f}")
     return " ".join(word for word in words if word)
 
 
 def _left(left: Left) -> Iterator[tuple[str, str]]:
-    yield "", f"left   {len(left.rows)} rows, alive: {', '.join(left.alive) or 'nobody'}; healed +{left.healed_at / 1e6:.3f}"
+    yield (
+        "",
+        f"left   {len(left.rows)} rows, alive: {', '.join(left.alive) or 'nobody'}; healed +{left.healed_at / 1e6:.3f}",
+    )
     for owner in left.owners:
         if not owner.alive:
             yield "", f"       shard {owner.shard} v{owner.version} of {owner.owner or 'nobody'}, who does not know"
