@@ -46,7 +46,7 @@ from mainspring.timers.messages import view_of as timer_view
 from mainspring.timers.namespaces import NamespaceService
 
 LONGEST_US: Final = 600_000_000
-LOOK_US: Final = 100_000
+LOOK_US: Final = 250_000
 UNWINDINGS: Final = 200
 """How often a coroutine may wait once more while it is closed."""
 AIR_US: Final = 2_500_000

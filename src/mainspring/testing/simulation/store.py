@@ -131,14 +131,14 @@ class Database:
             self._give_up(future)
         else:
             self._after(arrives + commits, self._read, future, read, answers, regime == "lose")
-            self._give_up(future)
+            self._give_up(future, arrives + commits + answers)
         return await self._answer(future)
 
     def _read(self, future: asyncio.Future[T], read: Callable[[], T], answers: int, lost: bool) -> None:
         if lost:
-            self._after(answers, self._fail, future, "the answer was lost")
+            self._answer_after(answers, self._fail, future, "the answer was lost")
         else:
-            self._after(answers, self._tell, future, read())
+            self._answer_after(answers, self._tell, future, read())
 
     async def per_shard(
         self, caller: Caller, verb: str, shard_ids: Sequence[int], read: Callable[[Sequence[int]], list[T]], missing: T
@@ -159,10 +159,10 @@ class Database:
         regime = self._regime(caller, verb)
         asked_at = self._loop.now_us
         operation = OPERATION.get()
-        answer = partial(self._after, answers, self._tell, future, None)
+        answer = partial(self._answer_after, answers, self._tell, future, None)
         if regime == "lose":
             self._sometimes(f"{verb}: answer lost")
-            answer = partial(self._after, answers, self._fail, future, "the answer was lost")
+            answer = partial(self._answer_after, answers, self._fail, future, "the answer was lost")
         if regime == "refuse":
             self._after(arrives, self._fail, future, "refused")
         elif regime == "hang":
@@ -172,7 +172,8 @@ class Database:
                 late = self._late(caller, verb)
                 arrives += late
                 answer = _nobody
-            self._give_up(future)
+            certain = regime != "late" and not self.regimes and not self.locked
+            self._give_up(future, 2 * (arrives + commits + answers) if certain else None)
             part = partial(_Part, caller, asked_at=asked_at, operation=operation)
             self._after(arrives, self._arrive, part, request, lane, commits, verb, answer, future)
         await self._answer(future)
@@ -336,11 +337,20 @@ class Database:
 
     # --- answers --------------------------------------------------------------------------------------------
 
+    def _answer_after(self, microseconds: int, act: Callable[..., object], *args: object) -> None:
+        if microseconds:
+            self._after(microseconds, act, *args)
+        else:
+            act(*args)
+
     def _after(self, microseconds: int, act: Callable[..., object], *args: object) -> None:
         self._loop.call_at_us(self._loop.now_us + microseconds, act, *args, context=self._context)
 
-    def _give_up(self, future: asyncio.Future[Any]) -> None:
-        self._after(self._world.store_timeout * 1000, self._fail, future, "no answer came in time")
+    def _give_up(self, future: asyncio.Future[Any], takes: int | None = None) -> None:
+        """When the caller does; not even thought of for what `takes` less time than that."""
+        patience = self._world.store_timeout * 1000
+        if takes is None or takes >= patience:
+            self._after(patience, self._fail, future, "no answer came in time")
 
     async def _answer(self, future: asyncio.Future[T]) -> T:
         if self.closed:
