@@ -8,12 +8,15 @@ from typing import Final
 
 from mainspring.kernel.backoff import max_attempts
 from mainspring.model import RetryPolicy
-from mainspring.testing.oracle.history import MEMBERSHIP, REMOVES, At, Delivery, Finding, History
+from mainspring.testing.oracle.history import MEMBERSHIP, NEVER, REMOVES, At, Delivery, Finding, History
 from mainspring.testing.oracle.journal import Call, Commit, Reply
 from mainspring.testing.oracle.kept import ended_by
 
 ENDS: Final = frozenset({"done", "dropped", "rescheduled", "parked"})
 """What may follow an attempt and is the end of its delivery, until somebody resumes it."""
+
+ROUNDED_MS: Final = 2
+"""The engine counts whole milliseconds: so much may be lost at the beginning and at the end of a wait."""
 
 
 # --- T3 ---------------------------------------------------------------------------------------------------
@@ -22,15 +25,14 @@ ENDS: Final = frozenset({"done", "dropped", "rescheduled", "parked"})
 def early(history: History) -> Iterator[Finding]:
     """T3. No call of D reaches its receiver before the time of D, by the store's clock, but for the tolerance.
 
-    The time is what the acknowledgement or the commit says; else what the call itself says. While the database's clock
-    steps, and for a lease after it, instances have yet to follow it: then nothing is said.
+    The time is what the acknowledgement or the commit says; else what the call itself says. Once the database's clock
+    has been moved nothing is said: what was due before that may be sent after it.
     """
+    moved = min((fault.at for fault in history.faults if fault.kind == "store-clock"), default=NEVER)
     for delivery in history.timers:
         for place, call in delivery.calls:
             due_ms = delivery.due_ms if delivery.due_ms is not None else call.due_ms
-            if due_ms is None or call.wall_ms >= due_ms - history.world.tolerance_ms:
-                continue
-            if not history.met(call.at, call.at, kinds=frozenset({"store-clock"})):
+            if due_ms is not None and call.wall_ms < due_ms - history.world.tolerance_ms and call.at < moved:
                 yield Finding(
                     delivery.id,
                     f"attempt {call.attempt} of D={delivery.delivery_id} came {due_ms - call.wall_ms} ms early",
@@ -321,7 +323,9 @@ def against_policy(history: History) -> Iterator[Finding]:
                 continue
             least = min(_least_wait_ms(policy, call.event.attempt, reply.event) for policy in policies)
             waited = (again.at - reply.at) // 1000
-            if waited + history.world.tolerance_ms >= least or not _was_heard(history, delivery, call, reply):
+            if waited + history.world.tolerance_ms + ROUNDED_MS >= least or not _was_heard(
+                history, delivery, call, reply
+            ):
                 continue
             if reply.place > again.place or _was_lost(history, delivery, call, again):
                 continue

@@ -22,9 +22,10 @@ def live(history: History) -> Iterator[Finding]:
     in flight ended, by max(its instant, t) + L + 2 s + a look + the work before it; and while anything is due,
     something happens at least every 3 * max(L, look).
 
-    The work before it is that of its destination's queue; and that of every bad destination, where the limits are so
-    small that those may take all there is. With commits a row's instant is the next one at which something has to be
-    done; without, it is what the user asked for and all waits of its policy.
+    The work before it is that of its destination's queue, that of all others as far as they share its slots, and that
+    of every bad destination, where the limits are so small that those may take all there is. With commits a row's
+    instant is the next one at which something has to be done; without, it is what the user asked for and all waits of
+    its policy.
     """
     left = history.left
     if left is None:
@@ -105,7 +106,7 @@ class _Watch:
             return None
         since = max(commit.at, self._left.healed_at)
         if commit.state == "running":
-            return since + self._grace_us(host) + self._call_us(host)
+            return since + self._grace_us(host) + self._world.call_timeout_ms * 1000
         if commit.due_ms is None:
             return None
         return max(since, self._history.at_of(commit.due_ms)) + self._grace_us(host)
@@ -123,10 +124,16 @@ class _Watch:
 
     def _grace_us(self, host: str) -> int:
         base = self._history.lease_us + AIR_US + round(self._world.look_seconds * 1_000_000)
-        base += 8 * self._world.latency_ms * 1000 + self._queue_us(host)
-        if self._is_crowded:
-            base += sum(self._queue_us(name) for name in self._queued if not self._is_good(name))
-        return base
+        if self._world.host(host).kind not in ("fast", "slow"):
+            base += round(self._world.circuit_seconds * 1_000_000)  # it may have been found dead just before healing
+        return base + 8 * self._world.latency_ms * 1000 + self._queue_us(host) + self._others_us
+
+    @cached_property
+    def _others_us(self) -> int:
+        """The work of all others: everybody waits for a slot, and bad destinations may take all of them if few."""
+        good = sum(self._queue_us(name) for name in self._queued if self._is_good(name))
+        bad = sum(self._queue_us(name) for name in self._queued if not self._is_good(name))
+        return good // max(1, self._world.in_flight_limit // 2) + (bad if self._is_crowded else 0)
 
     @cached_property
     def _queued(self) -> Counter[str]:
@@ -139,8 +146,8 @@ class _Watch:
         """The work of a destination's queue: one after the other where it does not answer, and probes in between."""
         circuit = 0 if self._is_good(host) else round(self._world.circuit_seconds * 1_000_000)
         slots = max(1, min(self._world.host_limit, self._world.in_flight_limit // 2)) if self._is_good(host) else 1
-        reads = (4 * self._world.latency_ms * 1000) // max(1, self._world.page_size)
-        return self._queued[host] * ((self._call_us(host) + circuit) // slots + reads)
+        store = 4 * self._world.latency_ms * 1000
+        return self._queued[host] * ((self._call_us(host) + store + circuit) // slots + store // self._world.page_size)
 
     @cached_property
     def _is_crowded(self) -> bool:
