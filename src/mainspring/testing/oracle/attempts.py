@@ -38,16 +38,17 @@ def _ends_of_begins(history: History, delivery: Delivery) -> Iterator[Finding]:
             and finish.event.attempts == begin.event.attempts
             and finish.event.recorded
         ]
+        # The end of the attempt itself may look like a refusal: nobody listened. What follows it may be one.
+        recorded = recorded[:1] + [finish for finish in recorded[1:] if not _is_refusal(finish.event)]
         what = f"attempt {begin.event.attempts} of D={delivery.delivery_id}"
-        more = [finish for finish in recorded[1:] if not _is_refusal(finish.event)]
-        if more:
-            yield Finding(delivery.id, f"{what} has {1 + len(more)} entries", more[0].place)
+        if len(recorded) > 1:
+            yield Finding(delivery.id, f"{what} has {len(recorded)} entries", recorded[1].place)
         elif not recorded and history.left is not None and not _may_be_missing(history, delivery, begin, until):
             yield Finding(delivery.id, f"{what} has no entry", begin.place)
 
 
 def _is_refusal(finish: Commit) -> bool:
-    """It may tell of an attempt that was not made, because the destination is gone: nothing is begun for that."""
+    """An attempt that was not made, because the destination is gone: nothing was begun for it."""
     return finish.outcome == "failed" and finish.next == "parked" and finish.status is None
 
 

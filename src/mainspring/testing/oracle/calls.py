@@ -8,15 +8,14 @@ from typing import Final
 
 from mainspring.kernel.backoff import max_attempts
 from mainspring.model import RetryPolicy
-from mainspring.testing.oracle.history import MEMBERSHIP, NEVER, REMOVES, At, Delivery, Finding, History
+from mainspring.testing.oracle.history import MEMBERSHIP, REMOVES, At, Delivery, Finding, History
 from mainspring.testing.oracle.journal import Call, Commit, Reply
 from mainspring.testing.oracle.kept import ended_by
 
 ENDS: Final = frozenset({"done", "dropped", "rescheduled", "parked"})
 """What may follow an attempt and is the end of its delivery, until somebody resumes it."""
-
-ROUNDED_MS: Final = 2
-"""The engine counts whole milliseconds: so much may be lost at the beginning and at the end of a wait."""
+ROUNDING_MS: Final = 2
+"""Instances count in whole milliseconds: the begin of an attempt, its length, and the wait after it."""
 
 
 # --- T3 ---------------------------------------------------------------------------------------------------
@@ -26,13 +25,14 @@ def early(history: History) -> Iterator[Finding]:
     """T3. No call of D reaches its receiver before the time of D, by the store's clock, but for the tolerance.
 
     The time is what the acknowledgement or the commit says; else what the call itself says. Once the database's clock
-    has been moved nothing is said: what was due before that may be sent after it.
+    has stepped, instants from before and after it cannot be compared: then nothing is said.
     """
-    moved = min((fault.at for fault in history.faults if fault.kind == "store-clock"), default=NEVER)
     for delivery in history.timers:
         for place, call in delivery.calls:
             due_ms = delivery.due_ms if delivery.due_ms is not None else call.due_ms
-            if due_ms is not None and call.wall_ms < due_ms - history.world.tolerance_ms and call.at < moved:
+            if due_ms is None or call.wall_ms >= due_ms - history.world.tolerance_ms:
+                continue
+            if not any(fault.kind == "store-clock" and fault.at <= call.at for fault in history.faults):
                 yield Finding(
                     delivery.id,
                     f"attempt {call.attempt} of D={delivery.delivery_id} came {due_ms - call.wall_ms} ms early",
@@ -323,7 +323,7 @@ def against_policy(history: History) -> Iterator[Finding]:
                 continue
             least = min(_least_wait_ms(policy, call.event.attempt, reply.event) for policy in policies)
             waited = (again.at - reply.at) // 1000
-            if waited + history.world.tolerance_ms + ROUNDED_MS >= least or not _was_heard(
+            if waited + history.world.tolerance_ms + ROUNDING_MS >= least or not _was_heard(
                 history, delivery, call, reply
             ):
                 continue

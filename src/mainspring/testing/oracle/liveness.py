@@ -124,9 +124,10 @@ class _Watch:
 
     def _grace_us(self, host: str) -> int:
         base = self._history.lease_us + AIR_US + round(self._world.look_seconds * 1_000_000)
-        if self._world.host(host).kind not in ("fast", "slow"):
-            base += round(self._world.circuit_seconds * 1_000_000)  # it may have been found dead just before healing
-        return base + 8 * self._world.latency_ms * 1000 + self._queue_us(host) + self._others_us
+        base += 8 * self._world.latency_ms * 1000 + self._queue_us(host)
+        if self._world.host(host).kind != "fast":
+            base += round(self._world.circuit_seconds * 1_000_000)  # its circuit may be open when it is healed
+        return base + self._others_us
 
     @cached_property
     def _others_us(self) -> int:
