@@ -43,9 +43,11 @@ class _Watch:
         self._history = history
         self._left = left
         self._world = history.world
+        pauses = (fault.until for fault in history.faults if fault.kind == "pause" and fault.until is not None)
+        self._healed_at = max((left.healed_at, *pauses))
 
     def ownerless(self) -> Iterator[Finding]:
-        if not self._left.alive or self._left.at < self._left.healed_at + self._history.lease_us + AIR_US:
+        if not self._left.alive or self._left.at < self._healed_at + self._history.lease_us + AIR_US:
             return
         for owner in self._left.owners:
             if not owner.alive:
@@ -56,7 +58,7 @@ class _Watch:
         """Rows that moved on at last, but too late."""
         for id, commits in self._history.rows.items():
             for before, after in pairwise(commits):
-                deadline = self._deadline(before.event, self._host(id))
+                deadline = self._deadline(before.event, self._host_after(before.event))
                 if after.event.verb in ("begin", "finish") and deadline is not None and after.at > deadline:
                     yield Finding(
                         id, f"{after.event.verb} came {(after.at - deadline) / 1e6:.3f} s after its time", after.place
@@ -68,7 +70,7 @@ class _Watch:
             if row.state not in WAITING:
                 continue
             last = self._history.rows[row.id][-1].event if self._history.rows.get(row.id) else None
-            host = row.host or self._host(row.id)
+            host = row.host or self._host(row.id, row.delivery_id)
             deadline = self._row_deadline(row) if last is None else self._deadline(last, host)
             due = self._due(row, last)
             if deadline is not None and self._left.at > deadline:
@@ -94,7 +96,7 @@ class _Watch:
             if isinstance(event, Call | Reply | Ok)
             or (isinstance(event, Commit) and event.verb in ("write", "begin", "finish", "claim"))
         )
-        return self._left.at - max(next(steps, self._left.healed_at), self._left.healed_at)
+        return self._left.at - max(next(steps, self._healed_at), self._healed_at)
 
     def _due(self, row: Row, last: Commit | None) -> int:
         ms = last.due_ms if last is not None and last.due_ms is not None else row.due_ms
@@ -104,7 +106,7 @@ class _Watch:
         """By when the engine has to take the next step with a row that this commit leaves; None: it need not."""
         if not commit.after or commit.state not in WAITING:
             return None
-        since = max(commit.at, self._left.healed_at)
+        since = max(commit.at, self._healed_at)
         if commit.state == "running":
             return since + self._grace_us(host) + self._world.call_timeout_ms * 1000
         if commit.due_ms is None:
@@ -114,10 +116,10 @@ class _Watch:
     def _row_deadline(self, row: Row) -> int | None:
         if row.due_ms is None:
             return None
-        host = row.host or self._host(row.id)
+        host = row.host or self._host(row.id, row.delivery_id)
         policies = self._history.policies(row.id)
         waits = max(_waits_us(policy) + max_attempts(policy) * self._call_us(host) for policy in policies)
-        since = max(self._history.at_of(row.due_ms), self._left.healed_at)
+        since = max(self._history.at_of(row.due_ms), self._healed_at)
         resumed = self._history.by_id.get(row.id, ())
         since = max([since, *(self._history.events[o.answered].at for o in resumed if o.is_ok)])
         return since + waits + self._grace_us(host)
@@ -138,9 +140,14 @@ class _Watch:
 
     @cached_property
     def _queued(self) -> Counter[str]:
-        """How much each destination has to do after healing: what it was sent, and what is left."""
-        counted = Counter(call.event.host for call in self._history.calls if call.at >= self._left.healed_at)
-        counted.update(row.host or self._host(row.id) for row in self._left.rows if row.state in WAITING)
+        """How much each destination has to do after healing: what was begun or arrived, and what is left."""
+        begun = [c.event for c in self._history.commits if c.event.verb == "begin" and c.event.service == "timers"]
+        counted = Counter(self._host_after(begin) for begin in begun if begin.at >= self._healed_at)
+        if not begun:
+            counted.update(call.event.host for call in self._history.calls if call.at >= self._healed_at)
+        counted.update(
+            row.host or self._host(row.id, row.delivery_id) for row in self._left.rows if row.state in WAITING
+        )
         return counted
 
     def _queue_us(self, host: str) -> int:
@@ -166,10 +173,16 @@ class _Watch:
             return self._world.call_timeout_ms * 1000 + wire
         return round(known.seconds * 1_000_000) + wire
 
-    def _host(self, id: str) -> str:
-        """Where the timers of an id go: as the newest request says that names one."""
+    def _host_after(self, commit: Commit) -> str:
+        return commit.host or self._host(commit.id, commit.delivery_after or commit.delivery_id)
+
+    def _host(self, id: str, delivery_id: str) -> str:
+        """Where a delivery goes: as its calls show, or else the worst that anybody may have asked for."""
+        delivery = self._history.deliveries.get(delivery_id)
+        if delivery is not None and delivery.calls:
+            return delivery.calls[-1].event.host
         asked = [item.host for operation in self._history.acting(id) for item in operation.asked(id) if item.host]
-        return asked[-1] if asked else ""
+        return min(asked, key=lambda host: (self._is_good(host), self._world.host(host).kind == "fast"), default="")
 
 
 def _waits_us(policy: RetryPolicy) -> int:
