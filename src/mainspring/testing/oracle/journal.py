@@ -257,6 +257,8 @@ class Commit(Event, frozen=True, kw_only=True):
     """After: what the owner asked for."""
     delivery: str = ""
     mark: str = ""
+    host: str = ""
+    """Where it goes, if that is told."""
     next: str = ""
     """finish: done, retry, rescheduled, parked, dropped, superseded."""
     outcome: str = ""
