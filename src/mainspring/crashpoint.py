@@ -2,15 +2,17 @@
 
     MAINSPRING_CRASH_AT=after-commit:3 mainspring serve      dies the third time it has committed
 
-Off, which is always but in crash tests, `reach` is a function without a body. The variable is read once, at import:
+Off, which is always but in crash tests, a place that is reached does nothing. The variable is read once, at import:
 it is no setting, and `Config` does not know it. Calls stand only where a crash leaves something to be sorted out.
+A simulation, in which many processes are one, listens instead (`listening`), and decides who dies.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 VARIABLE: Final = "MAINSPRING_CRASH_AT"
@@ -90,5 +92,19 @@ def _off(name: str) -> None:
     pass
 
 
-reach: Final = _armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _off
-"""The process has come to the place of this name."""
+_listeners: Final = [_armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _off]
+
+
+def reach(name: str) -> None:
+    """The process has come to the place of this name."""
+    _listeners[-1](name)
+
+
+@contextmanager
+def listening(listener: Callable[[str], None]) -> Iterator[None]:
+    """Have `listener` told of every place that is reached, as long as the block lasts. What it raises goes on."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.pop()

@@ -12,8 +12,6 @@ instances end its calls as unknown. A stop takes no more calls, ends those under
 from __future__ import annotations
 
 import asyncio
-import random
-import secrets
 import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine
@@ -27,10 +25,8 @@ from mainspring import telemetry
 from mainspring.api.app import build_executor_app, token_digest
 from mainspring.api.protocol import Limits
 from mainspring.api.serving import listening
-from mainspring.clock import SystemClock
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
-from mainspring.delivery.sender import Sender
 from mainspring.delivery.wakeups import Wakeups
 from mainspring.errors import ConfigError, RateLimited, StoreUnavailable, Unavailable
 from mainspring.fetches.executor import Executor
@@ -39,10 +35,12 @@ from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing, ExecutorLease
 from mainspring.fetches.recent import Recent
-from mainspring.instance import is_loopback, new_lease, read_cluster_secret
+from mainspring.instance import is_loopback, read_cluster_secret
 from mainspring.kernel.ownership import INSTANCES, Lease
 from mainspring.server import abandon, advertised, base_url, run_to_end, started
+from mainspring.store import Store
 from mainspring.stores import timer_store_from_url
+from mainspring.surroundings import Surroundings
 from mainspring.timers.namespaces import NamespaceService
 
 WAITING_LIMIT: Final = 1000
@@ -100,19 +98,24 @@ async def reachable(remote: RemoteExecutor) -> AsyncIterator[int]:
 class RemoteExecutor:
     """Use as `async with`; `advertise` when it can be reached, `drain` before it is left."""
 
-    def __init__(self, config: Config, pool: str) -> None:
+    def __init__(
+        self, config: Config, pool: str, *, store: Store | None = None, surroundings: Surroundings | None = None
+    ) -> None:
         self.config = config
         self.pool = pool
-        self._clock = SystemClock()
-        self._random = random.Random(secrets.randbits(128))
-        self._store = timer_store_from_url(config.store_url, clock=self._clock)
+        self._surroundings = surroundings = surroundings or Surroundings()
+        self._clock = surroundings.clock
+        self._random = surroundings.randomness
+        self._store = store or timer_store_from_url(config.store_url, clock=self._clock)
         guard = Guard(allow=config.allow_targets, allow_loopback=is_loopback(config.host))
-        self._calls = call_sender(config, guard)
-        self._callbacks = Sender(guard=guard, connect_seconds=config.connect_seconds, answer_bytes=config.answer_bytes)
+        self._calls = call_sender(surroundings.senders, config, guard)
+        self._callbacks = surroundings.senders(
+            guard=guard, connect_seconds=config.connect_seconds, answer_bytes=config.answer_bytes
+        )
         self._namespaces = NamespaceService(
             records=self._store, clock=self._clock, randomness=self._random, created=lambda: None
         )
-        self._process = new_lease(self._clock)
+        self._process = surroundings.identity.lease(self._clock)
         self.name = f"{pool}/{self._process.instance}"
         ledger = Ledger(
             records=self._store,
@@ -137,6 +140,7 @@ class RemoteExecutor:
             origins=origins,
             sender=self._calls,
             clock=self._clock,
+            randomness=self._random,
             spawn=self._spawn,
             limit=config.fetch_limit,
             freed=self._free,
@@ -160,8 +164,10 @@ class RemoteExecutor:
             await self._namespaces.open()
             await stack.enter_async_context(self._calls)
             await stack.enter_async_context(self._callbacks)
-            self.cluster_secret = await read_cluster_secret(self._store, self._clock)
-            self._wakeups = await stack.enter_async_context(Wakeups(self.cluster_secret))
+            self.cluster_secret = await read_cluster_secret(self._store, self._clock, self._random)
+            self._wakeups = await stack.enter_async_context(
+                Wakeups(self.cluster_secret, senders=self._surroundings.senders)
+            )
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.push_async_callback(self._leave)
             self._stack = stack.pop_all()

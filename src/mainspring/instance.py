@@ -7,22 +7,17 @@ any background task ends the `async with` block with that error: an instance run
 from __future__ import annotations
 
 import asyncio
-import os
+import base64
 import random
-import secrets
-import socket
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
-from functools import cache
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any, Self
 
 from mainspring import telemetry
-from mainspring.clock import Clock, SystemClock
+from mainspring.clock import Clock
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
-from mainspring.delivery.sender import Sender
 from mainspring.delivery.wakeups import Wake, Wakeups
 from mainspring.errors import StoreUnavailable, Unavailable
 from mainspring.fetches.fetching import Fetching, call_sender
@@ -36,6 +31,7 @@ from mainspring.kernel.ownership import Lease, Ownership
 from mainspring.kernel.settings import EngineSettings
 from mainspring.store import NoticesWriters, RecordStore, Store
 from mainspring.stores import store_from_url, timer_store_from_url
+from mainspring.surroundings import Surroundings
 from mainspring.timers.courier import Courier
 from mainspring.timers.messages import InstancesView, ShardsView
 from mainspring.timers.namespaces import NamespaceService
@@ -45,10 +41,9 @@ PRUNE_FIRST_SECONDS = 60.0
 PRUNE_SECONDS = 3600.0
 PRUNE_BATCH = 1000
 DAY_MS = 86_400_000
+PAGE_SIZE = 500
 CLUSTER = "cluster"
 """The collection of what all instances share."""
-
-_PROCESS = secrets.token_hex(8)
 
 
 def is_loopback(host: str) -> bool:
@@ -66,17 +61,21 @@ class Instance:
         config: Config,
         *,
         store: Store | None = None,
-        clock: Clock | None = None,
-        randomness: random.Random | None = None,
+        surroundings: Surroundings | None = None,
         allow_handlers: bool = False,
+        page_size: int = PAGE_SIZE,
     ) -> None:
-        """`allow_handlers` lets timers name functions of this program; the HTTP API never does."""
+        """`allow_handlers` lets timers name functions of this program; the HTTP API never does. `page_size` is how many
+        due rows are read at once: no setting, but a simulation has few rows and wants many pages."""
         self.config = config
-        self.clock = clock or SystemClock()
+        self._page_size = page_size
+        self._surroundings = surroundings = surroundings or Surroundings()
+        identity = surroundings.identity
+        self.clock = surroundings.clock
         self.store = store or timer_store_from_url(config.store_url, clock=self.clock)
-        self._random = randomness or random.Random(secrets.randbits(128))
+        self._random = surroundings.randomness
         self.guard = Guard(allow=config.allow_targets, allow_loopback=is_loopback(config.host))
-        self.sender = Sender(
+        self.sender = surroundings.senders(
             guard=self.guard,
             connect_seconds=config.connect_seconds,
             idle_seconds=config.idle_seconds,
@@ -99,10 +98,10 @@ class Instance:
         self.ownership = Ownership(
             store=self.store,
             clock=self.clock,
-            lease=new_lease(self.clock),
+            lease=identity.lease(self.clock),
             lease_seconds=config.lease_seconds,
             shard_ids=self._shard_ids,
-            is_dead=is_dead,
+            is_dead=identity.is_dead,
         )
         self.timers = TimerService(
             store=self.store,
@@ -129,7 +128,7 @@ class Instance:
             allow_handlers=allow_handlers,
         )
         self.jobs = self.scheduling.service
-        self._call_sender = call_sender(config, self.guard)
+        self._call_sender = call_sender(surroundings.senders, config, self.guard)
         self._fetching = Fetching(
             config=config,
             store=self.store,
@@ -143,8 +142,9 @@ class Instance:
             spawn=self.spawn,
             wake=self._wake,
             freed=self._pump,
-            is_dead=is_dead,
+            is_dead=identity.is_dead,
             secret=lambda: self.cluster_secret,
+            senders=surroundings.senders,
         )
         self.fetches = self._fetching.service
         self.left_results = self._fetching.left
@@ -169,8 +169,10 @@ class Instance:
             await stack.enter_async_context(self.sender)
             await stack.enter_async_context(self._call_sender)
             await stack.enter_async_context(self._fetching.pools)
-            self.cluster_secret = await read_cluster_secret(self.store, self.clock)
-            self._wakeups = await stack.enter_async_context(Wakeups(self.cluster_secret))
+            self.cluster_secret = await read_cluster_secret(self.store, self.clock, self._random)
+            self._wakeups = await stack.enter_async_context(
+                Wakeups(self.cluster_secret, senders=self._surroundings.senders)
+            )
             stack.callback(self._announce)  # after the engine has given everything back
             self._tasks = tasks = await stack.enter_async_context(asyncio.TaskGroup())
             self.engine = Engine(
@@ -179,7 +181,7 @@ class Instance:
                 ownership=self.ownership,
                 carrier=self.carriers,
                 spawn=tasks.create_task,
-                settings=_settings(self.config),
+                settings=_settings(self.config, self._page_size),
                 foreign_writes=self.store.foreign_writes if isinstance(self.store, NoticesWriters) else None,
             )
             pruning = tasks.create_task(self._prune_loop())
@@ -265,15 +267,15 @@ class Instance:
 
     def _announce(self, *, neighbours_only: bool = False) -> None:
         """Have the others look who is a member."""
-        addresses = {self._address_of(m, neighbours_only=neighbours_only) for m in self.ownership.members}
+        addresses = [self._address_of(m, neighbours_only=neighbours_only) for m in self.ownership.members]
         if self._wakeups is not None:
-            for address in addresses - {""}:
+            for address in dict.fromkeys(filter(None, addresses)):
                 self._wakeups.announce(address)
 
     def _address_of(self, lease: Lease, *, neighbours_only: bool) -> str:
         if lease.instance == self.ownership.instance:
             return ""
-        if lease.local_address and lease.machine and lease.machine == _machine():
+        if lease.local_address and lease.machine and lease.machine == self._surroundings.identity.machine:
             return lease.local_address
         return "" if neighbours_only else lease.address
 
@@ -288,7 +290,9 @@ class Instance:
             self.engine.claim_soon()
 
     async def instances(self) -> InstancesView:
-        return await instances_view(self.store, await self.shards(), now=self.clock.now_ms(), is_dead=is_dead)
+        return await instances_view(
+            self.store, await self.shards(), now=self.clock.now_ms(), is_dead=self._surroundings.identity.is_dead
+        )
 
     async def ready(self) -> None:
         """Raises `Unavailable` when this instance cannot do its work."""
@@ -333,23 +337,24 @@ class Instance:
     async def _prune(self) -> None:
         for namespace in self.namespaces.known:
             older_than = self.clock.now_ms() - namespace.history_retention_days * DAY_MS
-            for shard_id in set(namespace.shards) & self.ownership.fences.keys():
+            for shard_id in [shard for shard in namespace.shards if shard in self.ownership.fences]:
                 pruned = PRUNE_BATCH
                 while pruned >= PRUNE_BATCH:
                     pruned = await self.store.prune_history(shard_id, older_than=older_than, limit=PRUNE_BATCH)
 
 
-async def read_cluster_secret(records: RecordStore, clock: Clock) -> str:
+async def read_cluster_secret(records: RecordStore, clock: Clock, randomness: random.Random) -> str:
     """Made by the first instance of a cluster, and the same for all of them from then on."""
     while True:
         now = clock.now_ms()
         record = await records.get_record(CLUSTER, "secret", now=now)
         if record is not None:
             return record.value.decode()
-        await records.put_record(CLUSTER, "secret", secrets.token_urlsafe(32).encode(), expect=0, now=now)
+        secret = base64.urlsafe_b64encode(randomness.randbytes(32)).rstrip(b"=")
+        await records.put_record(CLUSTER, "secret", secret, expect=0, now=now)
 
 
-def _settings(config: Config) -> EngineSettings:
+def _settings(config: Config, page_size: int) -> EngineSettings:
     return EngineSettings(
         renew_seconds=config.renew_seconds,
         look_seconds=config.look_seconds,
@@ -358,35 +363,5 @@ def _settings(config: Config) -> EngineSettings:
         window_limit=config.window_limit,
         circuit_failures=config.circuit_failures,
         circuit_seconds=config.circuit_seconds,
+        page_size=page_size,
     )
-
-
-def new_lease(clock: Clock) -> Lease:
-    """For a process like this one, with a name that no other has."""
-    name = socket.gethostname().split(".")[0][:40] or "host"
-    instance = f"{name}-{os.getpid()}-{secrets.token_hex(3)}"
-    return Lease(instance=instance, machine=_machine(), pid=os.getpid(), process=_PROCESS, started_at=clock.now_ms())
-
-
-@cache
-def _machine() -> str:
-    """This boot of this machine, as far as process ids go; empty where that cannot be told."""
-    try:
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return ""
-
-
-def is_dead(lease: Lease) -> bool:
-    """Whether an instance was a process of this machine that is gone, so that nobody need wait for its lease."""
-    if not lease.machine or lease.machine != _machine():
-        return False
-    if lease.pid == os.getpid():
-        return lease.process != _PROCESS
-    try:
-        os.kill(lease.pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False

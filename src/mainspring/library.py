@@ -45,6 +45,7 @@ from mainspring.origins.origin import Origin
 from mainspring.origins.runtime import OriginRef, Origins
 from mainspring.origins.services import ServiceFactory, Services
 from mainspring.stores import store_from_url
+from mainspring.surroundings import Surroundings
 from mainspring.timers.messages import (
     AttemptView,
     CreateNamespace,
@@ -96,7 +97,9 @@ class Mainspring:
     ) -> None:
         """`origins` that earlier runs of the program may have left waiting for results; `services` are for them."""
         config = load_config({**settings, "store": store or None})
-        self._instance = instance = Instance(config, clock=clock, allow_handlers=True)
+        self._instance = instance = Instance(
+            config, surroundings=Surroundings(clock=clock or SystemClock()), allow_handlers=True
+        )
         self._origins = Origins(
             records=instance.store,
             clock=instance.clock,

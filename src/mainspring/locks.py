@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
+import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -79,6 +79,7 @@ class Lock:
         ttl_seconds: float = TTL_SECONDS,
         owner: str = "",
         is_gone: Callable[[str], Awaitable[bool]] | None = None,
+        randomness: random.Random | None = None,
     ) -> None:
         """`ttl_seconds` is how long the lock outlives a holder that stops renewing it; `owner` is for people.
 
@@ -93,6 +94,7 @@ class Lock:
         self.owner = owner or f"{socket.gethostname().split('.')[0][:40]}-{os.getpid()}"
         self._records = records
         self._clock = clock
+        self._random = randomness or random.SystemRandom()
         self._lease_ms = round(ttl_seconds * 1000)
         self._is_gone = is_gone
         self._unsure = ""
@@ -147,7 +149,7 @@ class Lock:
         before, now = self._clock.monotonic(), self._clock.now_ms()
         lease = LockRecord(
             owner=self.owner,
-            nonce=secrets.token_hex(8),
+            nonce=f"{self._random.getrandbits(64):016x}",
             token=max(last_token + 1, now),
             acquired_at=now,
             lease_until=now + self._lease_ms,

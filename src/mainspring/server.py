@@ -111,7 +111,7 @@ async def _serve(config: Config, role: Role) -> None:
         instance = await started(lambda: Instance(config), config, stack, stop)
         if instance is None:
             return
-        api = _api(config, instance, token, shared=role.is_worker)
+        api = api_of(config, instance, token, shared=role.is_worker)
         limits = Limits(request_seconds=config.request_seconds, connections=config.max_connections)
         # What exists now lives as long as the process: the collector need not look at it again.
         gc.collect()
@@ -171,7 +171,8 @@ async def started(
     return None
 
 
-def _api(config: Config, instance: Instance, token: str, *, shared: bool) -> Api:
+def api_of(config: Config, instance: Instance, token: str, *, shared: bool) -> Api:
+    """What an instance answers over HTTP. `shared`: other processes answer at the same address."""
     return Api(
         timers=instance.timers,
         jobs=instance.jobs,

@@ -15,6 +15,7 @@ from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import CreateJob, JobRef, ListRuns, RunView
 from mainspring.store import Store
 from mainspring.stores.memory import MemoryStore
+from mainspring.surroundings import Surroundings
 from mainspring.testing.simulation import EPOCH_MS, SimulatedClock, SimulatedLoop, run_simulated
 from mainspring.timers.messages import to_instant
 
@@ -38,7 +39,10 @@ class World:
         """An instance with a handler `work`, for as long as the block lasts."""
         config = Config(store="memory://", drain_seconds=0.1, **settings)
         self.instance = Instance(
-            config, store=store or self.store, clock=self.clock, randomness=random.Random(1), allow_handlers=True
+            config,
+            store=store or self.store,
+            surroundings=Surroundings(clock=self.clock, randomness=random.Random(1)),
+            allow_handlers=True,
         )
         self.instance.scheduling.launcher.handlers["work"] = self._work
         async with self.instance:

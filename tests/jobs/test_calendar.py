@@ -17,8 +17,25 @@ from mainspring.errors import InvalidInput
 from mainspring.jobs import zone as zones
 from mainspring.jobs.calendar import Calendar, Dst, is_due, spread_ms
 from mainspring.jobs.cron import parse
-from tests.jobs.oracle import CHANGES, instants, local_times
+from mainspring.testing.oracle.instants import instants, local_times
 from tests.project.tree import ROOT
+
+CHANGES = {
+    "Europe/Berlin": ("2026-03-29", "2026-10-25"),
+    "America/New_York": ("2026-03-08", "2026-11-01"),
+    "Australia/Lord_Howe": ("2026-04-05", "2026-10-04"),
+    "Europe/Dublin": ("2026-03-29", "2026-10-25"),
+    "America/Sao_Paulo": ("2018-02-18", "2018-11-04"),
+    "Africa/Cairo": ("2026-04-24", "2026-10-30"),
+    "Asia/Tehran": ("2022-03-22", "2022-09-22"),
+    "Pacific/Apia": ("2011-12-30", "2012-04-01"),
+    "America/St_Johns": ("2006-04-02", "2006-10-29"),
+    "Africa/Casablanca": ("2026-02-15", "2026-03-22"),
+    "Antarctica/Troll": ("2026-03-29", "2026-10-25"),
+    "Asia/Kolkata": ("2026-03-29",),
+}
+"""Days on which the clocks change: ahead and back, by half an hour to two hours, at midnight and at one minute past it,
+with negative daylight saving; a day that does not exist; and a zone where nothing happens."""
 
 POLICIES = [
     Dst(on_gap=on_gap, on_overlap=on_overlap)

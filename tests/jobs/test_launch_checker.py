@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from mainspring.jobs.messages import Catchup, RunView
-from mainspring.timers.messages import to_instant, to_ms
-from tests.jobs.launch_checker import (
+from mainspring.testing.oracle.launches import (
     RULES,
     Arrival,
     Outage,
@@ -22,6 +21,7 @@ from tests.jobs.launch_checker import (
     instants_of,
     instants_of_terms,
 )
+from mainspring.timers.messages import to_instant, to_ms
 
 START = 1_785_000_000_000
 DOWN, UP = START + 20_000, START + 80_000

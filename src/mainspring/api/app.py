@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -96,7 +97,7 @@ def all_routes(api: Api) -> tuple[Route, ...]:
         *instance_routes(api.instances),
         *status_routes(ready=api.ready, metrics=api.metrics, instance=api.instance, version=api.version),
     )
-    return (*routes, *docs_routes(openapi_document(routes, version=api.version)))
+    return (*routes, *docs_routes(partial(openapi_document, routes, version=api.version)))
 
 
 def build_app(api: Api) -> AsgiApp:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from html import escape
 from typing import Any, Final
 
@@ -31,15 +32,22 @@ _POLICY: Final = (
 )
 
 
-def docs_routes(document: Document) -> tuple[Route, ...]:
-    encoded = msgspec.json.encode(document)
-    page = render(document).encode()
+def docs_routes(document: Callable[[], Document]) -> tuple[Route, ...]:
+    """`document` is called when somebody asks for the first time: most instances are never asked."""
+
+    @cache
+    def encoded() -> bytes:
+        return msgspec.json.encode(document())
+
+    @cache
+    def page() -> bytes:
+        return render(document()).encode()
 
     async def respond_document(_: bytes) -> bytes:
-        return encoded
+        return encoded()
 
     async def respond_page(_: bytes) -> bytes:
-        return page
+        return page()
 
     return (
         Route("GET", "/openapi.json", "docs", "The OpenAPI document", respond_document, is_open=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -40,3 +40,9 @@ class Reply(Struct, frozen=True):
     sent: bool
     """False: certainly no byte of the request was handed to the network, so nothing can have happened."""
     duration_ms: int
+
+
+class Sends(Protocol):
+    """Who sends one request, and brings back what became of it."""
+
+    async def send(self, call: Call) -> Reply: ...

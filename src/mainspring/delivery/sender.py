@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from mainspring.delivery.address import Address
-from mainspring.delivery.call import Call, Problem, Reply
+from mainspring.delivery.call import Call, Problem, Reply, Sends
 from mainspring.delivery.connection import Connection, describe
 from mainspring.delivery.guard import Guard, Target
 from mainspring.delivery.pool import Pool
@@ -36,6 +36,30 @@ class _Unreached(Exception):
         self.problem: Problem = problem
         self.detail = detail
         super().__init__(detail)
+
+
+class OpenSender(Sends, Protocol):
+    """A sender that is used as `async with`."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class MakesSenders(Protocol):
+    """Makes senders that go only where `guard` allows: `Sender`, or what a simulation has in its place."""
+
+    def __call__(
+        self,
+        *,
+        guard: Guard,
+        connect_seconds: float = ...,
+        idle_seconds: float = ...,
+        answer_bytes: int = ...,
+        max_idle_per_host: int = ...,
+    ) -> OpenSender: ...
 
 
 class Sender:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from mainspring import telemetry
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
-from mainspring.delivery.sender import Sender
+from mainspring.delivery.sender import MakesSenders, Sender
 
 PATH: Final = "/internal/wake"
 GATHER_SECONDS: Final = 0.005
@@ -38,9 +38,9 @@ class Wake(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fie
 class Wakeups:
     """Use as `async with`; `tell` and `announce` never wait."""
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: str, *, senders: MakesSenders = Sender) -> None:
         # The addresses come from the lease records of this cluster, so none is forbidden.
-        self._sender = Sender(guard=Guard(allow=("0.0.0.0/0", "::/0"), allow_loopback=True))
+        self._sender = senders(guard=Guard(allow=("0.0.0.0/0", "::/0"), allow_loopback=True))
         self._headers = (("content-type", "application/json"), ("authorization", f"Bearer {secret}"))
         self._shards: dict[str, dict[int, int]] = {}
         self._members: set[str] = set()

@@ -7,7 +7,7 @@ side, which only shows after the request is sent. Every hop goes through the gua
 from __future__ import annotations
 
 import base64
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 from msgspec import UNSET, Struct
@@ -15,18 +15,12 @@ from msgspec.structs import replace
 
 import mainspring
 from mainspring.clock import Clock
-from mainspring.delivery.call import Call, Reply
+from mainspring.delivery.call import Call, Reply, Sends
 from mainspring.fetches.messages import OutboundRequest
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _FOLLOWING: Final = frozenset({"GET", "HEAD"})
 _FOR_ONE_ORIGIN: Final = frozenset({"authorization", "cookie"})
-
-
-class Sends(Protocol):
-    """Who sends one request, and brings back what became of it."""
-
-    async def send(self, call: Call) -> Reply: ...
 
 
 class Called(Struct, frozen=True):

@@ -10,14 +10,15 @@ was not is unknown.
 from __future__ import annotations
 
 import asyncio
-import secrets
+import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
+from mainspring.delivery.call import Sends
 from mainspring.errors import StoreUnavailable
-from mainspring.fetches.calling import Sends, call
+from mainspring.fetches.calling import call
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.outcome import Outcome, of_lost_executor, of_reply
@@ -42,6 +43,7 @@ class Executor:
         origins: Origins,
         sender: Sends,
         clock: Clock,
+        randomness: random.Random,
         spawn: Spawn,
         limit: int,
         freed: Callable[[], None],
@@ -53,6 +55,7 @@ class Executor:
         self._origins = origins
         self._sender = sender
         self._clock = clock
+        self._random = randomness
         self._spawn = spawn
         self._freed = freed
         self._reserved = 0
@@ -79,7 +82,7 @@ class Executor:
         mine = False
         try:
             # Its own for each time: the same fetch may be handed over again while this one is under way.
-            mark = secrets.token_hex(8)
+            mark = f"{self._random.getrandbits(64):016x}"
             fetch = await self._start(req_id, mark)
             mine = fetch is not None and fetch.state == "running" and fetch.mark == mark
             if fetch is not None and mine:

@@ -10,9 +10,9 @@ import msgspec
 
 from mainspring.clock import Clock
 from mainspring.config import Config
+from mainspring.delivery.call import Sends
 from mainspring.delivery.guard import Guard
-from mainspring.delivery.sender import Sender
-from mainspring.fetches.calling import Sends
+from mainspring.delivery.sender import MakesSenders, OpenSender, Sender
 from mainspring.fetches.carrier import FetchCarrier
 from mainspring.fetches.executor import Executor, Spawn
 from mainspring.fetches.inside import InsideSender
@@ -32,9 +32,9 @@ from mainspring.timers.namespaces import NamespaceService
 DAY_MS: Final = 86_400_000
 
 
-def call_sender(config: Config, guard: Guard) -> Sender:
+def call_sender(senders: MakesSenders, config: Config, guard: Guard) -> OpenSender:
     """Who makes the calls. It keeps no connection: none is used twice."""
-    return Sender(
+    return senders(
         guard=guard,
         connect_seconds=config.connect_seconds,
         answer_bytes=config.fetch_answer_bytes,
@@ -62,10 +62,11 @@ class Fetching:
         freed: Callable[[], None],
         is_dead: Callable[[Lease], bool],
         secret: Callable[[], str],
+        senders: MakesSenders = Sender,
     ) -> None:
         """`calls` sends what users ask for, `callbacks` what origins get. `wake` tells the engine of a row, `freed`
         that there is room for calls; `is_dead` knows of processes that are gone although their lease is not;
-        `secret` is what this cluster's processes know each other by."""
+        `secret` is what this cluster's processes know each other by; `senders` makes what speaks to executors."""
         self._store = store
         self._namespaces = namespaces
         self._ownership = ownership
@@ -90,11 +91,14 @@ class Fetching:
             origins=origins,
             sender=calls,
             clock=clock,
+            randomness=randomness,
             spawn=spawn,
             limit=config.fetch_limit,
             freed=freed,
         )
-        self.pools = Pools(records=store, clock=clock, randomness=randomness, secret=secret, is_dead=is_dead)
+        self.pools = Pools(
+            records=store, clock=clock, randomness=randomness, secret=secret, is_dead=is_dead, senders=senders
+        )
         overdue = Overdue(
             timers=store, ledger=ledger, clock=clock, owned=self._owned, is_full=lambda: self.executor.room <= 0
         )

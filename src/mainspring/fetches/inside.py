@@ -15,8 +15,7 @@ import msgspec
 
 from mainspring import telemetry
 from mainspring.clock import Clock
-from mainspring.delivery.call import Call, Reply
-from mainspring.fetches.calling import Sends
+from mainspring.delivery.call import Call, Reply, Sends
 from mainspring.fetches.messages import FetchResult
 
 SCHEME: Final = "origin:"

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 import mainspring
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
-from mainspring.delivery.call import Call, Reply
+from mainspring.delivery.call import Call, Reply, Sends
 from mainspring.delivery.retry_after import retry_after_ms
 from mainspring.delivery.signing import sign
-from mainspring.fetches.calling import Sends
 from mainspring.fetches.inside import InsideSender, is_inside, name_in
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.outcome import Outcome

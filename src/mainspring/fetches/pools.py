@@ -23,7 +23,7 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.guard import Guard
-from mainspring.delivery.sender import Sender
+from mainspring.delivery.sender import MakesSenders, Sender
 from mainspring.fetches.messages import ExecutorView
 from mainspring.kernel.ownership import Lease
 from mainspring.store import BATCH_LIMIT, RecordStore
@@ -77,6 +77,7 @@ class Pools:
         randomness: random.Random,
         secret: Callable[[], str],
         is_dead: Callable[[Lease], bool],
+        senders: MakesSenders = Sender,
     ) -> None:
         """`secret` is what executors know this cluster by."""
         self._records = records
@@ -85,7 +86,7 @@ class Pools:
         self._secret = secret
         self._is_dead = is_dead
         # The addresses come from the lease records of this cluster, so none is forbidden.
-        self._sender = Sender(guard=Guard(allow=("0.0.0.0/0", "::/0"), allow_loopback=True))
+        self._sender = senders(guard=Guard(allow=("0.0.0.0/0", "::/0"), allow_loopback=True))
         self._leases: dict[str, ExecutorLease] = {}
         """Those to be asked: the live ones, but for such as were not reached or did not answer."""
         self._alive: frozenset[str] = frozenset()

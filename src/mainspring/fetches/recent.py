@@ -19,7 +19,7 @@ DURATIONS: Final = 1000
 
 class Recent:
     def __init__(self) -> None:
-        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._waiting: dict[str, dict[asyncio.Event, None]] = {}
         self._durations: deque[int] = deque(maxlen=DURATIONS)
         self._pending: dict[str, int] = {}
         """Accepted here and not started, with the shard of the row."""
@@ -42,12 +42,12 @@ class Recent:
     def awaiting(self, req_id: str) -> Iterator[asyncio.Event]:
         """An event that is set when the fetch ends here."""
         ended = asyncio.Event()
-        waiting = self._waiting.setdefault(req_id, set())
-        waiting.add(ended)
+        waiting = self._waiting.setdefault(req_id, {})
+        waiting[ended] = None
         try:
             yield ended
         finally:
-            waiting.discard(ended)
+            del waiting[ended]
             if not waiting:
                 self._waiting.pop(req_id, None)
 

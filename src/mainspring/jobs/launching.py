@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.clock import Clock
-from mainspring.delivery.call import Reply
+from mainspring.delivery.call import Reply, Sends
 from mainspring.delivery.guard import Guard
-from mainspring.delivery.sender import Sender
 from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
 from mainspring.jobs.definition import BrokenJob, Job
 from mainspring.jobs.handlers import DueJob, JobHandler
@@ -56,7 +55,7 @@ class Launcher:
     def __init__(
         self,
         *,
-        sender: Sender,
+        sender: Sends,
         guard: Guard,
         namespaces: NamespaceService,
         registry: Registry,

@@ -12,6 +12,7 @@ ended, whatever the lock's own says. That is why the others need not wait for th
 from __future__ import annotations
 
 import asyncio
+import random
 from functools import partial
 from typing import Final
 
@@ -43,6 +44,7 @@ class Reconciler:
         rows: Rows,
         clock: Clock,
         ownership: Ownership,
+        randomness: random.Random,
         is_foreign: bool,
     ) -> None:
         """`records` is the store of the registry; `is_foreign` if it is another one than that of the rows."""
@@ -57,6 +59,7 @@ class Reconciler:
             ttl_seconds=LOCK_SECONDS,
             owner=ownership.instance,
             is_gone=ownership.is_gone,
+            randomness=randomness,
         )
         self._pause_seconds = FOREIGN_LOOK_SECONDS if is_foreign else FULL_LOOK_SECONDS
         self._seen: dict[str, str] = {}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from mainspring.clock import Clock
 from mainspring.config import Config
+from mainspring.delivery.call import Sends
 from mainspring.delivery.guard import Guard
-from mainspring.delivery.sender import Sender
 from mainspring.errors import InvalidInput
 from mainspring.jobs.definition import Routing
 from mainspring.jobs.launching import Launcher
@@ -35,7 +35,7 @@ class Scheduling:
         store: Store,
         registry: RecordStore,
         namespaces: NamespaceService,
-        sender: Sender,
+        sender: Sends,
         guard: Guard,
         clock: Clock,
         randomness: random.Random,
@@ -79,6 +79,7 @@ class Scheduling:
             rows=rows,
             clock=clock,
             ownership=ownership,
+            randomness=randomness,
             is_foreign=registry is not store,
         )
 

@@ -61,7 +61,7 @@ class Collector:
         except MainspringError as error:
             telemetry.warning("results left for origins were not looked for", reason=error.detail)
             return True
-        for req_id in found - self._taking.keys():
+        for req_id in sorted(found - self._taking.keys()):
             if len(self._taking) < TAKEN_AT_ONCE:
                 self._taking[req_id] = tasks.create_task(self._take(req_id))
         return bool(found)

@@ -19,10 +19,11 @@ import mainspring
 from mainspring.api.app import Api, AsgiApp, build_app, token_digest
 from mainspring.client import AsyncClient, Client
 from mainspring.client.transport import AsyncTransport, SyncTransport
-from mainspring.clock import Clock
+from mainspring.clock import Clock, SystemClock
 from mainspring.config import Config
 from mainspring.delivery.call import Call, Reply
 from mainspring.instance import Instance
+from mainspring.surroundings import Surroundings
 
 URL = "http://fake.invalid"
 TOKEN = "fake"  # noqa: S105  (opens nothing but the fake)
@@ -33,7 +34,7 @@ class FakeMainspring:
 
     def __init__(self, clock: Clock | None = None) -> None:
         # Put together but never entered: so there is no engine, and the sender sends nothing.
-        self._instance = Instance(Config(store="memory://"), clock=clock)
+        self._instance = Instance(Config(store="memory://"), surroundings=Surroundings(clock=clock or SystemClock()))
         self._app = build_app(
             Api(
                 timers=self._instance.timers,

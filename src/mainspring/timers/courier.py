@@ -19,9 +19,8 @@ from msgspec import Raw, Struct
 import mainspring
 from mainspring import telemetry
 from mainspring.clock import Clock
-from mainspring.delivery.call import Call, Reply
+from mainspring.delivery.call import Call, Reply, Sends
 from mainspring.delivery.guard import Guard
-from mainspring.delivery.sender import Sender
 from mainspring.delivery.signing import sign
 from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
 from mainspring.kernel.backoff import max_attempts
@@ -99,7 +98,7 @@ class Courier:
     def __init__(
         self,
         *,
-        sender: Sender,
+        sender: Sends,
         guard: Guard,
         namespaces: NamespaceService,
         records: RecordStore,

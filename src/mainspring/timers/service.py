@@ -200,7 +200,7 @@ class TimerService:
                     pairs.append((timer, changes.resumed(timer, now=self._clock.now_ms())))
                 except Conflict:
                     continue  # not parked: nothing to resume
-            for url in {timer.detail.callback_url for timer, _ in pairs}:
+            for url in dict.fromkeys(timer.detail.callback_url for timer, _ in pairs):
                 await self._revive(url)
             return await self._put_changed(pairs)
 

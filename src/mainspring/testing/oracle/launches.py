@@ -315,6 +315,14 @@ def _told(instant: int) -> str:
     return f"{instant} ({datetime.fromtimestamp(instant / 1000, UTC):%H:%M:%S})"
 
 
+RECEIVED: Final = {
+    "unsent": _unsent,
+    "sent-anyway": _sent_anyway,
+    "unrecorded": _unrecorded,
+    "changed-id": _changed_id,
+    "early": _early,
+}
+"""Those that compare the ledger with its receiver, and need no calendar."""
 RULES: Final = {
     "hole": _hole,
     "doubled": _doubled,
@@ -323,11 +331,7 @@ RULES: Final = {
     "unfinished": _unfinished,
     "wrong-skip": _wrong_skip,
     "wrong-late": _wrong_late,
-    "unsent": _unsent,
-    "sent-anyway": _sent_anyway,
-    "unrecorded": _unrecorded,
-    "changed-id": _changed_id,
-    "early": _early,
+    **RECEIVED,
     "overdue": _overdue,
     "recounted": _recounted,
 }

@@ -1,0 +1,276 @@
+"""C: every instant of a job's calendar is launched or skipped, once, and for a reason that is true.
+
+What a job *is* at an instant is not always known: requests overlap, and some have an unknown outcome. So each instant
+has a set of definitions that may have been in force. What all of them demand must be; what none of them allows must
+not be; of the rest nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from mainspring.jobs.messages import RunView
+from mainspring.testing.oracle.history import NEVER, Finding, History, Operation
+from mainspring.testing.oracle.instants import instants_between, matcher
+from mainspring.testing.oracle.journal import Call, JobTerms, Left
+from mainspring.testing.oracle.launches import FINAL, LAUNCHED, RECEIVED, SKIPS, Arrival, Watched, span
+from mainspring.timers.messages import to_ms
+
+AHEAD_MS: Final = 20_000
+"""How long before its instant a launch may be planned. What is changed in between is skipped as changed."""
+SETTLED_MS: Final = 60_000
+"""How long after its instant a launch must be on record, or over."""
+DEFINES: Final = frozenset({"create", "update", "foreign-write"})
+CAUSES: Final = {
+    "changed": DEFINES,
+    "deleted": frozenset({"delete"}),
+    "broken": frozenset({"foreign-write"}),
+}
+"""What somebody must have asked for, for a reason to be true."""
+
+
+def accounted(history: History) -> Iterator[Finding]:
+    """C. The instants of a job, found by brute force, are those of its launches and of its skipped ranges, each once;
+    a launch has one delivery id; what was sent is on record, and what is on record was sent; reasons are true:
+
+    | reason                               | true if                                                             |
+    |--------------------------------------|---------------------------------------------------------------------|
+    | overlap                              | a launch before it was under way that did not itself catch up       |
+    | missed, superseded, outside-window   | the policy has it, and a fault can have held launches up            |
+    | paused; changed; deleted; broken     | somebody paused; changed or re-created; deleted; wrote past the API |
+    """
+    left = history.left
+    if left is None or not left.jobs or history.steps():
+        return
+    operations: dict[str, list[Operation]] = defaultdict(list)
+    for operation in history.operations.values():
+        if operation.invoke.service == "jobs" and operation.may_have_acted:
+            for item in operation.invoke.items:
+                operations[item.id].append(operation)
+    runs: dict[str, list[RunView]] = defaultdict(list)
+    for run in left.runs:
+        runs[run.name].append(run)
+    calls: dict[str, list[Call]] = defaultdict(list)
+    for _, call in history.calls:
+        if call.service == "jobs":
+            calls[call.id].append(call)
+    for name in dict.fromkeys((*operations, *runs, *calls)):
+        job = _Job(
+            history=history, left=left, name=name, operations=operations[name], runs=runs[name], calls=calls[name]
+        )
+        for detail in job.check():
+            yield Finding(name, detail)
+
+
+@dataclass(kw_only=True)
+class _Job:
+    """A name, and everything that is known of the jobs that had it."""
+
+    history: History
+    left: Left
+    name: str
+    operations: Sequence[Operation]
+    runs: Sequence[RunView]
+    calls: Sequence[Call]
+
+    def __post_init__(self) -> None:
+        self._by_calendar = [run for run in self.runs if run.kind in ("scheduled", "catchup")]
+
+    def check(self) -> Iterator[str]:
+        arrivals = [Arrival(call.launch_id, call.delivery_id, call.wall_ms) for call in self.calls]
+        watched = Watched(self.name, (), self.runs, arrivals)
+        for find in RECEIVED.values():
+            yield from find(watched)
+        yield from self._shared()
+        yield from self._unfinished()
+        yield from self._holes_and_doubles()
+        yield from self._strays()
+        for run in self.runs:
+            if run.state in ("skipped", "cancelled") and (objection := self._objection(run)):
+                yield f"{run.launch_id} is {run.state} ({run.reason or 'without a reason'}): {objection}"
+
+    # --- what may be in force -------------------------------------------------------------------------------
+
+    def _definitions(self, first_ms: int, last_ms: int) -> list[JobTerms | None]:
+        """Every definition that may have been in force between two instants; None: there was no such job."""
+        return [
+            terms
+            for since, until, terms in self._reigns
+            if since <= self.history.at_of(last_ms) and until >= self.history.at_of(first_ms)
+        ]
+
+    @cached_property
+    def _reigns(self) -> list[tuple[int, int, JobTerms | None]]:
+        """From when to when each definition may be in force: from its question to the answer of one that came after."""
+        changes = [o for o in self.operations if o.verb in DEFINES or o.verb == "delete"]
+        reigns: list[tuple[int, int, JobTerms | None]] = [(-NEVER, self._replaced(changes, -1), None)]
+        for change in changes:
+            until = self._replaced(changes, change.until)
+            if change.verb == "delete":
+                reigns.append((change.invoke.at, until, None))
+            for item in change.asked(self.name):
+                if item.job is not None:
+                    reigns.append((change.invoke.at, until, item.job))
+        return reigns
+
+    def _replaced(self, changes: Sequence[Operation], after: int) -> int:
+        """When something has certainly replaced what was in force at a place."""
+        ends = [self.history.events[c.answered].at for c in changes if c.is_ok and c.place > after]
+        return min(ends, default=NEVER)
+
+    def _demands(self, terms: JobTerms | None, instant: int) -> bool:
+        """Whether a definition certainly has this instant."""
+        return terms is not None and terms.max_runs is None and instant in self._instants(terms)
+
+    def _allows(self, terms: JobTerms | None, instant: int) -> bool:
+        return terms is not None and (
+            matcher(terms.schedule, seconds=terms.seconds) is None or instant in self._instants(terms)
+        )
+
+    def _instants(self, terms: JobTerms) -> set[int]:
+        found = self._found.get(terms.schedule + terms.time_zone + str(terms.dst) + str(terms.seconds))
+        if found is None:
+            matches = matcher(terms.schedule, seconds=terms.seconds)
+            first = self.left.wall_ms - self.left.at // 1000
+            found = set()
+            if matches is not None:
+                found = instants_between(
+                    matches,
+                    after=first - 1000,
+                    until=self.left.wall_ms + AHEAD_MS,
+                    zone=ZoneInfo(terms.time_zone),
+                    dst=terms.dst,
+                    is_fixed=terms.schedule.startswith("@every"),
+                )
+            self._found[terms.schedule + terms.time_zone + str(terms.dst) + str(terms.seconds)] = found
+        low = terms.start_ms if terms.start_ms is not None else -NEVER
+        high = terms.end_ms if terms.end_ms is not None else NEVER
+        return {instant for instant in found if low <= instant <= high}
+
+    @cached_property
+    def _found(self) -> dict[str, set[int]]:
+        return {}
+
+    def _may_be_paused(self, last_ms: int) -> bool:
+        """Whether it may have been paused at any time up to an instant."""
+        until = self.history.at_of(last_ms)
+        return any(
+            operation.verb == "pause" or any(item.job and item.job.paused for item in operation.asked(self.name))
+            for operation in self.operations
+            if operation.invoke.at <= until
+        )
+
+    def _asked(self, verbs: frozenset[str], last_ms: int) -> bool:
+        until = self.history.at_of(last_ms)
+        return any(operation.verb in verbs and operation.invoke.at <= until for operation in self.operations)
+
+    # --- the calendar ---------------------------------------------------------------------------------------
+
+    def _holes_and_doubles(self) -> Iterator[str]:
+        entries: dict[int, list[RunView]] = defaultdict(list)
+        demanded = sorted(self._demanded())
+        for run in self._by_calendar:
+            first, last = span(run)
+            if run.scheduled_until is None:
+                entries[first].append(run)
+            else:
+                for instant in demanded:
+                    if first <= instant <= last:
+                        entries[instant].append(run)
+        for instant in demanded:
+            if not entries[instant]:
+                yield f"nothing is known of {instant}"
+        for instant, runs in entries.items():
+            if len(runs) > 1:
+                yield f"{instant} is in {', '.join(f'{run.launch_id} ({run.state})' for run in runs)}"
+
+    def _demanded(self) -> Iterator[int]:
+        """Instants that every definition has which may have been in force while they were accounted for."""
+        candidates = {instant for _, _, terms in self._reigns if terms is not None for instant in self._instants(terms)}
+        for instant in candidates:
+            if instant > self.left.wall_ms - SETTLED_MS:
+                continue
+            at = self.history.at_of(instant)
+            held_up = self.history.met(at - AHEAD_MS * 1000, at + SETTLED_MS * 1000)
+            last = self.left.wall_ms if held_up else instant + SETTLED_MS
+            definitions = self._definitions(instant - AHEAD_MS, last)
+            if self._may_be_paused(self.left.wall_ms):
+                continue
+            if definitions and all(self._demands(terms, instant) for terms in definitions):
+                yield instant
+
+    def _strays(self) -> Iterator[str]:
+        for run in self._by_calendar:
+            if run.scheduled_until is not None:
+                continue
+            instant = to_ms(run.scheduled_at)
+            definitions = self._definitions(instant - AHEAD_MS, instant + 2000)
+            if not any(self._allows(terms, instant) for terms in definitions):
+                yield f"{run.launch_id} is for no instant of its calendar"
+
+    # --- launches and reasons -------------------------------------------------------------------------------
+
+    def _shared(self) -> Iterator[str]:
+        seen: dict[str, str] = {}
+        for run in self.runs:
+            if run.delivery_id and seen.setdefault(run.delivery_id, run.launch_id) != run.launch_id:
+                yield f"{run.launch_id} and {seen[run.delivery_id]} are both D={run.delivery_id}"
+
+    def _unfinished(self) -> Iterator[str]:
+        since = max(self.left.healed_at, 0)
+        for run in self.runs:
+            planned = max(to_ms(run.scheduled_at), to_ms(run.planned_at))
+            settled = max(self.history.at_of(planned), since) + SETTLED_MS * 1000 + self.history.lease_us
+            if run.state not in FINAL and self.left.at > settled and self._is_fast:
+                yield f"{run.launch_id} is {run.state} when everything has come to rest"
+
+    @property
+    def _is_fast(self) -> bool:
+        """Whether no destination that this job was given makes its launches wait."""
+        hosts = [item.host for operation in self.operations for item in operation.asked(self.name) if item.host]
+        return all(self.history.world.host(host).kind == "fast" for host in hosts)
+
+    def _objection(self, run: RunView) -> str:
+        first, last = span(run)
+        judged = to_ms(run.finished_at or run.planned_at)
+        definitions = [d for d in self._definitions(first - AHEAD_MS, max(last, judged)) if d is not None]
+        overlaps: set[str] = {terms.overlap for terms in definitions}
+        if run.state == "cancelled":
+            return "" if "cancelOther" in overlaps else f"not by its policy ({', '.join(sorted(overlaps))})"
+        if run.reason == "overlap":
+            return self._overlap_objection(first, overlaps)
+        if run.reason == "paused":
+            return "" if self._may_be_paused(max(last, judged)) else "nobody had paused it"
+        if run.reason in CAUSES:
+            asked = self._asked(CAUSES[run.reason], max(last, judged))
+            return "" if asked else "nobody had given cause for it"
+        return self._missed_objection(run, definitions, first, judged)
+
+    def _overlap_objection(self, instant: int, overlaps: set[str]) -> str:
+        if not overlaps & {"skip", "bufferOne"}:
+            return f"not by its policy ({', '.join(sorted(overlaps))})"
+        busy = any(
+            other.kind == "scheduled"
+            and (other.state in LAUNCHED or other.state not in FINAL)
+            and to_ms(other.scheduled_at) < instant
+            and (other.finished_at is None or to_ms(other.finished_at) >= instant)
+            for other in self.runs
+        )
+        return "" if busy else "nothing before it was under way"
+
+    def _missed_objection(self, run: RunView, definitions: Sequence[JobTerms], first: int, judged: int) -> str:
+        if not any(run.reason in SKIPS[terms.catchup] for terms in definitions):
+            return f"not by its policy ({', '.join(sorted({terms.catchup for terms in definitions}))})"
+        since = self.history.at_of(first) - AHEAD_MS * 1000
+        if self._is_fast and not self.history.met(since, self.history.at_of(judged)):
+            return "somebody could have launched it"
+        if run.reason == "outside-window":
+            windows = [terms.window_ms for terms in definitions if run.reason in SKIPS[terms.catchup]]
+            if span(run)[1] + min(windows) >= judged:
+                return f"the last of it was {judged - span(run)[1]} ms ago"
+        return ""

@@ -1,0 +1,134 @@
+"""`python -m mainspring.testing.simulation`: search, or look at one history closely."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mainspring.testing.oracle.journal import write_journal
+from mainspring.testing.simulation.counters import total, unreached
+from mainspring.testing.simulation.plan import Plan, read_plan, write_plan
+from mainspring.testing.simulation.run import Outcome, simulate
+from mainspring.testing.simulation.search import Found, search
+from mainspring.testing.simulation.shrinking import LONGEST, shrink
+from mainspring.testing.simulation.swarm import draw_plan
+from mainspring.testing.simulation.timeline import timeline
+
+SERVICES = ("timers", "jobs", "fetches", "idempotency", "all")
+ENOUGH = 1000
+"""Seeds after which everything that happens sometimes should have happened."""
+SHOWN = 3
+"""Failing seeds of a search that are shrunk and shown."""
+
+
+@click.command()
+@click.option("--seeds", default=500, show_default=True, help="How many seeds to run.")
+@click.option("--from", "first", default=0, show_default=True, help="The first of them.")
+@click.option("--seed", type=int, help="Run this one alone, and show its history.")
+@click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Run a replay file.")
+@click.option("--service", type=click.Choice(SERVICES), default="timers", show_default=True)
+@click.option("--processes", type=int, help="How many processes; one for each core by default.")
+@click.option("--shrink/--no-shrink", "shrinks", default=True, help="Make failing histories smaller.")
+@click.option("--runs", default=LONGEST, show_default=True, help="How many runs that may take.")
+@click.option("--whole", is_flag=True, help="Show every event, and not only those of broken ids.")
+@click.option(
+    "--keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".simulation"),
+    show_default=True,
+    help="Where replay files go.",
+)
+def main(**options: Any) -> None:
+    """Search for broken promises in simulated histories. Ends with 1 if there are some."""
+    chosen = options["replay"], options["seed"]
+    if any(one is not None for one in chosen):
+        plan = read_plan(options["replay"]) if options["replay"] else draw_plan(options["seed"], options["service"])
+        sys.exit(_show(plan, **_shown(options)))
+    failed = _search(options)
+    for found in failed[:SHOWN]:
+        _show(draw_plan(found.seed, options["service"]), **_shown(options))
+    sys.exit(1 if failed else 0)
+
+
+def _shown(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: options[name] for name in ("shrinks", "runs", "whole", "keep")}
+
+
+def _search(options: dict[str, Any]) -> list[Found]:
+    began = time.monotonic()
+    failed: list[Found] = []
+    reached: list[list[str]] = []
+    with _bar(options["seeds"], "seeds") as advance:
+        for found in search(options["first"], options["seeds"], options["service"], processes=options["processes"]):
+            advance()
+            reached.append(found.reached)
+            if found.violations:
+                failed.append(found)
+                rules = ",".join(dict.fromkeys(violation.rule for violation in found.violations))
+                click.echo(f"seed {found.seed}  {rules}  {found.violations[0].id}: {found.violations[0].detail}")
+    seconds = time.monotonic() - began
+    click.echo(f"{len(reached)} seeds in {seconds:.0f} s ({len(reached) / seconds:.1f}/s), {len(failed)} failed")
+    if len(reached) >= ENOUGH and (missing := unreached(total(reached))):
+        click.echo(f"never happened: {', '.join(missing)}")
+    return sorted(failed, key=lambda found: found.seed)
+
+
+def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path) -> int:
+    """Show the history of a plan, and the smallest that fails in the same way."""
+    outcome = simulate(plan)
+    click.echo(f"--- seed {plan.seed}: {len(plan.operations)} operations, {outcome.seconds:.1f} s, {outcome.digest}")
+    if not outcome.violations:
+        if whole:
+            click.echo("\n".join(timeline(outcome.journal, [], whole=True)))
+        click.echo("no promise is broken")
+        return 0
+    if shrinks:
+        with _bar(runs, "shrinking") as advance:
+            outcome = shrink(outcome, runs=runs, told=lambda _: advance())
+        _tell_plan(outcome.plan)
+    click.echo("\n".join(timeline(outcome.journal, outcome.violations, whole=whole)))
+    _keep(outcome, keep)
+    return 1
+
+
+def _tell_plan(plan: Plan) -> None:
+    """What is left of a plan, in short."""
+    plain = type(plan.world)()
+    other = {
+        name: getattr(plan.world, name)
+        for name in plan.world.__struct_fields__
+        if name not in ("policies", "destinations") and getattr(plan.world, name) != getattr(plain, name)
+    }
+    click.echo(f"    shrunk to {len(plan.operations)} operations, {len(plan.regimes)} regimes, {len(plan.blows)} blows")
+    click.echo(f"    world: {', '.join(f'{name}={value}' for name, value in other.items())}")
+
+
+def _keep(outcome: Outcome, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"seed-{outcome.plan.seed}.json"
+    write_plan(path, outcome.plan)
+    write_journal(path.with_suffix(".jsonl"), outcome.journal)
+    click.echo(f"    --replay {path}")
+
+
+@contextmanager
+def _bar(count: int, label: str) -> Iterator[Any]:
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=count)
+        yield lambda: progress.advance(task)
+
+
+if __name__ == "__main__":
+    main()

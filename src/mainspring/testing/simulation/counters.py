@@ -1,0 +1,42 @@
+"""What has to happen sometimes: a search in which it never does looks elsewhere than it should."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from mainspring import crashpoint
+
+SOMETIMES: Final = (
+    "re-created while queued",
+    "re-created while starting",
+    "re-created while in flight",
+    "full window meets empty lane",
+    "second refill",
+    "begin stale",
+    "begin fenced",
+    "begin unavailable",
+    "finish stale",
+    "finish fenced",
+    "finish unavailable",
+    "finish superseded",
+    "lease lapsed here, yet kept",
+    *(f"{verb}: {what}" for verb in ("begin", "finish", "claim", "renew") for what in ("answer lost", "landed late")),
+    "one bad shard in a batch",
+    "drain given up",
+    "all dead",
+    "circuit closed",
+    *(f"crash point {name}" for name in crashpoint.NAMES),
+)
+
+
+def unreached(reached: Iterable[str]) -> list[str]:
+    """Of what should happen in a thousand seeds, what has not."""
+    seen = set(reached)
+    return [name for name in SOMETIMES if name not in seen]
+
+
+def total(runs: Iterable[Iterable[str]]) -> Counter[str]:
+    """In how many runs each was reached."""
+    return Counter(name for run in runs for name in set(run))

@@ -1,0 +1,171 @@
+"""One process of the run: a production instance with its API, in simulated surroundings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, MutableMapping
+from contextlib import AsyncExitStack
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from mainspring.api.app import AsgiApp, build_app
+from mainspring.config import Config
+from mainspring.delivery.call import Call
+from mainspring.errors import StoreUnavailable
+from mainspring.instance import Instance
+from mainspring.kernel.ownership import Lease
+from mainspring.server import STOP_SECONDS, api_of
+from mainspring.store import Store
+from mainspring.surroundings import Identity, Surroundings
+from mainspring.testing.simulation.clock import SimulatedClock
+from mainspring.testing.simulation.draws import Dice, Draws
+from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
+from mainspring.testing.simulation.plan import World
+from mainspring.testing.simulation.store import OPERATION, Database, NoticingStore, SimulatedStore
+from mainspring.testing.simulation.wire import PEERS, Respond, Wire
+
+TOKEN: Final = "simulated-token-of-every-instance"  # noqa: S105  (opens nothing but a simulation)
+RETRY_SECONDS: Final = 0.5
+
+
+class Died(BaseException):
+    """Unwinds the callback in which a process dies at a crash point. Nothing of it runs after that."""
+
+
+class Node:
+    """An instance number has one process at a time; each has a name of its own."""
+
+    def __init__(
+        self,
+        index: int,
+        name: str,
+        *,
+        loop: SimulatedLoop,
+        world: World,
+        draws: Draws,
+        database: Database,
+        wire: Wire,
+        is_dead: Callable[[Lease], bool],
+        ended: Callable[[Node, BaseException | None], None],
+    ) -> None:
+        """`ended` is told when the process ends by itself, and of what."""
+        self.index = index
+        self.name = name
+        self._loop = loop
+        self._world = world
+        self._wire = wire
+        self._ended = ended
+        self.process = Process(name)
+        self.context = context_of(self.process)
+        self.instance: Instance | None = None
+        self._app: AsgiApp | None = None
+        self._stop: asyncio.Event | None = None
+        store: type[SimulatedStore] = NoticingStore if world.notices else SimulatedStore
+        self._store: Store = store(database, self)
+        self._surroundings = Surroundings(
+            clock=SimulatedClock(loop, skew_ms=world.skews[index % len(world.skews)]),
+            randomness=Dice(draws, name),
+            identity=Identity(
+                name=name,
+                machine="machine" if world.one_machine else f"machine of {name}",
+                pid=index + 1,
+                process=name,
+                is_dead=is_dead,
+            ),
+            senders=wire.senders(name),
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.alive
+
+    @property
+    def listens(self) -> bool:
+        return self.process.alive and self._app is not None
+
+    def start(self) -> None:
+        self.context.run(self._loop.create_task, self._live())
+
+    def stop(self) -> None:
+        """Ask it to end in good order; as the server does, it is cut short when that takes too long."""
+        if self._stop is not None:
+            self._loop.call_soon(self._stop.set, context=self.context)
+
+    def receive(self, call: Call, respond: Respond, operation: str) -> None:
+        self._loop.call_soon(self._receive, call, respond, operation, context=self.context)
+
+    def _receive(self, call: Call, respond: Respond, operation: str) -> None:
+        task = self._loop.create_task(self._handle(call, respond, operation))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _handle(self, call: Call, respond: Respond, operation: str) -> None:
+        OPERATION.set(operation)
+        answered: dict[str, Any] = {}
+
+        async def receive() -> MutableMapping[str, Any]:
+            return {"type": "http.request", "body": call.body, "more_body": False}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            answered.update(message)
+
+        scope = {
+            "type": "http",
+            "method": call.method,
+            "path": urlsplit(call.url).path,
+            "headers": [(name.encode(), value.encode()) for name, value in call.headers],
+        }
+        if self._app is None:
+            respond(503, {}, b"")
+            return
+        await self._app(scope, receive, send)
+        headers = {name.decode(): value.decode() for name, value in answered["headers"]}
+        respond(answered["status"], headers, answered["body"])
+
+    async def _live(self) -> None:
+        error: BaseException | None = None
+        try:
+            await self._serve()
+        except Exception as raised:  # noqa: BLE001 - whatever ends an instance is for the run to judge
+            error = raised
+        self._ended(self, error)
+
+    async def _serve(self) -> None:
+        """As `server` does it."""
+        config = _config(self._world)
+        self._stop = asyncio.Event()
+        async with AsyncExitStack() as stack:
+            instance = await self._started(config, stack)
+            self.instance = instance
+            self._app = build_app(api_of(config, instance, TOKEN, shared=False))
+            await instance.advertise(address=f"http://{self.name}{PEERS}")
+            await self._stop.wait()
+            self._app = None
+            self._loop.call_later(2 * config.drain_seconds + STOP_SECONDS, self._ended, self, None)
+
+    async def _started(self, config: Config, stack: AsyncExitStack) -> Instance:
+        while True:
+            instance = Instance(
+                config, store=self._store, surroundings=self._surroundings, page_size=self._world.page_size
+            )
+            try:
+                return await stack.enter_async_context(instance)
+            except (StoreUnavailable, ExceptionGroup) as error:
+                if isinstance(error, ExceptionGroup) and error.split(StoreUnavailable)[1] is not None:
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+def _config(world: World) -> Config:
+    return Config(
+        token=TOKEN,
+        store="memory://",
+        lease_seconds=world.lease_seconds,
+        renew_seconds=world.renew_seconds,
+        look_seconds=world.look_seconds,
+        drain_seconds=world.drain_seconds,
+        window_limit=world.window_limit,
+        in_flight_limit=world.in_flight_limit,
+        host_limit=world.host_limit,
+        circuit_failures=world.circuit_failures,
+        circuit_seconds=world.circuit_seconds,
+    )

@@ -1,0 +1,156 @@
+"""A run as plain data: the world, what users do in it, and what befalls it, each with its instant.
+
+What a plan does not say is drawn while it runs, by label (`draws`). So a plan and its muted labels are a whole history:
+a replay file. Instants are milliseconds from the start of the run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from mainspring.model import RetryPolicy
+
+Service = Literal["timers", "jobs", "fetches", "idempotency"]
+DestinationKind = Literal["fast", "slow", "silent", "refusing", "flapping", "gone", "busy", "cuts"]
+RegimeKind = Literal["refuse", "lose", "hang", "late"]
+BlowKind = Literal["kill", "pause", "stop", "restart", "join", "cut-peers", "store-clock"]
+
+
+class Destination(Struct, frozen=True, kw_only=True):
+    """A receiver of calls."""
+
+    kind: DestinationKind = "fast"
+    seconds: float = 0.02
+    """How long it takes to answer, at most."""
+    healed: bool = True
+    """Whether it becomes a fast one when all is healed."""
+
+
+class Regime(Struct, frozen=True, kw_only=True):
+    """The store fails in one way for a while: for all, or for an instance, a shard, a verb."""
+
+    at: int
+    length: int
+    kind: RegimeKind
+    """refuse: nothing is done. lose: it is done, and nobody is told. hang: nothing happens until the caller gives up.
+    late: the caller gives up, and then it is done."""
+    node: int | None = None
+    shard: int | None = None
+    verb: str | None = None
+
+
+class Blow(Struct, frozen=True, kw_only=True):
+    """Something happens to an instance, or to all at once."""
+
+    at: int
+    kind: BlowKind
+    node: int = 0
+    """-1: all of them."""
+    length: int = 0
+    """pause, cut-peers: how long. store-clock: by how many milliseconds, also backwards."""
+    point: str = ""
+    """kill, pause: not at `at`, but when the instance next comes to this crash point."""
+
+
+class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a client asks for. Fields that a verb does not need say nothing."""
+
+    client: int
+    at: int
+    verb: str
+    ids: tuple[str, ...] = ()
+    node: int = 0
+    """Which instance it asks."""
+    timeout: int = 10_000
+    awaits: bool = True
+    """Whether the client waits for the answer before it goes on."""
+    again: bool = False
+    """Whether it looks how things stand if it does not know what became of it."""
+    destination: int = 0
+    delay: int | None = None
+    """Due so many milliseconds after it is asked; negative: in the past, by an instant."""
+    instant: int | None = None
+    """Due at this instant of the run."""
+    at_most_once: bool = False
+    policy: int = 0
+    """Which of the world's policies."""
+    call_timeout: int = 1000
+    label: str = ""
+    hold: int = 0
+    """A foreign transaction: how long it stays open."""
+
+
+class World(Struct, frozen=True, kw_only=True):
+    """Everything that stays the same in a run."""
+
+    instances: int = 1
+    shards: int = 1
+    window_limit: int = 8192
+    in_flight_limit: int = 1024
+    host_limit: int = 128
+    page_size: int = 500
+    circuit_failures: int = 20
+    circuit_seconds: float = 5.0
+    lease_seconds: float = 6.0
+    renew_seconds: float = 2.0
+    look_seconds: float = 1.0
+    drain_seconds: float = 10.0
+    destinations: tuple[Destination, ...] = (Destination(),)
+    policies: tuple[RetryPolicy, ...] = (RetryPolicy(),)
+    latency: int = 0
+    """Milliseconds that a call of the store takes at most, unless it meets a spike or a fault."""
+    spikes: bool = False
+    """Whether one call of a hundred takes fifty times as long."""
+    store_timeout: int = 2000
+    """When a caller gives up waiting for the store."""
+    sqlite: bool = False
+    """Whether rows are in SQLite, in memory, and not in dictionaries."""
+    notices: bool = False
+    """Whether the store tells of foreign writers."""
+    one_machine: bool = False
+    """Whether all instances are processes of one machine, which know at once that one is gone."""
+    wire: int = 5
+    """Milliseconds that anything takes from process to process, at most."""
+    wakeups_lost: int = 0
+    """Percent of what instances tell each other."""
+    skews: tuple[int, ...] = (0,)
+    """By how many milliseconds the wall clock of each instance is wrong."""
+    left_dead: tuple[int, ...] = ()
+    """Instances that stay dead when all is healed."""
+    left_cut: int | None = None
+    """An instance that cannot reach the store even then."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A run."""
+
+    seed: int
+    service: str = "timers"
+    world: World = World()
+    operations: tuple[Operation, ...] = ()
+    regimes: tuple[Regime, ...] = ()
+    blows: tuple[Blow, ...] = ()
+    muted: tuple[str, ...] = ()
+    """Labels, or beginnings of labels, that draw nothing but zero."""
+
+    @property
+    def heals_at(self) -> int:
+        """When everything that was planned is over."""
+        ends = [
+            *(operation.at + operation.hold for operation in self.operations),
+            *(regime.at + regime.length for regime in self.regimes),
+            *(blow.at + (blow.length if blow.kind in ("pause", "cut-peers") else 0) for blow in self.blows),
+        ]
+        return max(ends, default=0) + 500
+
+
+def read_plan(path: Path) -> Plan:
+    return msgspec.json.decode(path.read_bytes(), type=Plan)
+
+
+def write_plan(path: Path, plan: Plan) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")

@@ -1,0 +1,162 @@
+"""What a simulated database holds, in dictionaries. What a group of requests does to it is decided by production code,
+`stores.plan`, as in the relational stores.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+
+import msgspec
+from msgspec.structs import replace
+
+from mainspring.model import FOREVER, Attempt, Record, Shard, State, Timer, TimerKey
+from mainspring.store import DuePage, Position, TimerFilter
+from mainspring.stores.plan import Change, Plan, PruneHistory, Row, StoredRecord
+
+RowKey = tuple[int, str]
+
+
+class Tables:
+    """Writes in groups (`work`), reads one by one."""
+
+    def __init__(self) -> None:
+        self._timers: dict[RowKey, Timer] = {}
+        self._due: defaultdict[int, list[Position]] = defaultdict(list)
+        self._shards: dict[int, Shard] = {}
+        self._history: defaultdict[int, dict[str, list[Attempt]]] = defaultdict(dict)
+        self._records: dict[tuple[str, str], Record] = {}
+
+    # --- writes -------------------------------------------------------------------------------------------
+
+    def work(self, group: Sequence[Change]) -> None:
+        """Decide and apply; every request has its answer afterwards."""
+        plan = Plan(group)
+        for key in plan.rows:
+            if (stored := self._timers.get(key)) is not None:
+                plan.rows[key] = Row(stored.version, stored.due_at)
+        for shard_id in plan.shards:
+            plan.shards[shard_id] = self._shards.get(shard_id, Shard(shard_id))
+        for record_key in plan.records:
+            if (record := self._records.get(record_key)) is not None:
+                plan.records[record_key] = StoredRecord(record.version, record.expires_at)
+        for request in group:
+            plan.decide(request)
+        self._apply(plan)
+        for request in group:
+            if isinstance(request, PruneHistory):
+                request.answer = self._prune(request)
+
+    def _apply(self, plan: Plan) -> None:
+        for shard_id, _, uuid in plan.moved_or_removed():
+            self._unlink(self._timers.pop((shard_id, uuid)))
+        for timer in plan.written():
+            self._link(timer)
+        for shard_id, _, uuid, begins, version, fence in plan.begun():
+            timer = self._timers[shard_id, uuid]
+            self._timers[shard_id, uuid] = replace(
+                timer, state=State.RUNNING, attempts=timer.attempts + begins, version=version, fence=fence
+            )
+        for key, attempt in plan.history:
+            entries = self._history[key.shard_id].setdefault(key.uuid, [])
+            place = bisect_left(entries, _started(attempt), key=_started)
+            if place == len(entries) or _started(entries[place]) != _started(attempt):
+                entries.insert(place, attempt)
+        self._shards.update(plan.claimed)
+        for record_key in plan.removed_records():
+            self._records.pop(record_key, None)
+        for collection, name, value, version, expires_at in plan.written_records():
+            key_and_value = msgspec.convert((name, value, version, expires_at), tuple[str, bytes, int, int | None])
+            self._records[str(collection), str(name)] = Record(*key_and_value)
+
+    def _link(self, timer: Timer) -> None:
+        self._timers[timer.shard_id, timer.uuid] = timer
+        insort(self._due[timer.shard_id], Position(timer.due_at, timer.uuid))
+
+    def _unlink(self, timer: Timer) -> None:
+        due = self._due[timer.shard_id]
+        del due[bisect_left(due, (timer.due_at, timer.uuid))]
+
+    def _prune(self, request: PruneHistory) -> int:
+        victims = msgspec.json.decode(request.victims, type=list[tuple[int, int, str, int, int]])
+        pruned = 0
+        for shard_id, _, uuid, started_at, attempt in victims:
+            entries = self._history[shard_id].get(uuid, [])
+            kept = [entry for entry in entries if _started(entry) != (started_at, attempt)]
+            pruned += len(entries) - len(kept)
+            self._history[shard_id][uuid] = kept
+        return pruned
+
+    # --- reads --------------------------------------------------------------------------------------------
+
+    def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        return [self._timers.get((key.shard_id, key.uuid)) for key in keys]
+
+    def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> list[Timer]:
+        behind = (self._behind(shard_id, after) for shard_id in dict.fromkeys(shards))
+        timers = (self._timers[shard_id, position.uuid] for position, shard_id in merge(*behind))
+        return list(islice((timer for timer in timers if _matches(timer, where)), limit))
+
+    def _behind(self, shard_id: int, after: Position) -> Iterator[tuple[Position, int]]:
+        due = self._due.get(shard_id, [])
+        return ((position, shard_id) for position in islice(due, bisect_right(due, after), None))
+
+    def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
+        due = self._due.get(shard_id, [])
+        start = bisect_right(due, after)
+        end = max(start, min(start + limit, bisect_left(due, (until + 1, ""))))
+        timers = [self._timers[shard_id, position.uuid] for position in due[start:end]]
+        following = due[end].due_at if end < len(due) else FOREVER
+        return DuePage(timers, following if following < FOREVER else None)
+
+    def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
+        earliest = [self._due[shard_id][0].due_at if self._due.get(shard_id) else FOREVER for shard_id in shard_ids]
+        return [due_at if due_at < FOREVER else None for due_at in earliest]
+
+    def history(self, key: TimerKey, *, before: tuple[int, int] | None = None, limit: int = 100) -> list[Attempt]:
+        attempts = self._history[key.shard_id].get(key.uuid, [])
+        end = len(attempts) if before is None else bisect_left(attempts, before, key=_started)
+        return attempts[max(0, end - limit) : end][::-1] if limit > 0 else []
+
+    def old_history(self, shard_id: int, *, older_than: int, limit: int) -> str:
+        """The oldest entries, as `PruneHistory` names them."""
+        old = sorted(
+            (attempt.started_at, attempt.attempt, uuid)
+            for uuid, attempts in self._history[shard_id].items()
+            for attempt in attempts
+            if attempt.started_at < older_than
+        )[:limit]
+        return msgspec.json.encode([(shard_id, 0, uuid, started, attempt) for started, attempt, uuid in old]).decode()
+
+    def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+        return [self._shards.get(shard_id, Shard(shard_id)) for shard_id in shard_ids]
+
+    def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
+        record = self._records.get((collection, key))
+        return None if record is None or (record.expires_at is not None and record.expires_at <= now) else record
+
+    def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
+        live = (
+            record
+            for (kept_in, key), record in sorted(self._records.items())
+            if kept_in == collection and key > after and (record.expires_at is None or record.expires_at > now)
+        )
+        return list(islice(live, limit))
+
+
+def _started(attempt: Attempt) -> tuple[int, int]:
+    return attempt.started_at, attempt.attempt
+
+
+def _matches(timer: Timer, where: TimerFilter) -> bool:
+    labels = timer.detail.labels
+    return (
+        (not where.states or timer.state in where.states)
+        and timer.timer_id.startswith(where.id_prefix)
+        and (where.due_from is None or timer.due_at >= where.due_from)
+        and (where.due_to is None or timer.due_at < where.due_to)
+        and all(labels.get(name) == value for name, value in where.labels)
+    )

@@ -1,0 +1,264 @@
+"""Clients of timers: they speak through the SDK, and write down what they ask for and what they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from mainspring.client import AsyncClient
+from mainspring.client.arguments import to_payload
+from mainspring.errors import MainspringError
+from mainspring.model import Delivery, State
+from mainspring.testing.oracle.journal import AnyEvent, Asked, Fail, Info, Invoke, Ok, View
+from mainspring.testing.simulation.clock import EPOCH_MS
+from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
+from mainspring.testing.simulation.node import TOKEN
+from mainspring.testing.simulation.plan import Operation, World
+from mainspring.testing.simulation.receivers import Payload, host_of
+from mainspring.testing.simulation.wire import PEERS, SimulatedTransport, Wire
+from mainspring.timers.messages import CreateTimer, TimerView, to_instant, to_ms
+
+READS: Final = frozenset({"get", "list"})
+Foreign = Callable[[str, Operation, CreateTimer], Awaitable[View]]
+
+
+class TimerUsers:
+    """The clients of a run. `done` is true when all of them are."""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        world: World,
+        wire: Wire,
+        *,
+        journal: list[AnyEvent],
+        address: Callable[[int], str],
+        foreign: Foreign,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """`address` names the process that an instance number is at the moment; `foreign` creates a timer in a
+        transaction of somebody else; `wall_ms` is the store's clock, by which clients set theirs."""
+        self._loop = loop
+        self._world = world
+        self._wire = wire
+        self._journal = journal
+        self._address = address
+        self._foreign = foreign
+        self._wall_ms = wall_ms
+        self._left = 0
+
+    @property
+    def done(self) -> bool:
+        return self._left == 0
+
+    def start(self, operations: Sequence[Operation]) -> None:
+        by_client: dict[int, list[tuple[str, Operation]]] = {}
+        for place, operation in enumerate(operations):
+            name = f"{operation.verb}-{place}"
+            by_client.setdefault(operation.client, []).append((name, operation))
+        for client, planned in by_client.items():
+            context = context_of(Process(f"c{client}"))
+            self._left += 1
+            context.run(self._loop.create_task, self._behave(planned))
+
+    async def _behave(self, planned: list[tuple[str, Operation]]) -> None:
+        unawaited: list[asyncio.Task[None]] = []
+        for name, operation in planned:
+            await asyncio.sleep(max(0, operation.at * 1000 - self._loop.now_us) / 1_000_000)
+            if operation.awaits:
+                await self._carry_out(name, operation)
+            else:
+                unawaited.append(self._loop.create_task(self._carry_out(name, operation)))
+        for task in unawaited:
+            await task
+        self._left -= 1
+
+    async def _carry_out(self, name: str, operation: Operation) -> None:
+        known = await self._ask(name, operation)
+        if not known and operation.again and operation.verb not in READS and operation.ids:
+            look = Operation(client=operation.client, at=0, verb="get", ids=operation.ids[:1], node=operation.node)
+            await self._ask(f"{name}?", look)
+
+    async def _ask(self, name: str, operation: Operation) -> bool:
+        """Whether it is known what became of it."""
+        verb = operation.verb
+        node = self._address(operation.node)
+        requests = self._creates(name, operation)
+        self._journal.append(
+            Invoke(
+                at=self._loop.now_us,
+                op=name,
+                client=f"c{operation.client}",
+                verb=verb,
+                items=self._asked(name, operation, requests),
+                node="" if verb == "transaction" else node,
+            )
+        )
+        client = AsyncClient(
+            f"http://{node}{PEERS}",
+            TOKEN,
+            timeout=operation.timeout / 1000,
+            retries=0,
+            transport=SimulatedTransport(self._wire, f"c{operation.client}", name),
+        )
+        try:
+            views, changed = await self._speak(client, name, operation, requests)
+        except MainspringError as error:
+            if error.outcome_unknown:
+                self._journal.append(Info(at=self._loop.now_us, op=name, reason=error.detail))
+                return False
+            self._journal.append(Fail(at=self._loop.now_us, op=name, code=error.code))
+            return True
+        self._journal.append(Ok(at=self._loop.now_us, op=name, views=views, changed=changed))
+        return True
+
+    async def _speak(
+        self, client: AsyncClient, name: str, operation: Operation, requests: list[CreateTimer]
+    ) -> tuple[tuple[View, ...], int | None]:
+        timers = client.timers
+        id = operation.ids[0] if operation.ids else ""
+        match operation.verb:
+            case "create":
+                request = requests[0]
+                return _views(
+                    await timers.create(
+                        request.timer_id,
+                        callback_url=request.callback_url,
+                        execute_at=None if request.execute_at is UNSET else to_instant(to_ms(request.execute_at)),
+                        delay_seconds=None if request.delay_seconds is UNSET else request.delay_seconds,
+                        payload=request.payload,
+                        labels=request.labels,
+                        retry_policy=request.retry_policy,
+                        callback_timeout_seconds=request.callback_timeout_seconds,
+                        delivery=request.delivery,
+                    )
+                )
+            case "create-batch":
+                batch = await timers.create_batch(requests)
+                return _views(*(result.timer for result in batch.results if result.timer is not None))
+            case "update":
+                return _views(await timers.update(id, **self._changes(name, operation, requests[0])))
+            case "delete":
+                return _views((await timers.delete(id)).timer)
+            case "run-now":
+                return _views(await timers.run_now(id))
+            case "park":
+                return _views(await timers.park(id))
+            case "resume":
+                return _views(await timers.resume(id))
+            case "get":
+                return _views(await timers.get(id))
+            case "list":
+                return _views(*(await timers.list(limit=20, states=_states(operation))).timers)
+            case "bulk-delete" | "bulk-park" | "bulk-resume" as verb:
+                where: dict[str, Any] = {"labels": {"l": operation.label}} if operation.label else {"all": True}
+                act = {"bulk-delete": timers.bulk_delete, "bulk-park": timers.bulk_park}.get(verb, timers.bulk_resume)
+                return (), (await act(**where)).changed
+            case "transaction":
+                return (await self._foreign(name, operation, requests[0]),), None
+            case verb:
+                raise AssertionError(verb)
+
+    # --- what it says ---------------------------------------------------------------------------------------
+
+    def _creates(self, name: str, operation: Operation) -> list[CreateTimer]:
+        if operation.verb not in ("create", "create-batch", "update", "transaction"):
+            return []
+        due: dict[str, Any] = {}
+        if operation.instant is not None:
+            due["execute_at"] = EPOCH_MS + operation.instant
+        elif operation.delay is not None and operation.delay < 0:
+            due["execute_at"] = self._wall_ms() + operation.delay
+        else:
+            due["delay_seconds"] = (operation.delay or 0) / 1000
+        made = []
+        for place, id in enumerate(operation.ids):
+            destination = (operation.destination + place) % len(self._world.destinations)
+            made.append(
+                CreateTimer(
+                    timer_id=id,
+                    callback_url=f"http://{host_of(destination)}/hook",
+                    payload=to_payload(Payload(f"{name}.{place}")),
+                    labels={"l": operation.label} if operation.label else {},
+                    retry_policy=self._world.policies[operation.policy],
+                    callback_timeout_seconds=operation.call_timeout / 1000,
+                    delivery=Delivery.AT_MOST_ONCE if operation.at_most_once else Delivery.AT_LEAST_ONCE,
+                    **due,
+                )
+            )
+        return made
+
+    def _changes(self, name: str, operation: Operation, wanted: CreateTimer) -> dict[str, Any]:
+        """An update: of the payload, and of the time unless that is an hour away; sometimes of the destination."""
+        changes: dict[str, Any] = {"payload": wanted.payload}
+        if _moves(operation):
+            if wanted.execute_at is not UNSET:
+                changes["execute_at"] = to_instant(to_ms(wanted.execute_at))
+            else:
+                changes["delay_seconds"] = wanted.delay_seconds
+        if operation.label:
+            changes["callback_url"] = wanted.callback_url
+        return changes
+
+    def _asked(self, name: str, operation: Operation, requests: list[CreateTimer]) -> tuple[Asked, ...]:
+        if operation.verb.startswith("bulk-") or operation.verb == "list":
+            return ()
+        if not requests:
+            return tuple(Asked(id=id) for id in operation.ids)
+        if operation.verb == "update":
+            asked = self._asked_of(requests[0])
+            return (
+                Asked(
+                    id=asked.id,
+                    due_ms=asked.due_ms if _moves(operation) else None,
+                    mark=asked.mark,
+                    host=asked.host if operation.label else None,
+                ),
+            )
+        return tuple(map(self._asked_of, requests))
+
+    def _asked_of(self, request: CreateTimer) -> Asked:
+        if request.execute_at is not UNSET:
+            due_ms = to_ms(request.execute_at)
+        else:
+            assert request.delay_seconds is not UNSET
+            due_ms = self._wall_ms() + round(request.delay_seconds * 1000)
+        return Asked(
+            id=request.timer_id,
+            due_ms=due_ms,
+            delivery=request.delivery.value,
+            policy=request.retry_policy,
+            mark=msgspec.json.decode(bytes(request.payload), type=Payload).mark,  # type: ignore[arg-type]
+            host=request.callback_url.removeprefix("http://").removesuffix("/hook"),
+            timeout_ms=round(request.callback_timeout_seconds * 1000),
+            labels=request.labels,
+        )
+
+
+def _moves(operation: Operation) -> bool:
+    return operation.delay is None or operation.delay < 3_600_000
+
+
+def _states(operation: Operation) -> tuple[State, ...]:
+    return (State.PARKED,) if operation.label else ()
+
+
+def view_of(timer: TimerView) -> View:
+    payload = msgspec.json.decode(timer.payload, type=Payload | None)
+    return View(
+        id=timer.timer_id,
+        delivery_id=timer.delivery_id,
+        generation=timer.generation,
+        state=timer.state.value,
+        attempts=timer.attempts,
+        due_ms=to_ms(timer.execute_at),
+        mark="" if payload is None else payload.mark,
+    )
+
+
+def _views(*timers: TimerView) -> tuple[tuple[View, ...], int | None]:
+    return tuple(map(view_of, timers)), None

@@ -1,0 +1,355 @@
+"""The rules of jobs, fetches, keys and locks: legal journals raise nothing, planted violations are found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from mainspring.jobs.messages import RunView
+from mainspring.testing.oracle.journal import (
+    AnyEvent,
+    Asked,
+    Call,
+    Effect,
+    Fail,
+    Fault,
+    Fetched,
+    Held,
+    Info,
+    Invoke,
+    JobTerms,
+    Key,
+    Left,
+    Ok,
+    Service,
+    View,
+)
+from mainspring.testing.oracle.judge import judge
+from mainspring.testing.oracle.world import World
+from mainspring.timers.messages import to_instant, to_ms
+from tests.oracle.model import WITH_COMMITS, WITHOUT
+
+EPOCH_MS = 1_785_000_000_000
+"""A full minute, and of no change of clocks."""
+SECOND = 1_000_000
+END = 200 * SECOND
+
+Journal = list[AnyEvent]
+
+
+def operation(op: str, at: int, service: Service, verb: str, item: Asked, *views: View) -> Journal:
+    """Asked and acknowledged."""
+    asked = Invoke(at=at, op=op, client=f"c{op}", service=service, verb=verb, items=(item,))
+    return [asked, Ok(at=at + SECOND // 100, op=op, views=views)]
+
+
+def unknown(op: str, at: int, service: Service, verb: str, item: Asked) -> Journal:
+    asked = Invoke(at=at, op=op, client=f"c{op}", service=service, verb=verb, items=(item,))
+    return [asked, Info(at=at + SECOND, op=op, reason="cut")]
+
+
+# --- jobs -------------------------------------------------------------------------------------------------
+
+TERMS = JobTerms(schedule="*/5 * * * * *", seconds=True)
+CREATED = SECOND
+
+
+def at(instant: int) -> int:
+    return (instant - EPOCH_MS) * 1000
+
+
+def launch(instant: int, **fields: Any) -> RunView:
+    view = RunView(
+        launch_id=f"j@{instant}",
+        name="j",
+        kind="scheduled",
+        state="succeeded",
+        scheduled_at=to_instant(instant),
+        scheduled_until=None,
+        count=1,
+        reason="",
+        by="",
+        planned_at=to_instant(instant - 5000),
+        started_at=to_instant(instant),
+        late_ms=0,
+        finished_at=to_instant(instant + 10),
+        attempts=1,
+        status=200,
+        duration_ms=10,
+        answer_head="",
+        delivery_id=f"msg_{instant}",
+    )
+    return msgspec.structs.replace(view, **fields)
+
+
+def skipped(first: int, last: int, reason: str, *, judged: int) -> RunView:
+    return launch(
+        first,
+        state="skipped",
+        reason=reason,
+        scheduled_until=to_instant(last),
+        count=(last - first) // 5000 + 1,
+        planned_at=to_instant(judged),
+        started_at=None,
+        finished_at=None,
+        attempts=0,
+        delivery_id="",
+    )
+
+
+def instants(first: int = 5, last: int = 200, step: int = 5) -> list[int]:
+    """In seconds of the run."""
+    return [EPOCH_MS + second * 1000 for second in range(first, last + 1, step)]
+
+
+def ledger(runs: Sequence[RunView], *more: AnyEvent, terms: JobTerms = TERMS, calls: Sequence[RunView] = ()) -> Journal:
+    """A job with these entries, whose receiver saw what they say."""
+    journal = operation("1", CREATED, "jobs", "create", Asked(id="j", job=terms, host="a"))
+    for run in calls or [run for run in runs if run.state == "succeeded"]:
+        instant = to_ms(run.scheduled_at)
+        started = to_ms(run.started_at) if run.started_at is not None else instant
+        journal.append(
+            Call(
+                at=at(started),
+                service="jobs",
+                host="a",
+                delivery_id=run.delivery_id,
+                attempt=1,
+                id="j",
+                wall_ms=started,
+                instant_ms=instant,
+                launch_id=run.launch_id,
+            )
+        )
+    left = Left(at=END, wall_ms=EPOCH_MS + END // 1000, timers=False, jobs=True, runs=tuple(runs), alive=("i1",))
+    return [*journal, *more, left]
+
+
+CALM = [launch(instant) for instant in instants()]
+ALL_DOWN = Fault(at=60 * SECOND, kind="kill")
+
+
+def an_outage(catchup: Any) -> Journal:
+    down = instants(65, 100)
+    runs = [run for run in CALM if to_ms(run.scheduled_at) not in down]
+    reason = "missed" if catchup == "none" else "superseded"
+    runs.append(skipped(down[0], down[-1], reason, judged=EPOCH_MS + 116_000))
+    return ledger(runs, ALL_DOWN, Fault(at=60 * SECOND, kind="pause", until=116 * SECOND), terms=_with(catchup=catchup))
+
+
+def _with(**changes: Any) -> JobTerms:
+    return msgspec.structs.replace(TERMS, **changes)
+
+
+def an_edited_calendar() -> Journal:
+    """Every 5 seconds, then every 10; what was planned ahead is skipped as changed."""
+    edit = operation("2", 100 * SECOND, "jobs", "update", Asked(id="j", job=_with(schedule="*/10 * * * * *")))
+    runs = [launch(instant) for instant in instants(5, 100)] + [launch(instant) for instant in instants(110, 200, 10)]
+    runs.append(skipped(EPOCH_MS + 105_000, EPOCH_MS + 105_000, "changed", judged=EPOCH_MS + 105_000))
+    return ledger(runs, *edit)
+
+
+def a_delete_that_may_have_happened() -> Journal:
+    lost = unknown("2", 100 * SECOND, "jobs", "delete", Asked(id="j"))
+    return ledger([launch(instant) for instant in instants(5, 100)], *lost)
+
+
+def a_job_that_was_deleted_and_created_again() -> Journal:
+    delete = operation("2", 80 * SECOND, "jobs", "delete", Asked(id="j"))
+    again = operation("3", 120 * SECOND, "jobs", "create", Asked(id="j", job=_with(schedule="*/20 * * * * *")))
+    runs = [launch(instant) for instant in instants(5, 80)] + [launch(instant) for instant in instants(140, 200, 20)]
+    runs.append(skipped(EPOCH_MS + 85_000, EPOCH_MS + 85_000, "deleted", judged=EPOCH_MS + 85_000))
+    return ledger(runs, *delete, *again)
+
+
+def a_job_that_was_paused() -> Journal:
+    pause = operation("2", 80 * SECOND, "jobs", "pause", Asked(id="j"))
+    resume = operation("3", 120 * SECOND, "jobs", "resume", Asked(id="j"))
+    runs = [launch(instant) for instant in (*instants(5, 80), *instants(125, 200))]
+    runs.append(skipped(EPOCH_MS + 85_000, EPOCH_MS + 120_000, "paused", judged=EPOCH_MS + 121_000))
+    return ledger(runs, *pause, *resume)
+
+
+def an_overlap() -> Journal:
+    slow = launch(instants()[2], finished_at=to_instant(instants()[3] + 1000))
+    behind = skipped(instants()[3], instants()[3], "overlap", judged=instants()[3])
+    return ledger([*CALM[:2], slow, behind, *CALM[4:]])
+
+
+def without(place: int) -> Journal:
+    return ledger([run for number, run in enumerate(CALM) if number != place])
+
+
+def overlap_with_a_catch_up() -> Journal:
+    late = launch(instants()[2], kind="catchup", finished_at=to_instant(instants()[3] + 1000))
+    behind = skipped(instants()[3], instants()[3], "overlap", judged=instants()[3])
+    return ledger([*CALM[:2], late, behind, *CALM[4:]], ALL_DOWN)
+
+
+def the_past_of_a_calendar_that_was_extended() -> Journal:
+    """It ended at 100; at 150 somebody lets it go on, and it launches what lay in between."""
+    terms = _with(end_ms=EPOCH_MS + 100_000)
+    edit = operation("2", 150 * SECOND, "jobs", "update", Asked(id="j", job=TERMS))
+    runs = [launch(i) for i in (*instants(5, 100), *instants(155, 200))]
+    return ledger([*runs, launch(EPOCH_MS + 110_000, kind="catchup")], *edit, terms=terms)
+
+
+# --- fetches ----------------------------------------------------------------------------------------------
+
+
+def fetch(*more: AnyEvent, fetched: Sequence[Fetched] = (), calls: int = 1, end: str = "succeeded") -> Journal:
+    item = Asked(id="r", host="p", timeout_ms=5000)
+    journal = operation("1", SECOND, "fetches", "create", item, View(id="r", state="pending"))
+    for number in range(calls):
+        journal.append(
+            Call(
+                at=(2 + number) * SECOND,
+                service="fetches",
+                host="p",
+                delivery_id="r1",
+                attempt=1,
+                id="r",
+                wall_ms=EPOCH_MS + 2000,
+            )
+        )
+    journal += operation("2", 5 * SECOND, "fetches", "wait", Asked(id="r"), View(id="r", state=end, mark="result"))
+    record = fetched or (Fetched(id="r", state="succeeded", mark="result"),)
+    left = Left(
+        at=END, wall_ms=EPOCH_MS + END // 1000, timers=False, fetches=True, fetched=tuple(record), alive=("i1",)
+    )
+    return [*journal, *more, left]
+
+
+TAKEN = Effect(at=6 * SECOND, service="fetches", key="r", token="once", mark="result")
+GOOD = Fetched(id="r", state="succeeded", mark="result", wanted=True, taken=True)
+
+
+# --- keys and locks ---------------------------------------------------------------------------------------
+
+
+def call(op: str, seconds: float, result: str = "r", payload: str = "p") -> Journal:
+    view = View(id="k", state="completed", mark=result)
+    return operation(op, round(seconds * SECOND), "idempotency", "call", Asked(id="k", mark=payload), view)
+
+
+def work(seconds: float, token: str, stage: Any, mark: str = "") -> Effect:
+    return Effect(at=round(seconds * SECOND), key="k", token=token, stage=stage, mark=mark)
+
+
+def refused(op: str, seconds: float, code: str) -> Journal:
+    asked = Invoke(
+        at=round(seconds * SECOND),
+        op=op,
+        client=op,
+        service="idempotency",
+        verb="call",
+        items=(Asked(id="k", mark="p"),),
+    )
+    return [asked, Fail(at=asked.at + 1, op=op, code=code, status=409)]
+
+
+DONE = [work(1.001, "a", "began"), work(1.005, "a", "done", "r"), *call("1", 1)]
+
+LEGAL: dict[str, Journal] = {
+    "a calm job": ledger(CALM),
+    "an outage, none": an_outage("none"),
+    "an outage, latest": an_outage("latest"),
+    "an edited calendar": an_edited_calendar(),
+    "a delete that may have happened": a_delete_that_may_have_happened(),
+    "deleted and created again": a_job_that_was_deleted_and_created_again(),
+    "paused and resumed": a_job_that_was_paused(),
+    "an overlap": an_overlap(),
+    "a fetch": fetch(TAKEN, fetched=(GOOD,)),
+    "a fetch whose result is given up": fetch(
+        fetched=(Fetched(id="r", state="succeeded", mark="result", wanted=True, reason="origin is gone"),)
+    ),
+    "a key and a replay": [*DONE, *call("2", 3)],
+    "work that failed and was begun again": [work(0.5, "z", "began"), work(0.6, "z", "failed"), *DONE],
+    "a crash, then unknown": [work(1, "a", "began"), *refused("2", 40, "unknown_outcome")],
+    "forgotten and done again": [
+        *DONE,
+        *operation("2", 2 * SECOND, "idempotency", "forget", Asked(id="k")),
+        work(3.001, "b", "began"),
+        work(3.002, "b", "done", "other"),
+        *call("3", 3, "other", "q"),
+    ],
+    "a lock that changes hands": [
+        Held(at=0, lock="l", client="a", fence=1, until=SECOND),
+        Held(at=SECOND, lock="l", client="b", fence=2),
+    ],
+}
+
+PLANTED: dict[str, tuple[str, Journal]] = {
+    "an instant is missing": ("C", without(7)),
+    "an instant is there twice": ("C", ledger([*CALM, launch(instants()[4], launch_id="j@x", delivery_id="x")])),
+    "an instant of no calendar": ("C", ledger([*CALM, launch(instants()[4] + 1000)])),
+    "skipped by an outage that was none": (
+        "C",
+        ledger([*CALM[:3], skipped(instants()[3], instants()[3], "superseded", judged=instants()[7]), *CALM[4:]]),
+    ),
+    "skipped by a pause that was none": (
+        "C",
+        ledger([*CALM[:3], skipped(instants()[3], instants()[3], "paused", judged=instants()[7]), *CALM[4:]]),
+    ),
+    "skipped by an overlap that was none": (
+        "C",
+        ledger([*CALM[:3], skipped(instants()[3], instants()[3], "overlap", judged=instants()[3]), *CALM[4:]]),
+    ),
+    "on time, and skipped because of a catch-up": ("C", overlap_with_a_catch_up()),
+    "launched for a time at which it had ended": ("C", the_past_of_a_calendar_that_was_extended()),
+    "succeeded and never sent": ("C", ledger(CALM, calls=CALM[1:])),
+    "two launches, one delivery": (
+        "C",
+        ledger([*CALM[:-1], msgspec.structs.replace(CALM[-1], delivery_id=CALM[0].delivery_id)]),
+    ),
+    "called twice": ("P", fetch(calls=2)),
+    "the end changes": ("P", fetch(end="unknown")),
+    "a result is neither taken nor given up": (
+        "P",
+        fetch(fetched=(Fetched(id="r", state="succeeded", mark="result", wanted=True),)),
+    ),
+    "on record as taken, and was not": ("P", fetch(fetched=(GOOD,))),
+    "pending for ever": (
+        "Live",
+        [e for e in fetch(fetched=(Fetched(id="r", state="pending"),)) if getattr(e, "op", "") != "2"],
+    ),
+    "accepted and not on record": ("Live", fetch(fetched=(Fetched(id="other", state="failed"),))),
+    "begun beside another": ("I", [*DONE, work(2, "b", "began"), work(2.1, "b", "done", "r")]),
+    "begun again after it was cancelled": (
+        "I",
+        [work(0.5, "z", "began"), work(0.6, "z", "cancelled"), *DONE],
+    ),
+    "another result": ("I", [*DONE, *call("2", 3, "other")]),
+    "another payload": ("I", [*DONE, *call("2", 3, payload="q")]),
+    "unknown, and never begun": ("I", refused("2", 40, "unknown_outcome")),
+    "on record as unknown, and never begun": (
+        "I",
+        [
+            *refused("2", 4, "in_progress"),
+            Left(at=END, wall_ms=0, timers=False, idempotency=True, keys=(Key(key="k", state="unknown"),)),
+        ],
+    ),
+    "two believers": (
+        "I",
+        [Held(at=0, lock="l", client="a", fence=1, until=SECOND + 1), Held(at=SECOND, lock="l", client="b", fence=2)],
+    ),
+    "a token that does not grow": (
+        "I",
+        [Held(at=0, lock="l", client="a", fence=2, until=SECOND), Held(at=SECOND, lock="l", client="b", fence=2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("world", [WITH_COMMITS, WITHOUT], ids=["with", "without"])
+@pytest.mark.parametrize("journal", LEGAL.values(), ids=LEGAL.keys())
+def test_a_legal_journal_raises_nothing(journal: Journal, world: World) -> None:
+    assert judge(journal, world) == []
+
+
+@pytest.mark.parametrize(("rule", "journal"), PLANTED.values(), ids=PLANTED.keys())
+def test_a_planted_violation_is_found_by_its_rule_alone(rule: str, journal: Journal) -> None:
+    found = judge(journal, WITHOUT)
+    assert {violation.rule for violation in found} == {rule}, "\n".join(map(str, found))
