@@ -24,7 +24,8 @@ from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.agenda import Agenda, ShardState
 from mainspring.kernel.batches import PATIENCE_SECONDS, Spawn
-from mainspring.kernel.dispatcher import COMPLAINT_SECONDS, Dispatcher
+from mainspring.kernel.dispatcher import Dispatcher
+from mainspring.kernel.fenced import COMPLAINT_SECONDS
 from mainspring.kernel.ownership import Ownership
 from mainspring.kernel.settings import EngineSettings
 from mainspring.store import BATCH_LIMIT, START, Position, Store
