@@ -156,7 +156,8 @@ class Lock:
             lease_ms=self._lease_ms,
         )
         try:
-            written = await _put(self._records, self.name, lease, expect=expect, now=now)
+            first = first_version(self._random)
+            written = await _put(self._records, self.name, lease, expect=expect, now=now, first=first)
         except (StoreUnavailable, asyncio.CancelledError):
             self._unsure = lease.nonce
             raise
@@ -360,10 +361,12 @@ async def _let_go(held: Held) -> bool:
         return True
 
 
-async def _put(records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int) -> Record | None:
+async def _put(
+    records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int, first: int = 1
+) -> Record | None:
     expires_at = max(now, lease.lease_until) + _KEPT_MS
     return await records.put_record(
-        LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at, first=first_version(self._random)
+        LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at, first=first
     )
 
 
