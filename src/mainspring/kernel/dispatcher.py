@@ -159,6 +159,11 @@ class Dispatcher:
         for lane in idle[: len(self._lanes) - limit * 3 // 2]:
             del self._lanes[lane.name]
 
+    @property
+    def waits_for_circuits(self) -> bool:
+        """Whether lanes wait for something of which nobody tells: a circuit that closes, a limit that moves."""
+        return self._turns.any_resting
+
     def pump(self) -> None:
         """Give free slots to waiting timers, lane by lane in turn. For whoever knows that there is more room now."""
         self._turns.rouse()
