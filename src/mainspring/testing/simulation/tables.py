@@ -62,9 +62,8 @@ class Tables:
             )
         for key, attempt in plan.history:
             entries = self._history[key.shard_id].setdefault(key.uuid, [])
-            place = bisect_left(entries, _started(attempt), key=_started)
-            if place == len(entries) or _started(entries[place]) != _started(attempt):
-                entries.insert(place, attempt)
+            if attempt not in entries:  # the same attempt reported twice is one entry
+                insort(entries, attempt, key=_started)
         self._shards.update(plan.claimed)
         for record_key in plan.removed_records():
             self._records.pop(record_key, None)
