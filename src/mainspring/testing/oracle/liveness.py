@@ -140,7 +140,7 @@ class _Watch:
         """The work of all others: everybody waits for a slot, and bad destinations may take all of them if few."""
         good = sum(self._queue_us(name) for name in self._queued if self._is_good(name))
         bad = sum(self._queue_us(name) for name in self._queued if not self._is_good(name))
-        return good // max(1, self._world.in_flight_limit // 2) + (bad if self._is_crowded else 0)
+        return good // max(1, self._world.in_flight_limit // 2) + (2 * bad if self._is_crowded else 0)
 
     @cached_property
     def _queued(self) -> Counter[str]:
