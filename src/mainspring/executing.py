@@ -120,6 +120,7 @@ class RemoteExecutor:
             namespaces=self._namespaces,
             clock=self._clock,
             wake=self._wake,
+            randomness=self._random,
             noted=Recent().noted,
             retention_ms=config.fetch_retention_days * DAY_MS,
         )
@@ -298,6 +299,8 @@ class RemoteExecutor:
     async def _tell(self, shard_id: int, due_at: int) -> None:
         try:
             [shard] = await self._store.shards([shard_id])
+            if shard is None:
+                return
             record = await self._store.get_record(INSTANCES, shard.owner, now=self._clock.now_ms())
         except StoreUnavailable:
             return  # the owner finds it when it looks, a second later

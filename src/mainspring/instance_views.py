@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from mainspring.errors import StoreUnavailable
 from mainspring.kernel.ownership import INSTANCES, Lease
 from mainspring.model import Namespace
 from mainspring.store import BATCH_LIMIT, RecordStore, TimerStore
@@ -44,6 +45,8 @@ async def shards_view(timers: TimerStore, namespaces: Sequence[Namespace], *, in
     views: list[ShardView] = []
     for namespace in namespaces:
         for shard in await timers.shards(namespace.shards):
+            if shard is None:
+                raise StoreUnavailable("A part of the database that holds some of the shards cannot be reached")
             views.append(
                 ShardView(shard_id=shard.shard_id, namespace=namespace.name, version=shard.version, owner=shard.owner)
             )

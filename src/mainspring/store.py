@@ -8,11 +8,14 @@ A database implements both and nothing else has to know it. What holds for every
   publishes nothing, logs nothing. `time()` is the one exception: it *reports* the database's clock.
 - **Errors.** `StoreUnavailable` when the database refused or could not be reached. After it the outcome of
   the call is not known: the caller reads the state again before its next step. A batch is then wholly
-  written or wholly not written, per shard.
+  written or wholly not written, per shard. No verb raises for what is wrong with one item, or with one shard
+  of many: that is the verdict of these items (`UNAVAILABLE`, `REFUSED`), and the others go on.
 - **Batches** are lists in and lists out, results in the order of the items. Items of one batch that name
   the same row are applied in order. An empty batch does nothing. Callers keep batches at or below `BATCH_LIMIT`.
 - **Compare and set.** Every write names the version it expects (0: the row must not exist) and leaves
   version + 1. An item whose expectation fails changes nothing and is reported; the others go on.
+- **Identity.** A row that is removed and created again is another row: whoever creates one draws its first version
+  (`first_version`), so that no version, and nothing that was decided upon one, comes back.
 - **Cancellation** of a waiting call never leaves a half-written batch; the write may still happen.
 
 Both contracts are checked by the suites in `mainspring.testing`, which run over every store.
@@ -22,10 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from random import Random
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.model import Attempt, Record, Shard, State, Timer, TimerKey
 
 BATCH_LIMIT: Final = 1000
@@ -49,10 +54,33 @@ class Verdict(Enum):
     """The row does not have the expected version, or is gone."""
     FENCED = "fenced"
     """The shard has a newer owner. Nothing of that shard was written."""
+    UNAVAILABLE = "unavailable"
+    """Its shard could not be reached, or somebody's open transaction holds its row. Whether it was written is not
+    known, as after `StoreUnavailable`, but of this item alone."""
+    REFUSED = "refused"
+    """The database cannot hold the row: it is too large. Nothing of this item was written."""
+
+
+def was_applied(verdict: Verdict) -> bool:
+    """True if it was written; False if the row is another than expected: read it, and try again.
+
+    Raises what a user is to be told of a row that nobody can reach, or that the database cannot hold.
+    """
+    if verdict is Verdict.UNAVAILABLE:
+        raise StoreUnavailable("The row is locked by another transaction, or its part of the database is unreachable")
+    if verdict is Verdict.REFUSED:
+        raise TooLarge("The row is larger than the database can hold")
+    return verdict is Verdict.APPLIED
+
+
+def first_version(randomness: Random) -> int:
+    """The version of a row that is to be created: one that no row of its key has ever had, nor will have."""
+    return randomness.getrandbits(62) + 1
 
 
 class Put(Struct, frozen=True):
-    """Write `timer` whole; its `version` becomes `expect` + 1. With `expect` 0 the row must not exist."""
+    """Write `timer` whole; its `version` becomes `expect` + 1. With `expect` 0 the row must not exist, and gets the
+    version that `timer` has: see `first_version`."""
 
     timer: Timer
     expect: int
@@ -113,7 +141,7 @@ class TimerStore(Protocol):
         """Create, change and remove rows on behalf of users: no fence, no owner needed.
 
         Each item is atomic. A row is found by its key, wherever its due instant has moved it, and there is
-        never more than one row for a key. Returns APPLIED or STALE for each.
+        never more than one row for a key. Returns APPLIED, STALE, UNAVAILABLE or REFUSED for each.
         """
         ...
 
@@ -142,7 +170,8 @@ class TimerStore(Protocol):
     async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
         """The earliest due instant in each of these shards, whatever the state of the row; None where there is none.
 
-        Parked rows (`FOREVER`) do not count. This is what owners ask once in a while beside others who write: it is
+        Parked rows (`FOREVER`) do not count. A shard that cannot be asked while others can counts as due at once
+        (`START.due_at`): reading it then tells. This is what owners ask once in a while beside others who write: it is
         to be cheap, one round trip for many shards where the database allows it.
         """
         ...
@@ -170,14 +199,18 @@ class TimerStore(Protocol):
         """Remove at least the oldest entries started before `older_than`, at most `limit`; answers how many."""
         ...
 
-    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
-        """The ownership of these shards. A shard that was never claimed has version 0 and no owner."""
+    async def shards(self, shard_ids: Sequence[int]) -> Sequence[Shard | None]:
+        """The ownership of these shards. A shard that was never claimed has version 0 and no owner.
+
+        None for one that cannot be reached while others can.
+        """
         ...
 
     async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
         """Take ownership: for each claim, if the stored version equals `version`, set it to version + 1 and the owner.
 
-        Waits for, or aborts, every open fenced write of the old version before it returns. APPLIED or STALE for each.
+        Waits for, or aborts, every open fenced write of the old version before it returns. APPLIED, STALE or
+        UNAVAILABLE for each.
         """
         ...
 

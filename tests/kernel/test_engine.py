@@ -13,7 +13,7 @@ from mainspring.kernel.settings import EngineSettings
 from mainspring.model import FOREVER, Delivery, Result, RetryPolicy, State, Timer
 from mainspring.store import Begin, Finish, Verdict
 from mainspring.testing.simulation import SimulatedLoop, run_simulated
-from tests.kernel.cluster import NAMESPACE, Cluster, done
+from tests.kernel.cluster import Cluster, done
 
 FAILED = Ending(outcome=Result.FAILED, next="parked", started_at=0)
 
@@ -386,7 +386,7 @@ def test_a_stop_waits_for_calls_in_flight_and_begins_no_more() -> None:
         await cluster.create("later")
         await stopping
         assert [row.timer_id for row in await cluster.rows()] == ["later"]
-        assert all(shard.owner == "" for shard in await cluster.store.shards(list(NAMESPACE.shards)))
+        assert all(shard.owner == "" for shard in await cluster.owners())
 
     simulate(scenario)
 

@@ -84,7 +84,7 @@ async def test_of_two_creates_of_one_id_the_second_waits_and_counts_on(database:
         assert not waiting.done()
         await work.commit()
         assert await asyncio.wait_for(waiting, SECONDS) == 2
-        rows = await work.fetch(f"SELECT payload, version FROM {database.tables}timers WHERE timer_id = 'raced'")
+        rows = await work.fetch(f"SELECT payload, generation FROM {database.tables}timers WHERE timer_id = 'raced'")
         assert rows == [("2", 2)]
         await work.rollback()
 

@@ -78,6 +78,7 @@ class Fetching:
             namespaces=namespaces,
             clock=clock,
             wake=wake,
+            randomness=randomness,
             noted=recent.noted,
             retention_ms=config.fetch_retention_days * DAY_MS,
         )

@@ -6,6 +6,7 @@ is still set in the row repairs it. Needs no engine and no owner, so an executor
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Final
 
@@ -30,7 +31,7 @@ from mainspring.fetches.record import (
 )
 from mainspring.fetches.rows import moved, new_row
 from mainspring.model import Record, Timer, TimerKey
-from mainspring.store import Put, RecordStore, TimerStore, Verdict
+from mainspring.store import Put, RecordStore, TimerStore, first_version, was_applied
 from mainspring.timers.messages import to_instant
 from mainspring.timers.namespaces import NamespaceService
 
@@ -47,6 +48,7 @@ class Ledger:
         namespaces: NamespaceService,
         clock: Clock,
         wake: Callable[[int, int], None],
+        randomness: random.Random,
         noted: Callable[[Fetch], None],
         retention_ms: int,
     ) -> None:
@@ -56,6 +58,7 @@ class Ledger:
         self._namespaces = namespaces
         self._clock = clock
         self._wake = wake
+        self._random = randomness
         self._noted = noted
         self._retention_ms = retention_ms
 
@@ -78,8 +81,9 @@ class Ledger:
                 break
         crashpoint.reach(crashpoint.FETCH_RECORDED)
         if not fetch.is_final:
-            row = new_row(fetch, namespace)
-            if await self._timers.write([Put(row, 0)]) == [Verdict.APPLIED]:
+            row = new_row(fetch, namespace, version=first_version(self._random))
+            [verdict] = await self._timers.write([Put(row, 0)])
+            if was_applied(verdict):
                 self._wake(row.shard_id, row.due_at)
         return fetch
 
@@ -188,10 +192,11 @@ class Ledger:
         await self._write(row, replace(row, due_at=self._clock.now_ms()))
 
     async def _write(self, row: Timer, after: Timer) -> bool:
-        written = await self._timers.write([Put(after, row.version)]) == [Verdict.APPLIED]
-        if written:
+        [verdict] = await self._timers.write([Put(after, row.version)])
+        if was_applied(verdict):
             self._wake(after.shard_id, after.due_at)
-        return written
+            return True
+        return False
 
     async def _change(self, req_id: str, change: Callable[[Fetch], Fetch | None]) -> tuple[Fetch | None, bool]:
         """Compare and set, until it was changed or `change` wants nothing. Ends because each time somebody wrote."""

@@ -1,8 +1,10 @@
 """The timer row of a fetch: an alarm clock, which makes an instance look at the record when something is to be done.
 
 What the row says follows from the record (`place`), so a row that was left behind by a crash does no harm: whoever is
-woken by it reads the record and puts the row where it belongs. The stage is the row's delivery id: a write that moves
-the row on thereby supersedes an attempt of an earlier stage that is still to be recorded.
+woken by it reads the record and puts the row where it belongs. The stage and the fetch it is of are the row's
+delivery id: a write that moves the row on thereby supersedes an attempt of an earlier stage that is still to be
+recorded, and an
+attempt of a fetch that is gone does not touch the next one with the same id.
 """
 
 from __future__ import annotations
@@ -48,7 +50,11 @@ class Stage(StrEnum):
 
 
 def stage_of(row: Timer) -> Stage:
-    return Stage(row.detail.delivery_id)
+    return Stage(row.detail.delivery_id.partition("@")[0])
+
+
+def _delivery_id(stage: Stage, fetch: Fetch) -> str:
+    return f"{stage}@{fetch.created_at}"
 
 
 def state_of(row: Timer) -> FetchState:
@@ -84,7 +90,7 @@ def labels(fetch: Fetch) -> dict[str, str]:
     return own | {USER + name: value for name, value in fetch.labels.items()}
 
 
-def new_row(fetch: Fetch, namespace: Namespace) -> Timer:
+def new_row(fetch: Fetch, namespace: Namespace, *, version: int) -> Timer:
     key = namespace.key_of(fetch.req_id)
     stage, due_at = place(fetch)
     headers: dict[str, str] = {"method": fetch.request.method}
@@ -96,10 +102,11 @@ def new_row(fetch: Fetch, namespace: Namespace) -> Timer:
         namespace=namespace.name,
         timer_id=fetch.req_id,
         due_at=due_at,
+        version=version,
         detail=Detail(
             execute_at=due_at,
             callback_url=fetch.request.url,
-            delivery_id=stage,
+            delivery_id=_delivery_id(stage, fetch),
             created_at=fetch.created_at,
             updated_at=fetch.created_at,
             callback_timeout_ms=fetch.timeout_ms,
@@ -117,7 +124,7 @@ def moved(row: Timer, fetch: Fetch, now: int) -> Timer:
     detail = replace(
         row.detail,
         execute_at=due_at,
-        delivery_id=stage,
+        delivery_id=_delivery_id(stage, fetch),
         labels=labels(fetch),
         last_outcome=last,
         first_attempt_at=None,
@@ -134,7 +141,7 @@ def ending(fetch: Fetch, *, now: int, not_before: int = 0) -> Ending:
         outcome=_RESULTS[fetch.state],
         next="rescheduled",
         next_at=max(due_at, not_before),
-        delivery_id=stage,
+        delivery_id=_delivery_id(stage, fetch),
         labels=labels(fetch),
         detail=_words(fetch),
         started_at=now,

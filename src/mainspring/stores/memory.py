@@ -108,7 +108,7 @@ class MemoryStore:
             self._unlink(stored)
             del self._timers[stored.key]
             return Verdict.APPLIED
-        timer = replace(change.timer, version=change.expect + 1)
+        timer = replace(change.timer, version=change.expect + 1) if change.expect else change.timer
         stored = self._timers.get(timer.key)
         if (stored.version if stored else 0) != change.expect:
             return Verdict.STALE

@@ -232,5 +232,6 @@ class HistoryConformance:
 
     async def record(self, store: Store, name: str, *attempts: Attempt, shard_id: int = 0) -> None:
         [shard] = await store.shards([shard_id])
+        assert shard is not None
         items = [Finish(key_of(name, shard_id=shard_id), shard.version, None, entry) for entry in attempts]
         assert await store.finish(items) == [APPLIED] * len(items)

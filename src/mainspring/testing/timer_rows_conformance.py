@@ -6,10 +6,12 @@ import asyncio
 
 from msgspec.structs import replace
 
-from mainspring.model import FOREVER, LastOutcome, Result, RetryPolicy, State, Timer
+from mainspring.model import FOREVER, LastOutcome, Result, RetryPolicy, Shard, State, Timer
 from mainspring.store import (
     BATCH_LIMIT,
     START,
+    Begin,
+    Finish,
     Position,
     Put,
     Remove,
@@ -90,11 +92,23 @@ class WriteConformance:
     async def test_remove_of_a_row_that_never_was_is_stale(self, store: Store) -> None:
         assert await store.write([Remove(key_of("a"), 0), Remove(key_of("a"), 1)]) == [STALE, STALE]
 
-    async def test_a_removed_timer_can_be_created_again_with_version_one(self, store: Store) -> None:
-        [first] = await create(store, timer("a"))
-        await store.write([Remove(first.key, 1)])
-        await create(store, timer("a", due_at=NOW + 9))
-        assert [row.version for row in await store.get([first.key]) if row] == [1]
+    async def test_a_row_begins_with_the_version_that_its_creator_drew(self, store: Store) -> None:
+        largest = replace(timer("b"), version=2**62)
+        await create(store, replace(timer("a"), version=77), largest)
+        assert await store.write([Put(timer("a"), 77), Put(timer("b"), 2**62)]) == [APPLIED, APPLIED]
+        assert [row.version for row in await store.get([key_of("a"), key_of("b")]) if row] == [78, 2**62 + 1]
+
+    async def test_what_was_decided_upon_a_removed_row_does_not_touch_its_successor(self, store: Store) -> None:
+        old = replace(timer("a"), version=77)
+        new = replace(timer("a", due_at=NOW + 9), version=78_000)
+        await create(store, old)
+        await store.write([Remove(old.key, 77)])
+        await create(store, new)
+        await store.claim_shards([Shard(old.shard_id, 0, "me")])
+        assert await store.write([Put(timer("a"), 77), Remove(old.key, 77)]) == [STALE, STALE]
+        assert await store.begin([Begin(old.key, 1, 77)]) == [STALE]
+        assert await store.finish([Finish(old.key, 1, Remove(old.key, 78), None)]) == [STALE]
+        assert await store.get([new.key]) == [new]
 
     async def test_items_that_name_the_same_row_are_applied_in_order(self, store: Store) -> None:
         a = timer("a")

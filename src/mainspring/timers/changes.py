@@ -38,8 +38,10 @@ def payload_text(payload: Raw | UnsetType, limit: int) -> str | None:
     return None if data == b"null" else data.decode()
 
 
-def created(request: CreateTimer, namespace: Namespace, *, now: int, delivery_id: str, max_payload: int) -> Timer:
-    """The first version of a timer."""
+def created(
+    request: CreateTimer, namespace: Namespace, *, now: int, version: int, delivery_id: str, max_payload: int
+) -> Timer:
+    """A new timer, whose first version is `version`."""
     execute_at = asked_instant(request, now)
     if execute_at is None:
         raise _invalid("/executeAt", "Expected one of executeAt and delaySeconds, got neither")
@@ -51,6 +53,7 @@ def created(request: CreateTimer, namespace: Namespace, *, now: int, delivery_id
         timer_id=request.timer_id,
         due_at=max(execute_at, now),
         payload=payload_text(request.payload, max_payload),
+        version=version,
         detail=Detail(
             execute_at=execute_at,
             callback_url=request.callback_url,

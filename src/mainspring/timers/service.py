@@ -16,10 +16,21 @@ from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
-from mainspring.decoding import decode_item
+from mainspring.decoding import decode_items
 from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound
 from mainspring.model import FOREVER, Attempt, Namespace, Timer
-from mainspring.store import BATCH_LIMIT, START, Position, Put, Remove, TimerFilter, TimerStore, Verdict
+from mainspring.store import (
+    BATCH_LIMIT,
+    START,
+    Position,
+    Put,
+    Remove,
+    TimerFilter,
+    TimerStore,
+    Verdict,
+    first_version,
+    was_applied,
+)
 from mainspring.timers import changes, cursors
 from mainspring.timers.checking import check_request
 from mainspring.timers.messages import (
@@ -81,25 +92,33 @@ class TimerService:
         namespace = self._namespaces.cached(request.namespace) or await self._namespaces.find(request.namespace)
         fresh = self._fresh(request, namespace)
         [stored] = await self._put_new([fresh])
+        if isinstance(stored, MainspringError):
+            raise stored
         return view_of(stored)
 
     async def create_batch(self, request: CreateTimers) -> BatchView:
         results: list[BatchItem | None] = [None] * len(request.timers)
         fresh: list[tuple[int, Timer]] = []
-        for index, raw in enumerate(request.timers):
+        for index, item in enumerate(decode_items(request.timers, CreateTimer)):
             await _breathe(index)
             try:
-                item = decode_item(raw, CreateTimer)
+                if isinstance(item, InvalidInput):
+                    raise item
                 self._check(item)
                 fresh.append((index, self._fresh(item, await self._namespaces.find(item.namespace))))
             except MainspringError as error:
                 results[index] = BatchItem(problem=_problem_item(error))
         stored = await self._put_new([timer for _, timer in fresh])
+        created = 0
         for (index, _), timer in zip(fresh, stored, strict=True):
             await _breathe(index)
-            results[index] = BatchItem(timer=view_of(timer))
+            if isinstance(timer, MainspringError):
+                results[index] = BatchItem(problem=_problem_item(timer))
+            else:
+                created += 1
+                results[index] = BatchItem(timer=view_of(timer))
         done = tuple(result for result in results if result is not None)
-        return BatchView(created=len(fresh), failed=len(done) - len(fresh), results=done)
+        return BatchView(created=created, failed=len(done) - created, results=done)
 
     async def get(self, request: TimerRef) -> TimerView:
         return view_of(await self._find(request.namespace, request.timer_id))
@@ -122,7 +141,7 @@ class TimerService:
         while True:
             timer = await self._find(request.namespace, request.timer_id)
             [verdict] = await self._store.write([Remove(timer.key, timer.version)])
-            if verdict is Verdict.APPLIED:
+            if was_applied(verdict):
                 telemetry.writes.add()
                 return DeletedView(timer=view_of(timer))
 
@@ -162,7 +181,7 @@ class TimerService:
     async def bulk_delete(self, request: BulkTimers) -> BulkView:
         async def act(rows: Sequence[Timer]) -> int:
             verdicts = await self._store.write([Remove(timer.key, timer.version) for timer in rows])
-            return verdicts.count(Verdict.APPLIED)
+            return _count_applied(verdicts)
 
         return await self._bulk(request, act)
 
@@ -221,6 +240,7 @@ class TimerService:
             request,
             namespace,
             now=self._clock.now_ms(),
+            version=first_version(self._random),
             delivery_id=self._new_delivery_id(),
             max_payload=self._max_payload,
         )
@@ -228,36 +248,42 @@ class TimerService:
     def _new_delivery_id(self) -> str:
         return f"msg_{self._random.getrandbits(128):032x}"
 
-    async def _put_new(self, timers: Sequence[Timer]) -> Sequence[Timer]:
-        """Create, or replace what exists. An id that occurs twice is applied in order."""
-        stored = list(timers)
+    async def _put_new(self, timers: Sequence[Timer]) -> Sequence[Timer | MainspringError]:
+        """Create, or replace what exists; answers an error for what could not be. Twice an id is applied in order."""
+        stored: MutableSequence[Timer | MainspringError] = [*timers]
         waiting: Sequence[int] = range(len(timers))
         puts = [Put(timer, 0) for timer in timers]
-        while stale := await self._put(puts):
-            waiting = [waiting[place] for place in stale]
+        while puts:
+            stale = []
+            for index, verdict in zip(waiting, await self._put(puts), strict=True):
+                try:
+                    if not was_applied(verdict):
+                        stale.append(index)
+                except MainspringError as error:
+                    stored[index] = error
+            waiting = stale
             rows = await self._store.get([timers[index].key for index in waiting])
             puts = []
             for index, current in zip(waiting, rows, strict=True):
-                stored[index] = timers[index] if current is None else changes.recreated(timers[index], current)
-                puts.append(Put(stored[index], 0 if current is None else current.version))
+                timer = timers[index] if current is None else changes.recreated(timers[index], current)
+                stored[index] = timer
+                puts.append(Put(timer, 0 if current is None else current.version))
         crashpoint.reach(crashpoint.CREATE_STORED)
         return stored
 
     async def _put_changed(self, pairs: Sequence[tuple[Timer, Timer | None]]) -> int:
         """Write changed rows whose originals are still what they were; answers how many."""
         puts = [Put(after, before.version) for before, after in pairs if after is not None]
-        return len(puts) - len(await self._put(puts))
+        return _count_applied(await self._put(puts))
 
-    async def _put(self, puts: Sequence[Put]) -> Sequence[int]:
-        """Write rows and tell the engine of them; answers the places of those that are not what was expected."""
-        stale = []
-        for place, verdict in enumerate(await self._store.write(puts)):
+    async def _put(self, puts: Sequence[Put]) -> Sequence[Verdict]:
+        """Write rows and tell the engine of them."""
+        verdicts = await self._store.write(puts)
+        for put, verdict in zip(puts, verdicts, strict=True):
             if verdict is Verdict.APPLIED:
-                self._wake(puts[place].timer.shard_id, puts[place].timer.due_at)
-            else:
-                stale.append(place)
-        telemetry.writes.add(amount=len(puts) - len(stale))
-        return stale
+                self._wake(put.timer.shard_id, put.timer.due_at)
+        telemetry.writes.add(amount=verdicts.count(Verdict.APPLIED))
+        return verdicts
 
     async def _change(self, namespace: str, timer_id: str, change: Callable[[Timer], Timer | None]) -> Timer:
         while True:
@@ -295,6 +321,11 @@ class TimerService:
             if len(rows) < BULK_PAGE:
                 return BulkView(matched=matched, changed=changed, dry_run=request.dry_run)
             after = Position(rows[-1].due_at, rows[-1].uuid)
+
+
+def _count_applied(verdicts: Sequence[Verdict]) -> int:
+    """How many were written. Raises if some could not be reached: the others are written, and a repeat helps."""
+    return sum(map(was_applied, verdicts))
 
 
 async def _breathe(index: int) -> None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from mainspring.clock import Clock, SystemClock
 from mainspring.errors import NotFound
 from mainspring.model import Detail, Namespace, Timer
+from mainspring.store import first_version
 from mainspring.timers import changes
 from mainspring.timers.checking import check_request
 from mainspring.timers.messages import CreateTimer, TimerView, view_of
@@ -70,6 +71,7 @@ class Creation:
             request,
             namespace,
             now=self._clock.now_ms(),
+            version=first_version(self._random),
             delivery_id=f"msg_{self._random.getrandbits(128):032x}",
             max_payload=self._max_payload,
         )
