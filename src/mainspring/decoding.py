@@ -7,6 +7,9 @@ a number fits into 64 bits (or a finite double) and 100 characters, nesting ends
 The usual body is screened without a look at single values: decoded untyped, and written again. A repeated key is
 lost on that way, and with it two quotation marks. Only a long run of digits needs a second reading.
 Errors are explained field by field, and only when there are any.
+
+A message with items that have results of their own (`tuple[Raw, ...]`) is screened without them, and they when they
+are read: together, and one by one if that fails. So what is wrong with one spoils no other.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import itertools
 import json
 import types
 import typing
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -33,31 +37,43 @@ T = TypeVar("T", bound=msgspec.Struct)
 _DIGITS_TO_ZERO: Final = bytes(ord("0") if chr(byte).isascii() and chr(byte).isdigit() else byte for byte in range(256))
 _LONG_NUMBER: Final = b"0" * 19  # 2**63 - 1 has 19 digits: with fewer in a row, an integer fits
 _read = msgspec.json.Decoder().decode
+_read_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _write = msgspec.json.Encoder().encode
 
 
 def decode(body: bytes, message: type[T]) -> T:
     """Read a request body. Raises `InvalidInput` and nothing else, whatever the bytes are."""
-    value = _screen(body)
+    items = _items_of(message)
+    value = _screen_object(_without(items, body) if items else body)
     try:
         decoded: T = _decoder(message).decode(body)
     except msgspec.ValidationError as error:
-        raise _explain(value, message) from error
+        raise _explain(_screen_object(body) if items else value, message) from error
     return decoded
 
 
-def decode_item(item: msgspec.Raw, message: type[T]) -> T:
-    """Read one item of a body that `decode` has screened as a whole. Pointers start at the item."""
+def decode_items(items: Sequence[msgspec.Raw], message: type[T]) -> Iterator[T | InvalidInput]:
+    """Read the items of a message that `decode` has read; an error stands for one that is wrong, from its root."""
     try:
-        decoded: T = _decoder(message).decode(item)
-    except msgspec.ValidationError as error:
-        raise _explain(_read(item), message) from error
-    return decoded
+        _screen(b"[" + b",".join(map(bytes, items)) + b"]")
+        all_strict = True
+    except InvalidInput:
+        all_strict = False
+    for item in items:
+        try:
+            if not all_strict:
+                _screen(bytes(item))
+            decoded: T | InvalidInput = _decoder(message).decode(item)
+        except msgspec.ValidationError:
+            decoded = _explain(_read(item), message)
+        except InvalidInput as error:
+            decoded = error
+        yield decoded
 
 
 def check_value(text: bytes) -> None:
     """Raise `InvalidInput` unless this is one JSON value that a request might have held."""
-    _screen(b'{"":' + text + b"}")
+    _screen_object(b'{"":' + text + b"}")
 
 
 @functools.cache
@@ -65,16 +81,39 @@ def _decoder(message: type[T]) -> msgspec.json.Decoder[T]:
     return msgspec.json.Decoder(message)
 
 
-def _screen(body: bytes) -> dict[str, Any]:
+@functools.cache
+def _items_of(message: type[msgspec.Struct]) -> str:
+    """The name of the field whose items are read one by one, if the message has one."""
+    types = typing.get_type_hints(message)
+    fields = msgspec.structs.fields(message)
+    return next((field.encode_name for field in fields if types[field.name] == tuple[msgspec.Raw, ...]), "")
+
+
+def _without(name: str, body: bytes) -> bytes:
+    """The body with nothing in this array. If there is none, or no way to tell, the whole body is left to be judged."""
+    try:
+        array = bytes(_read_parts(body)[name])
+    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return body
+    return body.replace(array, b"[]", 1) if array.startswith(b"[") else body
+
+
+def _screen_object(body: bytes) -> dict[str, Any]:
     """The body as plain values, when it is strict JSON with an object at the top."""
+    value = _screen(body)
+    if type(value) is not dict:
+        raise InvalidInput(f"Expected a JSON object, got {_kind(value)}")
+    return value
+
+
+def _screen(body: bytes) -> Any:
+    """The body as plain values, when it is strict JSON."""
     try:
         value = _read(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidInput(f"Expected JSON in UTF-8, got: {_reason(error)}") from error
     except RecursionError as error:
         raise _too_deep() from error
-    if type(value) is not dict:
-        raise InvalidInput(f"Expected a JSON object, got {_kind(value)}")
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_deep(value):
         raise _too_deep()
     written = _write(value)

@@ -124,7 +124,7 @@ class Instance:
             clock=self.clock,
             randomness=self._random,
             wake=self._wake,
-            owner=self.ownership.instance,
+            ownership=self.ownership,
             allow_handlers=allow_handlers,
         )
         self.jobs = self.scheduling.service
@@ -188,10 +188,10 @@ class Instance:
             stack.callback(pruning.cancel)
             watching = tasks.create_task(self._fetching.watcher.watch())
             stack.callback(watching.cancel)
-            reconciling = tasks.create_task(self.scheduling.reconciler.run())
-            stack.callback(reconciling.cancel)
             await self.engine.start()
             stack.push_async_callback(self._stop, self.engine)
+            reconciling = tasks.create_task(self.scheduling.reconciler.run())  # it needs the lease of the engine
+            stack.callback(reconciling.cancel)
             self._stack = stack.pop_all()
         return self
 

@@ -6,7 +6,7 @@ A lock is a record: collection `lock`, the name as key. Whoever holds it has wri
 until an instant of the store's time (*engine time*, so `clock` must be aligned with the store). Invariants:
 
 - **One at a time.** A holder counts its lease from before the request that wrote it, by the monotonic clock, and
-  believes in nine tenths of it. The others wait for all of it.
+  believes in nine tenths of it. The others wait for all of it, unless they know that the holder is no more.
 - **Tokens only grow.** Each holder of a name has a greater token than the one before: at least one more, and at least
   the present millisecond. So tokens grow also when the record is gone, be it unused for a week or lost by a cache.
 - **Only the holder lets go or renews.** Both are compare-and-set; what is not ours any more stays as it is.
@@ -27,7 +27,7 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -79,8 +79,13 @@ class Lock:
         ttl_seconds: float = TTL_SECONDS,
         owner: str = "",
         randomness: random.Random | None = None,
+        is_gone: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
-        """`ttl_seconds` is how long the lock outlives a holder that stops renewing it; `owner` is for people."""
+        """`ttl_seconds` is how long the lock outlives a holder that stops renewing it; `owner` is for people.
+
+        `is_gone` may know that an owner has ended, and that nothing of it acts as a holder any more: then nobody waits
+        for its lease.
+        """
         if not 1 <= len(name) <= LONGEST_NAME:
             raise InvalidInput(f"Expected a lock name of 1 to {LONGEST_NAME} characters, got {len(name)}")
         if not 0.1 <= ttl_seconds <= LONGEST_TTL_SECONDS:
@@ -91,6 +96,7 @@ class Lock:
         self._clock = clock
         self._random = randomness or random.SystemRandom()
         self._lease_ms = round(ttl_seconds * 1000)
+        self._is_gone = is_gone
         self._unsure = ""
         """The nonce of a try whose outcome is not known: if it is found, nobody holds the lock by it."""
         self._watched: tuple[int, str] = (0, "")
@@ -123,7 +129,8 @@ class Lock:
         if record is None:
             return await self._take(expect=0, last_token=0)
         lease = _read(record)
-        if self._is_free(lease, record.version, now):
+        if self._is_free(lease, record.version, now) or (self._is_gone and await self._is_gone(lease.owner)):
+            # By compare-and-set at the version that was read: a holder that has renewed it since keeps it.
             return await self._take(expect=record.version, last_token=lease.token)
         telemetry.debug("a lock is held by somebody else", lock=self.name, owner=lease.owner)
         return None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainspring.decoding import decode, decode_item
+from mainspring.decoding import decode, decode_items
 from mainspring.errors import InvalidInput
 from mainspring.timers.messages import CreateTimer, CreateTimers, ListTimers
 
@@ -167,8 +167,8 @@ def test_what_is_wrong_is_said_without_words_of_python() -> None:
     for text in (error.detail, *found.values()):
         assert not re.search(r"`|\b(str|int|float|bool|datetime|CreateTimer)\b", text), text
     batch = decode(b'{"timers":[3]}', CreateTimers)
-    with pytest.raises(InvalidInput, match="Expected an object, got a whole number"):
-        decode_item(batch.timers[0], CreateTimer)
+    [found_in_item] = decode_items(batch.timers, CreateTimer)
+    assert "Expected an object, got a whole number" in str(found_in_item)
 
 
 def test_the_number_of_named_fields_is_bounded() -> None:
@@ -182,16 +182,51 @@ def test_a_repeated_key_is_named() -> None:
 
 def test_an_item_of_a_batch_is_explained_from_its_own_root() -> None:
     batch = decode(b'{"timers":[{"timerId":7,"callbackUrl":"http://a.example/"},3]}', CreateTimers)
-    with pytest.raises(InvalidInput) as caught:
-        decode_item(batch.timers[0], CreateTimer)
-    assert [item.pointer for item in caught.value.errors] == ["/timerId"]
-    with pytest.raises(InvalidInput) as caught:
-        decode_item(batch.timers[1], CreateTimer)
-    assert [item.pointer for item in caught.value.errors] == [""]
+    items = decode_items(batch.timers, CreateTimer)
+    pointers = [[field.pointer for field in item.errors] for item in items if isinstance(item, InvalidInput)]
+    assert pointers == [["/timerId"], [""]]
 
 
-def test_a_batch_is_screened_as_a_whole() -> None:
-    refusal(b'{"timers":[{"timerId":"a","payload":{"b":1,"b":2}}]}', CreateTimers)
+NOT_STRICT_ITEMS = [
+    "escaped nul",
+    "nul in a key",
+    "2**63",
+    "2**64",
+    "5000 digits",
+    "repeated key",
+    "too deep",
+    "invalid utf-8",
+]
+
+
+@pytest.mark.parametrize("kind", NOT_STRICT_ITEMS)
+def test_an_item_of_a_batch_that_is_not_strict_spoils_no_other(kind: str) -> None:
+    batch = decode(b'{"timers":[%b,%b,%b]}' % (payload(b"1"), NOT_STRICT[kind], payload(b"2")), CreateTimers)
+    good, bad, last = decode_items(batch.timers, CreateTimer)
+    assert isinstance(good, CreateTimer)
+    assert isinstance(bad, InvalidInput)
+    assert isinstance(last, CreateTimer)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"timers":[%b],"timers":[]}',
+        b'{"timers":[%b],"\\u0000":1}',
+        b'{"[%b]":1,"timers":[%b]}',
+        b'{"timers":[%b],"more":9223372036854775808}',
+        b'{"timers":[%b',
+        b'{"timers":[%b]}}',
+        b'{"timers":[%b, "\\ud800"]}',
+        b"[%b]",
+        b'{"timers":3}',
+        b'{"timers":[]}',
+        b'{"timers":null}',
+        b"{}",
+    ],
+)
+def test_around_its_items_a_batch_is_as_strict_as_anything(body: bytes) -> None:
+    refusal(body.replace(b"%b", payload(b"1")), CreateTimers)
 
 
 json_values = st.recursive(
@@ -203,7 +238,7 @@ field_names = st.sampled_from([field.encode_name for field in msgspec.structs.fi
 
 
 def survives(body: bytes) -> None:
-    for message in (CreateTimer, ListTimers):
+    for message in (CreateTimer, CreateTimers, ListTimers):
         try:
             decode(body, message)
         except InvalidInput as error:

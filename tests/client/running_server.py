@@ -29,13 +29,14 @@ class Running:
 
 
 @contextmanager
-def running_server(directory: Path) -> Iterator[Running]:
+def running_server(directory: Path, store: str = "") -> Iterator[Running]:
     log = directory / "server.log"
     flags = ["serve", "--port", "0", "--data-dir", str(directory / "data"), "--token", TOKEN]
+    flags += ["--store", store] if store else []
     with log.open("wb") as stderr:
         process = subprocess.Popen([*COMMAND, *flags], stderr=stderr, env=clean_environment(), cwd=directory)
     try:
-        yield Running(_address(process, log), TOKEN, f"sqlite:///{directory / 'data' / 'mainspring.db'}")
+        yield Running(_address(process, log), TOKEN, store or f"sqlite:///{directory / 'data' / 'mainspring.db'}")
     finally:
         process.terminate()
         assert process.wait(15) == 0, log.read_text()

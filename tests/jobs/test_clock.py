@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from typing import Any
 
 import pytest
 
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.ledger import Launch, Ledger, mark_of
-from mainspring.jobs.messages import JobRef, ListJobs, PauseJob, ResumeJob, UpdateJob
+from mainspring.jobs.messages import JobRef, ListJobs, PauseJob, ResumeJob, TriggerJob, UpdateJob
+from mainspring.model import RetryPolicy
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.timers.messages import to_instant
 from tests.jobs.simulated import START, World, simulate
@@ -120,7 +122,7 @@ def test_a_launch_that_was_skipped_before_the_clock_knew_of_it_uses_up_no_run() 
                 kind="scheduled", state="skipped", reason="overlap", counted=True, instant=instant, planned_at=instant
             )
             await Ledger(world.store, world.clock, retention_ms=HOUR * 1000).enter("job", [(mark_of(instant), skipped)])
-            await world.until(HOUR - 30)
+            await world.until(1201)
             assert await world.told() == [("08:10:00", "skipped", "overlap"), ("08:20:00", "succeeded", "")]
             job = await instance.jobs.get(JobRef(name="job"))
             assert (job.runs, job.state) == (1, "finished")
@@ -300,5 +302,138 @@ def test_a_deleted_job_launches_nothing_more_and_one_of_its_name_starts_anew() -
                 ("10:30:00", "succeeded", ""),
             ]
             assert (await world.instance.jobs.get(JobRef(name="job"))).created_at > START
+
+    simulate(main)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "changed"),
+    [
+        ({"end_at": EPOCH_MS + 1_200_000}, {"end_at": EPOCH_MS + 86_400_000}),
+        ({"end_at": EPOCH_MS + 1_200_000}, {"end_at": None}),
+        ({"max_runs": 2}, {"max_runs": 20}),
+        ({"max_runs": 2}, {"max_runs": None}),
+        ({"start_at": EPOCH_MS + 7_200_000}, {"start_at": EPOCH_MS + 600_000}),
+        ({"start_at": EPOCH_MS + 7_200_000}, {"start_at": None}),
+        ({"max_runs": 2}, {"max_runs": 20, "schedule": "5,15,25,35,45,55 * * * *"}),
+    ],
+)
+@pytest.mark.parametrize("catchup", ["latest", "all"])
+def test_bounds_that_are_extended_count_from_the_change_on(
+    catchup: str, bounds: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="*/10 * * * *", catchup=catchup, catchup_window_seconds=86_400.0, **bounds)
+            await world.until(1.25 * HOUR)
+            before = await world.told()
+            assert [state for _, state, _ in before] == ["succeeded"] * (0 if "start_at" in bounds else 2)
+            await instance.jobs.update(UpdateJob(name="job", **changed))
+            await world.until(1.5 * HOUR + 1)
+            instants = ["09:25:00"] if "schedule" in changed else ["09:20:00", "09:30:00"]
+            assert await world.told() == [*before, *((at, "succeeded", "") for at in instants)]
+
+    simulate(main)
+
+
+def test_an_end_that_is_extended_at_the_last_moment_leaves_nothing_out() -> None:
+    """What lay behind the old end had been looked past already."""
+
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="* * * * * *", seconds=True, end_at=EPOCH_MS + 30_000)
+            await world.until(29)
+            await instance.jobs.update(UpdateJob(name="job", labels={"looked": "past"}))
+            await world.until(30.5)
+            await instance.jobs.update(UpdateJob(name="job", end_at=None))
+            await world.until(60.5)
+            assert [call.scheduled_at.second for _, call in world.calls] == [*range(1, 60), 0]
+            assert (await instance.jobs.get(JobRef(name="job"))).runs >= 60
+
+    simulate(main)
+
+
+def test_instants_before_a_start_that_was_moved_away_are_not_launched() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="* * * * *")
+            await world.until(118)  # 08:02 is planned
+            await instance.jobs.update(UpdateJob(name="job", start_at=EPOCH_MS + 240_000))
+            await world.until(310)
+            assert await world.told() == [
+                ("08:01:00", "succeeded", ""),
+                ("08:02:00", "skipped", "changed"),
+                ("08:04:00", "succeeded", ""),
+                ("08:05:00", "succeeded", ""),
+            ]
+
+    simulate(main)
+
+
+def test_what_is_planned_again_after_a_change_uses_up_no_second_run() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="0 * * * *", max_runs=2)
+            await world.until(HOUR - 4)  # 09:00 is planned
+            await instance.jobs.update(UpdateJob(name="job", schedule="0,30 * * * *"))
+            await world.until(3 * HOUR)
+            assert await world.told() == [("09:00:00", "succeeded", ""), ("09:30:00", "succeeded", "")]
+            job = await instance.jobs.get(JobRef(name="job"))
+            assert (job.runs, job.state) == (2, "finished")
+
+    simulate(main)
+
+
+def test_a_job_that_has_made_its_last_run_has_no_instants_to_skip() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="*/10 * * * *", max_runs=2)
+            await world.until(HOUR)
+            await instance.jobs.pause(PauseJob(name="job"))
+            await world.until(2 * HOUR)
+            await instance.jobs.resume(ResumeJob(name="job"))
+            await world.until(3 * HOUR)
+            await instance.jobs.update(UpdateJob(name="job", schedule="*/5 * * * *"))
+            await world.until(4 * HOUR)
+            assert [state for _, state, _ in await world.told()] == ["succeeded", "succeeded"]
+
+    simulate(main)
+
+
+def test_a_launch_of_the_old_calendar_does_not_stop_one_of_the_new() -> None:
+    """It is still to come, and will not be made; so it is nothing to wait for."""
+
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="0 9 * * *")
+            await world.until(HOUR - 4)  # 09:00:00 is planned
+            await instance.jobs.update(UpdateJob(name="job", schedule="58 59 8 * * *", seconds=True))
+            await world.until(HOUR + 10)
+            assert await world.told() == [("08:59:58", "succeeded", ""), ("09:00:00", "skipped", "changed")]
+
+    simulate(main)
+
+
+def test_a_trigger_or_a_repeat_of_a_deleted_job_is_not_made_by_one_of_its_name() -> None:
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> None:
+            raise RuntimeError("not today")
+
+        world.behave = work
+        async with world.running() as instance:
+            policy = RetryPolicy(max_attempts=9, initial_interval_seconds=60.0, jitter=0.0)
+            await world.create(schedule="*/10 * * * *", retry_policy=policy)
+            await world.until(601)
+            run = await instance.jobs.trigger(TriggerJob(name="job"))
+            await world.until(602)
+            assert len(world.calls) == 2
+            await world.delete()
+            await world.create(schedule="0 12 * * *")
+            await world.until(900)
+            assert len(world.calls) == 2
+            assert {run.launch_id: run.state for run in await world.runs()} == {
+                f"job@{EPOCH_MS + 600_000}": "failed",
+                run.launch_id: "failed",
+            }
 
     simulate(main)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.instance import Instance
 from mainspring.jobs.calendar import Calendar, Dst
 from mainspring.jobs.cron import parse
 from mainspring.jobs.handlers import DueJob
-from mainspring.jobs.messages import RunView
+from mainspring.jobs.messages import JobRef, RunView, TriggerJob, UpdateJob
+from mainspring.jobs.registry import JOBS as JOBS_META
+from mainspring.store import Put, Remove, Store, Verdict
 from mainspring.testing.simulation import EPOCH_MS, FaultyStore
 from mainspring.timers.messages import to_ms
 from tests.jobs.simulated import World, simulate
@@ -116,3 +119,77 @@ def _check(name: str, schedule: str, runs: list[RunView], end: int, calls: list[
         elif run.finished_at is not None:
             assert last_call.get(instant, 0) <= to_ms(run.finished_at), f"called after its end: {run}"
             assert instant in last_call or run.state == "unknown", f"never called: {run}"
+
+
+class _Judging:
+    """A store that gives some of the rows that are written a verdict of its own, and does nothing about them."""
+
+    def __init__(self, inner: Store, verdict: Verdict) -> None:
+        self._inner = inner
+        self._verdict = verdict
+        self.is_judged: Callable[[str], bool] = lambda _: False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
+        judged = [isinstance(each, Put) and self.is_judged(each.timer.timer_id) for each in changes]
+        others = [change for change, is_judged in zip(changes, judged, strict=True) if not is_judged]
+        written = iter(await self._inner.write(others))
+        return [self._verdict if is_judged else next(written) for is_judged in judged]
+
+
+def test_a_job_whose_clock_cannot_be_reached_stops_no_other_and_has_its_own_later() -> None:
+    async def main(world: World) -> None:
+        store: Any = _Judging(world.store, Verdict.UNAVAILABLE)
+        store.is_judged = lambda row: row == "b"
+        for name in "abc":
+            text = b'{"schedule": "* * * * *", "url": "handler:work"}'
+            await world.store.put_record(JOBS_META, name, text, expect=0, now=world.clock.now_ms())
+        async with world.running(store=store) as instance:
+            await world.until(65)
+            assert [call.name for _, call in world.calls] == ["a", "c"]
+            with pytest.raises(StoreUnavailable):
+                await instance.jobs.update(UpdateJob(name="b", labels={"in": "force"}))
+            store.is_judged = lambda _: False
+            await world.until(185)
+            assert (await instance.jobs.get(JobRef(name="b"))).labels == {"in": "force"}
+            assert [call.name for _, call in world.calls].count("b") >= 1
+
+    simulate(main)
+
+
+def test_a_launch_of_which_nobody_knows_whether_it_was_written_is_written_again() -> None:
+    async def main(world: World) -> None:
+        store: Any = _Judging(world.store, Verdict.UNAVAILABLE)
+        store.is_judged = lambda row: row == f"job@{EPOCH_MS + 60_000}"
+        async with world.running(store=store):
+            await world.create(schedule="* * * * *")
+            await world.until(61)
+            assert world.calls == []
+            store.is_judged = lambda _: False
+            await world.until(125)
+            assert [(run.state, run.late_ms == 0) for run in await world.runs()] == [
+                ("succeeded", False),
+                ("succeeded", True),
+            ]
+
+    simulate(main)
+
+
+def test_a_launch_that_the_database_cannot_hold_has_failed_and_stops_no_other() -> None:
+    async def main(world: World) -> None:
+        store: Any = _Judging(world.store, Verdict.REFUSED)
+        store.is_judged = lambda row: row == f"job@{EPOCH_MS + 60_000}"
+        async with world.running(store=store) as instance:
+            await world.create(schedule="* * * * *")
+            await world.until(125)
+            first, second = await world.runs()
+            assert (first.state, second.state) == ("failed", "succeeded")
+            assert "cannot hold" in first.reason
+            store.is_judged = lambda row: row.startswith("job@")
+            with pytest.raises(TooLarge):
+                await instance.jobs.trigger(TriggerJob(name="job"))
+            assert await world.runs(kinds=("manual",)) == []
+
+    simulate(main)

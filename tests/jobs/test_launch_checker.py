@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import msgspec
 import pytest
 
 from mainspring.jobs.messages import Catchup, RunView
-from mainspring.testing.oracle.launches import RULES, Arrival, Outage, Watched, check, instants_of
+from mainspring.testing.oracle.launches import (
+    RULES,
+    Arrival,
+    Outage,
+    Term,
+    Watched,
+    check,
+    instants_of,
+    instants_of_terms,
+)
 from mainspring.timers.messages import to_instant, to_ms
 
 START = 1_785_000_000_000
@@ -142,6 +152,54 @@ def _last(job: Watched, **fields: object) -> Watched:
     return _with(job, len(job.runs) - 1, msgspec.structs.replace(job.runs[-1], **fields))
 
 
+def _delayed(*, gap: int, duration_ms: int, catchup_until: int) -> Watched:
+    """Of a job of every two seconds: one caught up with, one that it delays, and one `gap` behind that is skipped."""
+    job = account("all")
+    first = UP + 2_000
+    place = next(n for n, run in enumerate(job.runs) if to_ms(run.scheduled_at) == first)
+    began = first + 20_000
+    late = launch(first, started_at=to_instant(began), late_ms=20_000, finished_at=to_instant(began + duration_ms))
+    behind = skipped([first + gap], "overlap", at=began + duration_ms)
+    last = next(n for n, run in reversed(list(enumerate(job.runs))) if run.kind == "catchup")
+    caught_up = msgspec.structs.replace(job.runs[last], finished_at=to_instant(catchup_until))
+    return _with(job, place, late, place + gap // 2000, behind, last, caught_up)
+
+
+def test_one_behind_a_delayed_launch_that_takes_longer_than_the_time_between_them_passes() -> None:
+    assert check(_delayed(gap=4_000, duration_ms=6_000, catchup_until=UP + 20_000)) == []
+
+
+def test_the_instants_of_a_job_that_was_edited_are_those_of_each_time() -> None:
+    def every(step: int) -> Callable[[datetime], bool]:
+        return lambda local: local.second % step == 0
+
+    edited = [
+        Term(START, START + 20_000, every(2), end_at=START + 6_000),
+        Term(START + 20_000, START + 30_000, every(2)),
+        Term(START + 40_000, START + 50_000, every(5)),
+    ]
+    assert [(instant - START) // 1000 for instant in instants_of_terms(edited)] == [
+        *(2, 4, 6),
+        *(22, 24, 26, 28, 30),
+        *(45, 50),
+    ]
+
+
+def _extended(launched: int) -> Watched:
+    """An end that was reached and then extended; `launched` is one that had passed before that."""
+    terms = [
+        Term(START, START + 20_000, lambda local: local.second % 2 == 0, end_at=START + 6_000),
+        Term(START + 20_000, START + 30_000, lambda local: local.second % 2 == 0),
+    ]
+    instants = instants_of_terms(terms)
+    runs = [launch(instant) for instant in sorted({*instants, launched})]
+    return Watched("job", instants, runs, arrivals(runs))
+
+
+def test_a_job_whose_end_was_extended_passes_with_what_came_after_the_change() -> None:
+    assert check(_extended(START + 22_000)) == []
+
+
 PLANTED: list[tuple[str, Callable[[], Watched]]] = [
     ("hole", lambda: _without(account(), 3)),
     ("hole", lambda: _without(account(), len(account().runs) - 1)),
@@ -168,6 +226,14 @@ PLANTED: list[tuple[str, Callable[[], Watched]]] = [
     ("unrecorded", lambda: replace(account(), arrivals=[*account().arrivals, account().arrivals[0]])),
     ("changed-id", lambda: _arrival(delivery_id="msg_other")(account())),
     ("early", lambda: _arrival(at=INSTANTS[0] - 100)(account())),
+    # An on-time instant that a catch-up has cost, at once and by the delay that it left.
+    ("wrong-skip", lambda: _delayed(gap=4_000, duration_ms=6_000, catchup_until=UP + 60_000)),
+    ("wrong-skip", lambda: _delayed(gap=4_000, duration_ms=1_000, catchup_until=UP + 20_000)),
+    # An end that was extended, and an instant from before that.
+    ("stray", lambda: _extended(START + 12_000)),
+    # A job that was made anew, and the dead one's clock: the first instants are planned too late, or not at all.
+    ("overdue", lambda: _with(account(), 0, launch(INSTANTS[0], planned_at=to_instant(INSTANTS[0] + 50_000)))),
+    ("recounted", lambda: replace(account(), counted={"succeeded": len(INSTANTS), "cancelled": 1})),
 ]
 
 

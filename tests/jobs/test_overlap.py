@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from mainspring import telemetry
 from mainspring.errors import InvalidInput
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import BackfillJob, JobRef, TriggerJob
@@ -222,5 +223,117 @@ def test_under_the_catchup_all_an_outage_is_no_reason_to_skip_for_overlap() -> N
             assert [run.state for run in runs] == ["succeeded"] * 30
             calls = [call.scheduled_at for _, call in world.calls]
             assert calls == sorted(set(calls))
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("overlap", ["skip", "bufferOne"])
+@pytest.mark.parametrize(("catchup", "caught_up"), [("latest", ["04"]), ("all", ["02", "03", "04"])])
+def test_an_instant_that_is_on_time_is_not_skipped_because_a_catch_up_is_under_way(
+    catchup: str, caught_up: list[str], overlap: str
+) -> None:
+    async def main(world: World) -> None:
+        running: list[str] = []
+
+        async def work(due: DueJob) -> None:
+            running.append(due.launch_id)
+            assert len(running) == 1, "one after another"
+            await asyncio.sleep(45 if due.scheduled_at.minute > 1 else 1)
+            running.clear()
+
+        world.behave = work
+        async with world.running():
+            await world.create(schedule="* * * * *", catchup=catchup, overlap=overlap, timeout_seconds=600.0)
+            await world.until(90)
+        await world.until(290)
+        async with world.running():
+            await world.until(900)
+            runs = await world.runs(since=to_instant(EPOCH_MS + 120_000))
+            assert [f"{run.scheduled_at:%M}" for run in runs if run.kind == "catchup"] == caught_up
+            on_time = [run for run in runs if run.kind == "scheduled" and run.state != "skipped"]
+            assert [f"{run.scheduled_at:%M}" for run in on_time][:10] == [f"{n:02}" for n in range(5, 15)]
+            assert {run.reason for run in runs if run.state == "skipped"} <= {"superseded"}
+            assert on_time[9].late_ms == 0
+            calls = [call.scheduled_at for _, call in world.calls]
+            assert calls == sorted(set(calls))
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("catchup", ["latest", "all"])
+def test_one_that_was_planned_before_an_outage_and_comes_after_it_is_a_catch_up_for_those_on_time(catchup: str) -> None:
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> None:
+            await asyncio.sleep(45)
+
+        world.behave = work
+        async with world.running():
+            await world.create(schedule="* * * * *", catchup=catchup, timeout_seconds=600.0)
+            await world.until(58)
+            assert [run.state for run in await world.runs()] == ["planned"]
+        await world.until(110)
+        async with world.running():
+            await world.until(400)
+            assert {run.reason for run in await world.runs()} == {""}
+            assert [f"{call.scheduled_at:%M}" for _, call in world.calls] == ["01", "02", "03", "04", "05", "06"]
+
+    simulate(main)
+
+
+def test_a_job_that_takes_longer_than_its_interval_does_not_fall_behind_for_ever_after_a_catch_up() -> None:
+    """It skips what it would have skipped had there been no outage, and the delay shrinks with every launch."""
+
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> None:
+            await asyncio.sleep(100)
+
+        world.behave = work
+        async with world.running():
+            await world.create(schedule="* * * * *", catchup="all", timeout_seconds=600.0)
+            await world.until(30)
+        await world.until(170)
+        async with world.running():
+            await world.until(3000)
+            runs = await world.runs(until=to_instant(EPOCH_MS + 2_700_000))
+            told = [f"{run.scheduled_at:%M} {run.reason or run.state}" for run in runs]
+            assert told[:3] == ["01 succeeded", "02 succeeded", "03 succeeded"]  # two of the outage, and the next
+            assert told[3:] == [f"{n:02} {'overlap' if n % 2 == 0 else 'succeeded'}" for n in range(4, 45)]
+            late = [run.late_ms or 0 for run in runs if run.state == "succeeded"]
+            assert late[2:] == sorted(late[2:], reverse=True)
+            assert late[-1] == 0
+
+    simulate(main)
+
+
+def test_a_job_that_buffers_all_skips_nothing_after_a_catch_up_either() -> None:
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> None:
+            await asyncio.sleep(100)
+
+        world.behave = work
+        async with world.running():
+            await world.create(schedule="* * * * *", catchup="all", overlap="bufferAll", timeout_seconds=600.0)
+            await world.until(30)
+        await world.until(170)
+        async with world.running():
+            await world.until(1500)
+            assert {run.state for run in await world.runs()} <= {"succeeded", "running", "buffered", "planned"}
+
+    simulate(main)
+
+
+def test_a_cancelled_launch_is_counted_once() -> None:
+    async def main(world: World) -> None:
+        async def work(due: DueJob) -> None:
+            await asyncio.sleep(100 if due.scheduled_at.minute == 1 else 0)
+
+        world.behave = work
+        before = dict(telemetry.launches.values)
+        async with world.running():
+            await world.create(schedule="* * * * *", overlap="cancelOther", timeout_seconds=600.0, max_runs=2)
+            await world.until(10 * 60)
+            assert [run.state for run in await world.runs()] == ["cancelled", "succeeded"]
+        counted = {state: count - before.get(state, 0) for state, count in telemetry.launches.values.items()}
+        assert {state: count for state, count in counted.items() if count} == {"cancelled": 1, "succeeded": 1}
 
     simulate(main)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+from typing import Any
 
 import pytest
 
@@ -11,10 +13,12 @@ from mainspring.errors import Conflict
 from mainspring.jobs.messages import JobRef, ListJobs, TriggerJob, UpdateJob
 from mainspring.jobs.registry import JOBS
 from mainspring.jobs.rows import CLOCKS
-from mainspring.model import FOREVER
+from mainspring.kernel.ownership import Lease
+from mainspring.locks import Lock
+from mainspring.model import FOREVER, to_json
 from mainspring.store import START as FIRST
 from mainspring.store import TimerFilter
-from mainspring.testing.simulation import EPOCH_MS
+from mainspring.testing.simulation import EPOCH_MS, FaultyStore
 from mainspring.timers.messages import to_instant
 from tests.jobs.simulated import World, simulate
 
@@ -25,6 +29,10 @@ async def write(world: World, name: str, text: bytes | object) -> None:
     present = await world.store.get_record(JOBS, name, now=now)
     value = text if isinstance(text, bytes) else json.dumps(text).encode()
     await world.store.put_record(JOBS, name, value, expect=0 if present is None else present.version, now=now)
+
+
+async def never() -> bool:
+    return False
 
 
 def test_a_job_that_another_program_writes_is_picked_up_from_then_on() -> None:
@@ -154,7 +162,7 @@ def test_a_clock_that_was_never_made_is_made_at_the_next_look() -> None:
             namespace = await instance.namespaces.system(CLOCKS)
             [row] = await world.store.get([namespace.key_of("job")])
             assert row is not None
-            await instance.scheduling.rows.stop_clock("job")
+            await instance.scheduling.rows.stop_clock("job", is_wanted=never)
             await world.until(700)
             assert len(world.calls) == 1
 
@@ -188,5 +196,107 @@ def test_a_record_under_a_name_that_no_job_may_have_is_shown_and_can_be_removed(
             await instance.jobs.delete(JobRef(name=found.name))
             assert (await instance.jobs.list(ListJobs())).jobs == ()
             assert world.calls == []
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_job_that_is_created_beside_its_deletion_has_a_clock_at_once(seed: int) -> None:
+    async def main(world: World) -> None:
+        dice = random.Random(seed)
+        store = FaultyStore(world.store, dice, fault_rate=0.0, latency_seconds=0.1)
+        async with world.running(store=store) as instance:
+
+            async def recreate() -> None:
+                while True:
+                    try:
+                        return await world.create(schedule="* * * * * *", seconds=True)
+                    except Conflict:
+                        await asyncio.sleep(dice.random() * 0.05)
+
+            for _ in range(20):
+                await recreate()
+                await asyncio.sleep(dice.random() * 3)
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(world.delete())
+                    both.create_task(recreate())
+                created = world.clock.now_ms()
+                await asyncio.sleep(8)
+                assert world.calls[-1][0] > created + 6_000, "its clock stands still"
+                assert (await instance.jobs.get(JobRef(name="job"))).runs <= 25
+                await world.delete()
+
+    simulate(main)
+
+
+def test_a_clock_that_looks_at_a_deleted_job_does_not_take_the_new_one_with_it() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="* * * * * *", seconds=True, max_runs=1)
+            await world.until(30)
+            slow: Any = FaultyStore(world.store, random.Random(1), fault_rate=0.0, latency_seconds=5.0)
+            instance.scheduling.registry._records = slow  # the look takes long
+            await instance.scheduling.rows.hasten_clock("job")
+            await asyncio.sleep(0.1)
+            instance.scheduling.registry._records = world.store
+            await world.delete()
+            await world.create(schedule="* * * * * *", seconds=True, max_runs=3)
+            await world.until(60)
+            assert (await instance.jobs.get(JobRef(name="job"))).runs == 3
+            assert len(world.calls) == 4
+            await world.until(120)
+            assert len(world.calls) == 4
+
+    simulate(main)
+
+
+def test_after_all_instances_were_killed_the_registry_is_looked_at_at_once() -> None:
+    async def main(world: World) -> None:
+        async with world.running():
+            await world.until(10)
+            record = await world.store.get_record("lock", "cron:psj", now=world.clock.now_ms())
+            assert record is not None
+        # As a kill leaves it: the lock is held, and nobody lives.
+        lock = await world.store.get_record("lock", "cron:psj", now=world.clock.now_ms())
+        assert lock is not None
+        held = {**json.loads(record.value), "leaseUntil": world.clock.now_ms() + 90_000}
+        await world.store.put_record(
+            "lock", "cron:psj", json.dumps(held).encode(), expect=lock.version, now=world.clock.now_ms()
+        )
+        await world.until(20)
+        await write(world, "foreign", {"schedule": "* * * * * *", "seconds": True, "url": "handler:work"})
+        async with world.running():
+            await world.until(25)
+            assert world.calls, "nobody has looked at the registry"
+
+    simulate(main)
+
+
+def test_a_lock_that_an_instance_of_another_machine_left_is_taken_when_its_lease_has_ended() -> None:
+    async def main(world: World) -> None:
+        now = world.clock.now_ms()
+        lease = Lease(instance="elsewhere", machine="another", pid=1)
+        await world.store.put_record("instance", "elsewhere", to_json(lease), expect=0, now=now, expires_at=now + 6_000)
+        await Lock(world.store, world.clock, "cron:psj", owner="elsewhere").try_acquire()
+        await write(world, "foreign", {"schedule": "* * * * * *", "seconds": True, "url": "handler:work"})
+        async with world.running():
+            await world.until(5.5)
+            assert world.calls == []  # it may be alive
+            await world.until(15)
+            assert world.calls
+
+    simulate(main)
+
+
+def test_a_lock_that_another_program_wrote_is_waited_for_and_ends_no_instance() -> None:
+    async def main(world: World) -> None:
+        await world.store.put_record("lock", "cron:psj", b"mine", expect=0, now=world.clock.now_ms())
+        async with world.running():
+            await world.create(schedule="* * * * *")
+            await world.until(185)
+            assert len(world.calls) == 3
+            record = await world.store.get_record("lock", "cron:psj", now=world.clock.now_ms())
+            assert record is not None
+            assert record.value == b"mine"
 
     simulate(main)

@@ -15,7 +15,7 @@ from mainspring.kernel.engine import Engine
 from mainspring.kernel.ownership import Lease, Ownership
 from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Delivery, Detail, Namespace, Result, RetryPolicy, Shard, State, Timer
-from mainspring.store import Position, Put, Remove, Store, TimerFilter, Verdict
+from mainspring.store import Position, Put, Remove, Store, TimerFilter, Verdict, first_version
 from mainspring.stores.memory import MemoryStore
 from mainspring.testing.simulation import FaultyStore, SimulatedClock, SimulatedLoop
 from mainspring.timers.decision import lost
@@ -154,6 +154,7 @@ class Cluster:
         url: str = "http://a",
         delivery: Delivery = Delivery.AT_LEAST_ONCE,
         policy: RetryPolicy | None = None,
+        payload: str | None = None,
         announce: bool = True,
     ) -> Timer:
         now = self.clock.now_ms()
@@ -164,6 +165,8 @@ class Cluster:
             namespace="n",
             timer_id=timer_id,
             due_at=now + in_ms,
+            version=first_version(self.dice),
+            payload=payload,
             detail=Detail(
                 execute_at=now + in_ms,
                 callback_url=url,

@@ -209,3 +209,22 @@ def test_the_owner_of_a_shard_is_known_to_everybody() -> None:
                 assert lease.instance == owners[shard_id]
 
     simulate(scenario)
+
+
+def test_what_nobody_announced_behind_a_backlog_of_thousands_fires_within_a_look_and_a_little() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.lane_limit = 1
+        cluster.behave = lambda timer: (1000.0 if timer.detail.callback_url == "http://slow" else 0.0, done())
+        await cluster.join("a")
+        key = NAMESPACE.key_of("t")
+        names = (f"slow{number}" for number in range(50_000))
+        behind = [name for name in names if NAMESPACE.key_of(name).shard_id == key.shard_id][:10_000]
+        for place, name in enumerate(behind):
+            await cluster.create(name, in_ms=place - 10_000, url="http://slow", announce=False)
+        await asyncio.sleep(10)
+        timer = await cluster.create("t", in_ms=-10_010, url="http://good", announce=False)
+        await asyncio.sleep(5)
+        [sending] = cluster.ledger.of("t")
+        assert sending.at - timer.detail.created_at <= 1500
+
+    simulate(scenario)

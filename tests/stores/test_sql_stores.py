@@ -14,12 +14,14 @@ from mainspring.store import START, Begin, Put, Remove, TimerFilter, Verdict
 from mainspring.stores import store_from_url
 from mainspring.stores.sql.address import parse_address
 from mainspring.stores.sql.lanes import PENDING_LIMIT
+from mainspring.stores.sql.mysql import refusal
 from mainspring.stores.sql.schema import MIGRATIONS
 from mainspring.stores.sql.store import CONNECTIONS_LIMIT, SqlStore
 from mainspring.testing.timer_samples import NOW, create, key_of, timer
 from tests.servers import catalogue
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
+from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
 from tests.stores.sql_databases import OPTIONS, SERVERS, Database
 
@@ -112,11 +114,10 @@ async def test_batches_of_large_payloads_are_split_into_statements_and_written_w
     assert [row.payload == payload for row in await store.get([row.key for row in rows]) if row] == [True] * 60
 
 
-async def test_a_value_that_cannot_be_stored_fails_alone(store: SqlStore) -> None:
+async def test_a_value_that_cannot_be_stored_is_refused_alone(store: SqlStore) -> None:
     rows = [*(timer(f"t{n}") for n in range(10)), timer("b", due_at=2**70), *(timer(f"u{n}") for n in range(10))]
-    answers = await asyncio.gather(*(store.write([Put(row, 0)]) for row in rows), return_exceptions=True)
-    assert answers[:10] + answers[11:] == [[APPLIED]] * 20
-    assert isinstance(answers[10], Exception)
+    answers = await asyncio.gather(*(store.write([Put(row, 0)]) for row in rows))
+    assert answers == [[APPLIED]] * 10 + [[Verdict.REFUSED]] + [[APPLIED]] * 10
 
 
 async def test_too_much_waiting_work_is_refused_at_once(store: SqlStore) -> None:
@@ -270,6 +271,78 @@ async def test_a_store_works_without_prepared_statements(postgresql: PostgreSQL)
     await store.claim_shards([Shard(0, 0, "me")])
     assert await store.begin([Begin(key_of("t1"), 1, 1)]) == [APPLIED]
     await store.close()
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("table", ["timers", "shards", "history", "records", "migrations"])
+async def test_a_table_of_somebody_else_that_has_our_name_is_refused_by_name(database: Database, table: str) -> None:
+    await database.run(f"CREATE TABLE mainspring_{table} (id INTEGER PRIMARY KEY, colour VARCHAR(9))", "SELECT 1")
+    expected = rf"mainspring_{table} in .* at 127\.0\.0\.1:\d+ .*columns .*, got colour, id: .*prefix"
+    for attempt in (database.store().open, database.store().migrate, database.store().pending_migrations):
+        with pytest.raises(ConfigError, match=expected):
+            await attempt()
+    assert await database.run(f"SELECT COUNT(*) FROM mainspring_{table}") == [(0,)]
+
+
+async def test_a_table_that_lost_a_column_is_refused(database: Database, store: SqlStore) -> None:
+    await database.run("ALTER TABLE mainspring_timers DROP COLUMN labels", "SELECT 1")
+    with pytest.raises(ConfigError, match=r"mainspring_timers .*labels"):
+        await database.store().open()
+
+
+async def test_a_server_that_takes_too_small_packets_is_refused(mysql: MySQL) -> None:
+    url = mysql.fresh()
+    [before] = mysql.execute("SELECT @@GLOBAL.max_allowed_packet").split()
+    mysql.execute("SET GLOBAL max_allowed_packet = 1048576")
+    try:
+        with pytest.raises(ConfigError, match=r"max_allowed_packet .* at least 16777216, got 1048576"):
+            await Database(url).store().open()
+    finally:
+        mysql.execute(f"SET GLOBAL max_allowed_packet = {before}")
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"wsrep_on": "ON", "wsrep_provider": "/usr/lib/galera/libgalera_smm.so"}, "Galera"),
+        ({"group_replication_single_primary_mode": "OFF", "group_replication_group_name": "7f2c"}, "single-primary"),
+        ({"version": "10.5.29-MariaDB"}, "MariaDB 10.6"),
+        ({"version": "5.7.44-log"}, "MySQL 8.0"),
+        ({"max_allowed_packet": "4194304"}, "max_allowed_packet"),
+    ],
+)
+def test_a_server_on_which_the_promises_would_not_hold_is_refused(variables: dict[str, str], message: str) -> None:
+    assert message in refusal(variables)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {
+            "wsrep_on": "OFF",
+            "wsrep_provider": "none",
+            "version": "10.11.6-MariaDB-log",
+            "max_allowed_packet": "16777216",
+        },
+        {"wsrep_on": "ON", "wsrep_provider": "none"},
+        {"group_replication_single_primary_mode": "ON", "group_replication_group_name": "7f2c", "version": "8.0.36"},
+        {"group_replication_single_primary_mode": "OFF", "group_replication_group_name": ""},
+        {"version": "5.7.25-TiDB-v6.5.0"},
+    ],
+)
+def test_other_servers_are_not(variables: dict[str, str]) -> None:
+    assert refusal(variables) == ""
+
+
+async def test_what_a_server_says_of_itself_can_be_read(mysql: MySQL) -> None:
+    session = await Database(mysql.fresh()).connect()
+    await session.check_server()
+    rows = await session.fetch("SHOW VARIABLES LIKE 'wsrep_on'", ())
+    assert [tuple(row) for row in rows] == [("wsrep_on", "OFF")]
+    await session.close()
 
 
 # URLs

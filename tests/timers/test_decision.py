@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from msgspec.structs import replace
 
 from mainspring.delivery.call import Reply
+from mainspring.delivery.retry_after import retry_after_ms
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Delivery, Detail, Result, RetryPolicy, State, Timer
-from mainspring.timers.decision import decide, lost, retry_after_ms
+from mainspring.timers.decision import decide, lost
 
 LEAST, MOST = Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE
 OK, FAILED, UNKNOWN = Result.SUCCEEDED, Result.FAILED, Result.UNKNOWN
@@ -162,6 +165,18 @@ def test_a_senseless_retry_after_changes_little(value: str) -> None:
 
 def test_retry_after_may_be_a_date() -> None:
     assert retry_after_ms("Thu, 01 Jan 1970 00:01:00 GMT", 10_000) == 50_000
+
+
+def test_a_date_in_an_unknown_zone_is_read_as_universal_time_wherever_the_server_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert retry_after_ms("Thu, 01 Jan 1970 00:01:00 -0000", 10_000) == 50_000
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from mainspring.decoding import decode
 from mainspring.delivery.signing import verify
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.instance import Instance
@@ -167,6 +168,18 @@ async def test_a_batch_answers_item_by_item(instance: Instance) -> None:
     again = answer.results[3].timer
     assert again is not None
     assert again.generation == 2
+
+
+async def test_a_nul_or_an_integer_of_65_bits_fails_its_item_of_a_batch_alone(instance: Instance) -> None:
+    item = '{"timerId":"%s","delaySeconds":60,"callbackUrl":"http://a.example/","payload":%s}'
+    payloads = {"a": "1", "nul": r'"\u0000"', "large": "18446744073709551616", "twice": '{"k":1,"k":2}', "b": "2"}
+    items = ",".join(item % pair for pair in payloads.items())
+    answer = await instance.timers.create_batch(decode(f'{{"timers":[{items}]}}'.encode(), CreateTimers))
+    assert (answer.created, answer.failed) == (2, 3)
+    problems = [result.problem.detail if result.problem else "" for result in answer.results]
+    assert [bool(problem) for problem in problems] == [False, True, True, True, False]
+    assert "NUL" in problems[1]
+    assert "64 bits" in problems[2]
 
 
 async def test_lists_are_filtered_ordered_and_paged(instance: Instance) -> None:

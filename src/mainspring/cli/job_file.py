@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw, Struct
 
-from mainspring.decoding import decode, decode_item
+from mainspring.decoding import decode, decode_items
 from mainspring.errors import FieldError, InvalidInput
 from mainspring.jobs.calendar import Calendar
 from mainspring.jobs.cron import parse
@@ -42,10 +42,9 @@ def read_jobs(data: bytes) -> dict[str, Wanted]:
     jobs: dict[str, Wanted] = {}
     wrong: list[FieldError] = []
     for pointer, fields in _entries(found):
-        try:
-            job = decode_item(Raw(msgspec.json.encode(fields)), CreateJob)
-        except InvalidInput as error:
-            wrong += [FieldError(pointer + field.pointer, field.detail) for field in error.errors]
+        [job] = decode_items([Raw(msgspec.json.encode(fields))], CreateJob)
+        if isinstance(job, InvalidInput):
+            wrong += [FieldError(pointer + field.pointer, field.detail) for field in job.errors]
             continue
         wrong += [FieldError(pointer + field.pointer, field.detail) for field in _calendar_problems(job)]
         if "dryRun" in fields:

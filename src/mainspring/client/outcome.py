@@ -9,9 +9,8 @@ then a request with `Repeat.IF_UNDONE` is not sent again. A write that ends so h
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from enum import Enum
+from time import time
 from typing import Final, TypeVar
 
 import msgspec
@@ -19,6 +18,7 @@ from msgspec import Struct
 
 from mainspring import errors
 from mainspring.delivery.call import Reply
+from mainspring.delivery.retry_after import retry_after_ms
 from mainspring.errors import FieldError, MainspringError, NetworkError, ServerError
 
 FIRST_WAIT_SECONDS: Final = 0.25
@@ -117,7 +117,7 @@ def wait_before_repeat(
         return None
     if error.outcome_unknown and repeat is Repeat.IF_UNDONE:
         return None
-    wanted = _retry_after(reply)
+    wanted = retry_after_ms(reply.headers.get("retry-after", ""), round(time() * 1000)) / 1000
     if wanted > LONGEST_WAIT_SECONDS:
         return None
     backoff = min(FIRST_WAIT_SECONDS * 2.0 ** (tries - 1), LONGEST_WAIT_SECONDS)
@@ -140,16 +140,3 @@ def _problem_in(reply: Reply) -> Problem:
 
 def _words(problem: Problem, status: int) -> str:
     return problem.detail or problem.title or f"Expected an answer of the Mainspring API, got status {status}"
-
-
-def _retry_after(reply: Reply) -> float:
-    text = reply.headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text)
-    try:
-        moment = parsedate_to_datetime(text)
-    except ValueError:
-        return 0.0
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())

@@ -16,6 +16,7 @@ import mainspring
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.call import Call, Reply, Sends
+from mainspring.delivery.retry_after import retry_after_ms
 from mainspring.delivery.signing import sign
 from mainspring.fetches.inside import InsideSender, is_inside, name_in
 from mainspring.fetches.ledger import Ledger
@@ -24,7 +25,6 @@ from mainspring.fetches.record import Fetch, Return
 from mainspring.fetches.views import result_of
 from mainspring.kernel.backoff import wait_ms
 from mainspring.model import RetryPolicy
-from mainspring.timers.decision import retry_after_ms
 from mainspring.timers.namespaces import DEFAULT, NamespaceService
 
 OFFER_TIMEOUT_MS: Final = 30_000

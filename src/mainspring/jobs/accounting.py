@@ -13,9 +13,9 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring.jobs.calendar import Calendar, spread_ms
-from mainspring.jobs.definition import Definition, Job, Terms, calendar_of
-from mainspring.jobs.planning import Planned, plan
+from mainspring.jobs.calendar import spread_ms
+from mainspring.jobs.definition import Bounds, Job, Terms, calendar_of
+from mainspring.jobs.planning import LAUNCH_LIMIT, Planned, plan
 
 LEAD_MS: Final = 5_000
 LEAD_WAVES: Final = 10
@@ -37,6 +37,8 @@ class ClockState(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     """Of that definition: another one is another job of the same name."""
     updated_at: int = 0
     terms: Terms = Terms()
+    bounds: Bounds | None = None
+    """None: not known, because it was written before bounds were remembered."""
     accounted_until: int = 0
     last_run: int | None = None
     """The last instant that was launched."""
@@ -86,36 +88,54 @@ def account(job: Job, state: ClockState, *, as_of: int) -> Tick:
     before, state = state, replace(_adopted(job, state, as_of), broken=False)
     if before.terms.schedule and before.created_at != state.created_at:
         # Another definition in its place: what was left out meanwhile, only the old calendar knows.
-        old = calendar_of(job.name, before.terms)
         reason: SkipReason = "broken" if before.broken else "changed"
-        _skip(skipped, definition, old, after=before.accounted_until, until=state.accounted_until, reason=reason)
-    accounted = state.accounted_until
-    if definition.terms != state.terms:
-        changed_at = definition.updated_at if definition.updated_at > state.updated_at else as_of
-        old = calendar_of(job.name, state.terms)
-        _skip(
-            skipped, definition, old, after=accounted, until=changed_at, reason="paused" if state.paused else "changed"
-        )
-        accounted = changed_at
-    accounted = _pauses(job, state, skipped, accounted=accounted, as_of=as_of)
-    seen = replace(
-        state, seal=job.seal, updated_at=definition.updated_at, terms=definition.terms, paused=definition.paused
-    )
+        _skip(skipped, job.name, before, after=before.accounted_until, until=state.accounted_until, reason=reason)
+    bounds = definition.bounds
+    state = replace(state, bounds=bounds if state.bounds is None else state.bounds)
+    again: Collection[int] = ()
+    if definition.terms != state.terms or bounds != state.bounds:
+        changed_at = _changed_at(job, state, as_of)
+        reason = "paused" if state.paused else "changed"
+        _skip(skipped, job.name, state, after=state.accounted_until, until=changed_at, reason=reason)
+        again = _planned_ahead(job, state, changed_at)
+        state = replace(state, accounted_until=changed_at)
+    seen = replace(state, seal=job.seal, updated_at=definition.updated_at, terms=definition.terms, bounds=bounds)
+    accounted = _pauses(job, seen, skipped, as_of=as_of)
+    seen = replace(seen, paused=definition.paused)
     if definition.paused:
         return Tick((), tuple(skipped), replace(seen, accounted_until=accounted, finished=False), None)
-    return _planned(job, seen, skipped, accounted=accounted, as_of=as_of)
+    return _planned(job, seen, skipped, accounted=accounted, as_of=as_of, again=again)
 
 
-def _pauses(job: Job, state: ClockState, skipped: list[SkippedRange], *, accounted: int, as_of: int) -> int:
-    """Account for the newest pause, as far as it has gone; answers up to where that is."""
+def _changed_at(job: Job, state: ClockState, as_of: int) -> int:
+    """From where on the new calendar counts. What came before the last look has been dealt with, whatever is said."""
     definition = job.definition
+    said = definition.updated_at if definition.updated_at > state.updated_at else as_of
+    return max(said, state.accounted_until - lead_ms(job.name))
+
+
+def _planned_ahead(job: Job, state: ClockState, changed_at: int) -> Collection[int]:
+    """Instants that were planned by the old calendar for after its end, and that the new one has, too."""
+    assert state.bounds is not None, "Expected a state whose bounds are known"
+    old = calendar_of(job.name, state.terms).between(changed_at, state.accounted_until, limit=LAUNCH_LIMIT)
+    bounds = job.definition.bounds
+    return {
+        instant
+        for instant in old
+        if state.bounds.has(instant) and bounds.has(instant) and job.calendar.next(instant - 1) == instant
+    }
+
+
+def _pauses(job: Job, state: ClockState, skipped: list[SkippedRange], *, as_of: int) -> int:
+    """Account for the newest pause, as far as it has gone; answers up to where that is."""
+    definition, accounted = job.definition, state.accounted_until
     paused_at = max(accounted, definition.paused_at or 0)
     resumed_at = definition.resumed_at or (as_of if state.paused else 0)
     if not state.paused and (definition.paused or accounted < resumed_at):
-        _skip(skipped, definition, job.calendar, after=accounted, until=paused_at, reason="missed")
+        _skip(skipped, job.name, state, after=accounted, until=paused_at, reason="missed")
         accounted = paused_at
     if not definition.paused and accounted < resumed_at:
-        _skip(skipped, definition, job.calendar, after=accounted, until=resumed_at, reason="paused")
+        _skip(skipped, job.name, state, after=accounted, until=resumed_at, reason="paused")
         accounted = resumed_at
     return accounted
 
@@ -129,13 +149,25 @@ def _adopted(job: Job, state: ClockState, as_of: int) -> ClockState:
         created_at=definition.created_at,
         updated_at=definition.updated_at,
         terms=definition.terms,
+        bounds=definition.bounds,
         accounted_until=definition.created_at or as_of,
     )
 
 
-def _planned(job: Job, state: ClockState, skipped: list[SkippedRange], *, accounted: int, as_of: int) -> Tick:
+def _planned(
+    job: Job,
+    state: ClockState,
+    skipped: list[SkippedRange],
+    *,
+    accounted: int,
+    as_of: int,
+    again: Collection[int],
+) -> Tick:
+    """`again` are instants for which there is a launch already: they use up no run a second time."""
     definition = job.definition
-    runs_left = None if definition.max_runs is None else max(0, definition.max_runs - state.runs)
+    again = {instant for instant in again if instant > accounted}
+    left = definition.bounds.runs_left(state.runs)
+    runs_left = None if left is None else left + len(again)
     made = plan(
         job.calendar,
         accounted_until=accounted,
@@ -148,30 +180,28 @@ def _planned(job: Job, state: ClockState, skipped: list[SkippedRange], *, accoun
         runs_left=runs_left,
     )
     launched = tuple(item.instant for item in made.launches)
+    new = tuple(instant for instant in launched if instant not in again)
     skipped += [SkippedRange(part.first, part.last, part.count, part.reason) for part in made.skipped]
     state = replace(
         state,
         accounted_until=made.accounted_until,
         last_run=launched[-1] if launched else state.last_run,
-        runs=state.runs + len(launched),
-        undecided=() if runs_left is None else (*state.undecided, *launched)[-UNDECIDED_LIMIT:],
+        runs=state.runs + len(new),
+        undecided=() if runs_left is None else (*state.undecided, *new)[-UNDECIDED_LIMIT:],
         finished=made.next is None,
     )
     return Tick(made.launches, tuple(skipped), state, made.next)
 
 
 def _skip(
-    skipped: list[SkippedRange],
-    definition: Definition,
-    calendar: Calendar,
-    *,
-    after: int,
-    until: int,
-    reason: SkipReason,
+    skipped: list[SkippedRange], job: str, state: ClockState, *, after: int, until: int, reason: SkipReason
 ) -> None:
-    """Note the instants after one and not after the other, if there are any that are the job's."""
-    after = after if definition.starts_at is None else max(after, definition.starts_at - 1)
-    until = until if definition.ends_at is None else min(until, definition.ends_at)
+    """Note the instants after one and not after the other, if there are any that are the job's by this state."""
+    calendar, bounds = calendar_of(job, state.terms), state.bounds or Bounds()
+    if bounds.runs_left(state.runs) == 0:
+        return
+    after = after if bounds.start_at is None else max(after, bounds.start_at - 1)
+    until = until if bounds.end_at is None else min(until, bounds.end_at)
     first = calendar.next(after) if until > after else None
     if first is None or first > until:
         return

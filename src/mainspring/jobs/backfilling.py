@@ -34,7 +34,7 @@ class Backfiller:
         wanted = [instant for instant in instants if instant not in launched]
         if not request.dry_run:
             await self._launch(job, wanted, request.by)
-            await self._rows.launch(job, [found for found in launched.values() if found is not None])
+            await self._start(job, [found for found in launched.values() if found is not None])
         return BackfillView(
             name=job.name,
             instants=len(instants),
@@ -88,9 +88,12 @@ class Backfiller:
             launches.append((previous, replace(launch, due_at=now, by=by)))
         entered = await self._ledger.enter(job.name, launches)
         marks = (mark for mark, _ in launches)
-        await self._rows.launch(
+        await self._start(
             job, [(mark, launch) for mark, launch in zip(marks, entered, strict=True) if not launch.is_final]
         )
+
+    async def _start(self, job: Job, launches: list[tuple[str, Launch]]) -> None:
+        await self._ledger.refuse(job.name, await self._rows.launch(job, launches))
 
 
 def _invalid(pointer: str, detail: str) -> InvalidInput:

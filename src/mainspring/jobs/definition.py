@@ -59,6 +59,20 @@ class Terms(Struct, frozen=True, rename="camel", omit_defaults=True):
     dst: Dst = Dst()
 
 
+class Bounds(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Which instants of its calendar are a job's: from one to another, both included, and so many launches."""
+
+    start_at: int | None = None
+    end_at: int | None = None
+    max_runs: int | None = None
+
+    def has(self, instant: int) -> bool:
+        return (self.start_at or 0) <= instant and (self.end_at is None or instant <= self.end_at)
+
+    def runs_left(self, runs: int) -> int | None:
+        return None if self.max_runs is None else max(0, self.max_runs - runs)
+
+
 class Definition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What the record of a job says."""
 
@@ -95,6 +109,10 @@ class Definition(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     @property
     def terms(self) -> Terms:
         return Terms(self.schedule, self.timezone, self.seconds, self.dst)
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(self.starts_at, self.ends_at, self.max_runs)
 
     @property
     def starts_at(self) -> int | None:

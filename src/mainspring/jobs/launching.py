@@ -22,7 +22,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
 from mainspring.jobs.definition import BrokenJob, Job
 from mainspring.jobs.handlers import DueJob, JobHandler
-from mainspring.jobs.judging import objection
+from mainspring.jobs.judging import is_of_another, objection
 from mainspring.jobs.ledger import Ledger, instant_of, split_id
 from mainspring.jobs.messages import LaunchState
 from mainspring.jobs.queueing import Queueing
@@ -141,7 +141,7 @@ class Launcher:
             )
             if reason:
                 return await self._settler.settle(turn, "skipped", reason=reason)
-        if not isinstance(job, Job):
+        if not isinstance(job, Job) or is_of_another(job, turn.errand, turn.instant):
             return await self._settler.settle_lost(turn, "The job was deleted or broken before another attempt.")
         if turn.timer.attempts > max_attempts(job.definition.policy):
             return await self._settler.settle_lost(turn, "")

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mainspring.clock import Clock
 from mainspring.jobs.messages import LaunchKind, LaunchState
@@ -62,8 +64,15 @@ class Launch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     """The mark of the launch before this one, for which it may have to wait."""
     blocked_by: str = ""
     """The mark of the launch because of which this one was skipped."""
+    catching_up: str = ""
+    """The mark of the launch that makes up for an outage and delays this one; its own, if it is such a one itself."""
     successor: str = ""
     """The mark of a launch that waits for the end of this one."""
+
+    @property
+    def moment(self) -> int:
+        """When it is to begin."""
+        return self.instant if self.due_at is None else self.due_at
 
     @property
     def is_final(self) -> bool:
@@ -166,6 +175,14 @@ class Ledger:
             entry = await self.get(job, mark)
         return entry.launch
 
+    async def refuse(self, job: str, marks: Sequence[str]) -> None:
+        """Note that launches were not made because the database cannot hold their rows."""
+        now = self._clock.now_ms()
+        for mark in marks:
+            entry = await self.get(job, mark)
+            if entry is not None:
+                await self.change(job, mark, partial(_refused, at=now), known=entry)
+
     async def last_made(self, job: str, mark: str, *, now: int) -> int | None:
         """The instant of the newest launch whose time has come and that was not skipped, from this one back.
 
@@ -180,8 +197,7 @@ class Ledger:
             if entry is None:
                 return instant_of(mark) if instant_of(mark) <= now else None
             launch = entry.launch
-            due_at = launch.instant if launch.due_at is None else launch.due_at
-            if due_at <= now and launch.state not in ("skipped", "buffered"):
+            if launch.moment <= now and launch.state not in ("skipped", "buffered"):
                 return launch.instant
             mark = launch.blocked_by or launch.previous
         return None
@@ -190,6 +206,11 @@ class Ledger:
         """Entries behind a key, from the newest on."""
         page = await self._records.scan_records(_collection(job), now=self._clock.now_ms(), after=after, limit=limit)
         return [_entry(record) for record in page]
+
+
+def _refused(launch: Launch | None, *, at: int) -> Launch:
+    assert launch is not None, "Expected a launch that is on record"
+    return replace(launch, state="failed", reason="The database cannot hold the row of this launch.", finished_at=at)
 
 
 def _collection(job: str) -> str:

@@ -11,8 +11,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from mainspring import telemetry
-from mainspring.jobs.definition import Job
-from mainspring.jobs.judging import looks_back, objection, step
+from mainspring.jobs.definition import Job, Terms
+from mainspring.jobs.judging import LATE_MS, catches_up, looks_back, objection, step, would_overlap
 from mainspring.jobs.ledger import Entry, Launch, Ledger, launch_id
 from mainspring.jobs.rows import Rows
 from mainspring.jobs.settling import Settler, Turn, later
@@ -33,37 +33,62 @@ class Queueing:
 
     async def take_turn(self, turn: Turn, job: Job) -> Ending | None:
         """An ending if the launch is not to go now, else None."""
-        policy = job.definition.overlap
-        blocker = await self._blocker(turn, job) if looks_back(policy, turn.errand.kind) else None
-        if blocker is not None:
-            late_ms = turn.started_at - turn.due_at
-            taken = step(job.definition, turn.errand.kind, blocker.launch, is_repeat=turn.is_repeat, late_ms=late_ms)
+        definition, kind = job.definition, turn.errand.kind
+        if not looks_back(definition.overlap, kind):
+            return await self._begin(turn, catching_up="")
+        is_first = not turn.is_repeat and not turn.has_waited
+        own = turn.mark if is_first and catches_up(definition, kind, late_ms=turn.late_ms) else ""
+        before = await self._before(turn, job)
+        if before is not None and before.launch.is_final:
+            delayed = _delayed(turn)
+            if (
+                delayed is not None
+                and not _catches_up(before)
+                and would_overlap(definition.overlap, before.launch, delayed)
+            ):
+                return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=before.mark)
+        elif before is not None:
+            catching_up = own or (before.mark if _catches_up(before) else before.launch.catching_up)
+            taken = step(definition, kind, before.launch, is_kept=not is_first or bool(catching_up))
             if taken == "skip":
-                return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=blocker.mark)
+                return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=before.mark)
             if taken == "wait":
-                return await self._wait(turn, blocker)
+                return await self._wait(turn, before, catching_up)
             if taken == "cancel":
-                await self._cancel(turn, blocker)
-        if turn.entry is not None and turn.has_waited:
-            # From here on a call may have been made: should this instance die, its repeat must not be skipped.
-            began = replace(turn.entry.launch, state="planned")
-            if not await self._ledger.put(turn.job, turn.mark, began, expect=turn.entry.version):
-                return later(turn, turn.started_at)
-        return None
+                await self._cancel(turn, before)
+        return await self._begin(turn, own)
 
-    async def _blocker(self, turn: Turn, job: Job) -> Entry | None:
-        """The launch before that is not over. One that was or will be skipped leads on to the one before it."""
+    async def _begin(self, turn: Turn, catching_up: str) -> Ending | None:
+        """Say in the ledger what others have to know of a launch that goes now, if that is not there yet."""
+        if turn.entry is None:
+            return None
+        launch = turn.entry.launch
+        if turn.has_waited:
+            # From here on a call may have been made: should this instance die, its repeat must not be skipped.
+            delayed_by = launch.catching_up if turn.late_ms > LATE_MS else ""
+            began = replace(launch, state="planned", catching_up=delayed_by)
+        elif catching_up and launch.kind != "catchup":
+            began = replace(launch, catching_up=catching_up)
+        else:
+            return None
+        if await self._ledger.put(turn.job, turn.mark, began, expect=turn.entry.version):
+            return None
+        return later(turn, turn.started_at)
+
+    async def _before(self, turn: Turn, job: Job) -> Entry | None:
+        """The launch before, unless it is over and does not matter. One that was or will be skipped leads on."""
         mark = turn.errand.previous
         for _ in range(_HOPS):
-            if not mark or self._ledger.has_ended(turn.job, mark):
+            if not mark or (self._ledger.has_ended(turn.job, mark) and _delayed(turn) is None):
                 return None
             entry = await self._ledger.get(turn.job, mark)
             if entry is None:
                 return None
-            if not entry.launch.is_final and not await self._gives_way(entry, turn, job):
+            if entry.launch.is_final:
+                if entry.launch.state != "skipped":
+                    return entry
+            elif not await self._gives_way(entry, turn, job):
                 return entry
-            if entry.launch.is_final and entry.launch.state != "skipped":
-                return None
             mark = entry.launch.blocked_by or entry.launch.previous
         return None
 
@@ -75,15 +100,15 @@ class Queueing:
         launch = other.launch
         if launch.state != "planned":
             return False
-        due_at = launch.instant if launch.due_at is None else launch.due_at
-        errand = replace(turn.errand, kind=launch.kind)
+        # By which calendar it was planned is not known: the present one tells whether it has its instant.
+        errand = replace(turn.errand, kind=launch.kind, terms=Terms())
         now = turn.started_at
-        if not objection(job, errand, instant=launch.instant, due_at=due_at, now=now, waited=False):
+        if not objection(job, errand, instant=launch.instant, due_at=launch.moment, now=now, waited=False):
             return False
         [row] = await self._rows.launches([launch_id(turn.job, other.mark)])
         return row is None or not (row.attempts or row.state is State.RUNNING)
 
-    async def _wait(self, turn: Turn, blocker: Entry) -> Ending:
+    async def _wait(self, turn: Turn, blocker: Entry, catching_up: str) -> Ending:
         now = turn.started_at
         if blocker.launch.successor != turn.mark:
             told = replace(blocker.launch, successor=turn.mark)
@@ -91,7 +116,7 @@ class Queueing:
             if not is_free or not await self._ledger.put(turn.job, blocker.mark, told, expect=blocker.version):
                 return later(turn, now + 1_000)
         if turn.entry is not None and not turn.has_waited and not turn.is_repeat:
-            buffered = replace(turn.entry.launch, state="buffered")
+            buffered = replace(turn.entry.launch, state="buffered", catching_up=catching_up)
             if not await self._ledger.put(turn.job, turn.mark, buffered, expect=turn.entry.version):
                 return later(turn, now)
         return later(turn, now + RECHECK_MS)
@@ -115,7 +140,19 @@ class Queueing:
             )
 
         settled = await self._ledger.change(turn.job, other.mark, cancelled, known=other)
-        if settled.state == "cancelled":
+        if settled == cancelled(settled):  # else it was over, or somebody else has cancelled and counted it
             telemetry.launches.add("cancelled")
+        if settled.state == "cancelled":
             await self._rows.stop_launch(identity)
         await self._settler.hand_on(turn.job, settled)
+
+
+def _catches_up(entry: Entry) -> bool:
+    """Whether a launch makes up for an outage."""
+    return entry.launch.kind == "catchup" or entry.launch.catching_up == entry.mark
+
+
+def _delayed(turn: Turn) -> Launch | None:
+    """The launch, if it has waited for nothing but the end of a catch-up and is judged now."""
+    launch = None if turn.entry is None else turn.entry.launch
+    return launch if launch is not None and turn.has_waited and launch.catching_up not in ("", turn.mark) else None

@@ -4,20 +4,25 @@ A look reads the registry page by page, and the clocks of each page in one query
 its clock last saw is told to its clock. A clock without a job ends by itself at its next instant, or here if it waits
 for none. Nothing is done under the lock that a late holder could spoil: to be told is harmless, because a clock decides
 by the definition.
+
+The holder is an instance, so it holds the lock no longer than it is alive: not when its lease as an instance may have
+ended, whatever the lock's own says. That is why the others need not wait for the lock of one that died.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import Final
 
 from mainspring import telemetry
 from mainspring.clock import Clock
-from mainspring.errors import LockLost, LockTaken, StoreUnavailable
+from mainspring.errors import LockLost, LockTaken, MainspringError, StoreUnavailable
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.rows import Rows
 from mainspring.jobs.ticking import read_state
+from mainspring.kernel.ownership import Ownership
 from mainspring.locks import Held, Lock
 from mainspring.store import BATCH_LIMIT, RecordStore
 
@@ -26,6 +31,8 @@ LOCK_SECONDS: Final = 90.0
 FULL_LOOK_SECONDS: Final = 60.0
 FOREIGN_LOOK_SECONDS: Final = 5.0
 """For a registry in a store of its own: what others write there is picked up within so long."""
+RETRY_SECONDS: Final = 5.0
+"""How soon those who do not hold the lock look whether its holder still lives."""
 
 
 class Reconciler:
@@ -36,7 +43,7 @@ class Reconciler:
         records: RecordStore,
         rows: Rows,
         clock: Clock,
-        owner: str,
+        ownership: Ownership,
         randomness: random.Random,
         is_foreign: bool,
     ) -> None:
@@ -44,7 +51,16 @@ class Reconciler:
         self._registry = registry
         self._rows = rows
         self._clock = clock
-        self._lock = Lock(records, clock, LOCK_NAME, ttl_seconds=LOCK_SECONDS, owner=owner, randomness=randomness)
+        self._ownership = ownership
+        self._lock = Lock(
+            records,
+            clock,
+            LOCK_NAME,
+            ttl_seconds=LOCK_SECONDS,
+            owner=ownership.instance,
+            is_gone=ownership.is_gone,
+            randomness=randomness,
+        )
         self._pause_seconds = FOREIGN_LOOK_SECONDS if is_foreign else FULL_LOOK_SECONDS
         self._seen: dict[str, str] = {}
         """Of each job the seal that its clock has seen, as of the last look."""
@@ -63,9 +79,10 @@ class Reconciler:
                 pass  # the lock has told the debug log
             except LockLost as error:
                 telemetry.warning("jobs are reconciled by another instance", reason=error.detail)
-            except StoreUnavailable as error:
+            except MainspringError as error:
+                # The store cannot be reached, or the lock is one that another program wrote: wait for better days.
                 telemetry.warning("jobs were not reconciled", reason=error.detail)
-            await asyncio.sleep(self._pause_seconds)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def look(self, held: Held) -> None:
         monotonic = self._clock.monotonic()
@@ -76,7 +93,7 @@ class Reconciler:
         after = ""
         while True:
             page = await self._registry.page(after=after, limit=BATCH_LIMIT)
-            held.check()
+            self._check(held)
             names.update(job.name for job in page)
             changed = {job.name: job.seal for job in page if self._seen.get(job.name) != job.seal}
             if changed:
@@ -86,12 +103,20 @@ class Reconciler:
             after = page[-1].name
         for gone in self._seen.keys() - names:
             del self._seen[gone]
-        held.check()
+        self._check(held)
         await self._end_idle_clocks(names)
+
+    def _check(self, held: Held) -> None:
+        held.check()
+        if not self._ownership.valid():
+            raise LockLost("Expected a valid lease of this instance, got one that has ended")
 
     async def _tell(self, changed: dict[str, str]) -> None:
         """Have those clocks look that have not seen the definition as it is."""
-        rows = await self._rows.clocks(list(changed))
+        try:
+            rows = await self._rows.clocks(list(changed))
+        except StoreUnavailable:
+            rows = [None] * len(changed)  # some cannot be reached: the others are told, be it for nothing
         stale = [
             name
             for (name, seal), row in zip(changed.items(), rows, strict=True)
@@ -99,11 +124,15 @@ class Reconciler:
         ]
         if stale:
             telemetry.debug("clocks of jobs look again", count=len(stale))
-            await self._rows.start_clocks(stale)
+            for name in await self._rows.tell_clocks(stale):
+                del changed[name]
         self._seen.update(changed)
 
     async def _end_idle_clocks(self, names: set[str]) -> None:
         """Remove clocks that wait for nothing and whose job is gone."""
         for row in await self._rows.idle_clocks():
-            if row.timer_id not in names and await self._registry.get(row.timer_id) is None:
-                await self._rows.stop_clock(row.timer_id)
+            if row.timer_id not in names:
+                await self._rows.stop_clock(row.timer_id, is_wanted=partial(self._exists, row.timer_id))
+
+    async def _exists(self, name: str) -> bool:
+        return await self._registry.get(name) is not None

@@ -1,8 +1,8 @@
 """The rows that jobs have in the engine: a *clock row* for each job, and a row for each launch that is under way.
 
 They live in two system namespaces, made when the first job is. A clock row is a hint: what is to be done follows from
-the definition, when the row is due. So any change is told by making it due now (`hasten`), and telling twice does no
-harm.
+the definition, when the row is due. So any change is told by making it due now (`tell_clock`), and telling twice does
+no harm. A job that is made anew has a new clock: what the old one knew was of another job.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
+from mainspring import telemetry
 from mainspring.clock import Clock
+from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.jobs.calendar import spread_ms
 from mainspring.jobs.definition import Job, Terms
 from mainspring.jobs.ledger import Launch, launch_id
@@ -50,6 +52,8 @@ class Errand(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     kind: LaunchKind
     terms: Terms
     """Of the calendar by which it was planned."""
+    created_at: int | None = None
+    """Of the job by which it was planned: one of the same name may take its place. None: not known."""
     previous: str = ""
     next_at: tuple[int, ...] = ()
     """The next instants, found out when there was time for it; nothing if they were not."""
@@ -82,27 +86,54 @@ class Rows:
         namespace = await self._namespaces.system(CLOCKS)
         return await self._store.get([namespace.key_of(name) for name in names])
 
-    async def start_clocks(self, names: Sequence[str]) -> None:
-        """Have clocks that are due now: new rows where there are none."""
-        namespace = await self._namespaces.system(CLOCKS)
+    async def new_clock(self, name: str, *, created_at: int) -> None:
+        """Have a clock for a job that was made at that instant: one that knows nothing, due now.
+
+        A row that is there already is that of a job of the same name which was deleted, be it looked at this very
+        moment. It is replaced: what that look comes to is not written, because the delivery is another one.
+        """
+        while True:
+            fresh = await self._clock_row(name)
+            [row] = await self._store.get([fresh.key])
+            if row is not None and row.detail.created_at >= created_at:  # somebody else has seen the new job first
+                return await self._tell(fresh)
+            if await self._write(fresh, expect=0 if row is None else row.version):
+                return None
+
+    async def tell_clock(self, name: str) -> None:
+        """Have the clock of a job look at it from now on; a new one where there is none."""
+        await self._tell(await self._clock_row(name))
+
+    async def tell_clocks(self, names: Sequence[str]) -> list[str]:
+        """The same for many. Answers those that could not be told: they stop no other."""
+        rows = [await self._clock_row(name) for name in names]
+        untold: list[str] = []
+        for row, verdict in zip(rows, await self._put_new(rows), strict=True):
+            try:
+                if not was_applied(verdict):
+                    await self._tell(row)
+            except (StoreUnavailable, TooLarge) as error:
+                telemetry.warning("a clock of a job could not be told", job=row.timer_id, reason=error.detail)
+                untold.append(row.timer_id)
+        return untold
+
+    async def _clock_row(self, name: str) -> Timer:
+        key = (await self._namespaces.system(CLOCKS)).key_of(name)
         now = self._clock.now_ms()
-        rows = []
-        for name in names:
-            key = namespace.key_of(name)
-            detail = Detail(
-                execute_at=now,
-                callback_url=_NOWHERE,
-                delivery_id=self.new_delivery_id(),
-                created_at=now,
-                updated_at=now,
-            )
-            rows.append(
-                Timer(shard_id=key.shard_id, uuid=key.uuid, namespace=CLOCKS, timer_id=name, due_at=now, detail=detail)
-            )
-        verdicts = await self._put_new(rows)
-        for row, verdict in zip(rows, verdicts, strict=True):
-            if verdict is Verdict.STALE:
-                await self.hasten(row.key)
+        detail = Detail(
+            execute_at=now,
+            callback_url=_NOWHERE,
+            delivery_id=self.new_delivery_id(),
+            created_at=now,
+            updated_at=now,
+        )
+        return Timer(shard_id=key.shard_id, uuid=key.uuid, namespace=CLOCKS, timer_id=name, due_at=now, detail=detail)
+
+    async def _tell(self, fresh: Timer) -> None:
+        """Have the row that there is looked at, or this one. It is written in any case: see `stop_clock`."""
+        while not await self._hasten(fresh.key, anyway=True):
+            if await self._write(fresh, expect=0):
+                return
 
     async def idle_clocks(self) -> list[Timer]:
         """Clocks that wait for no instant: of jobs that are paused, finished or broken, or gone."""
@@ -120,10 +151,21 @@ class Rows:
             after = Position(page[-1].due_at, page[-1].uuid)
 
     async def hasten_clock(self, name: str) -> None:
-        await self.hasten((await self._namespaces.system(CLOCKS)).key_of(name))
+        await self._hasten((await self._namespaces.system(CLOCKS)).key_of(name))
 
-    async def stop_clock(self, name: str) -> None:
-        await self._remove((await self._namespaces.system(CLOCKS)).key_of(name))
+    async def stop_clock(self, name: str, *, is_wanted: Callable[[], Awaitable[bool]]) -> None:
+        """Remove the clock of a job that is gone, unless there is one of its name again.
+
+        That is asked after the row was read. Whoever makes a job writes its definition first and then, in any case, its
+        clock: so either the definition is seen here, or the row is another one by the time it would be removed.
+        """
+        key = (await self._namespaces.system(CLOCKS)).key_of(name)
+        while True:
+            [row] = await self._store.get([key])
+            if row is None or await is_wanted():
+                return
+            if await self._remove(row):
+                return
 
     # --- launches -------------------------------------------------------------------------------------
 
@@ -138,10 +180,12 @@ class Rows:
         *,
         upcoming: Sequence[int] = (),
         body: Raw | UnsetType = UNSET,
-    ) -> None:
+    ) -> list[str]:
         """Have rows for launches that are on record. One that has a row already keeps it.
 
-        `upcoming` are the instants that follow on the first of the launches, in order, if they are known.
+        `upcoming` are the instants that follow on the first of the launches, in order, if they are known. Answers the
+        marks of launches that the database cannot hold. Raises `StoreUnavailable` if of some it is not known whether
+        they were written: ask again.
         """
         namespace = await self._namespaces.system(LAUNCHES)
         now = self._clock.now_ms()
@@ -153,13 +197,13 @@ class Rows:
             errand = Errand(
                 kind=launch.kind,
                 terms=job.definition.terms,
+                created_at=job.definition.created_at,
                 previous=launch.previous,
                 next_at=tuple(upcoming[following : following + UPCOMING]),
                 body=body,
             )
-            due_at = launch.instant if launch.due_at is None else launch.due_at
             detail = Detail(
-                execute_at=due_at,
+                execute_at=launch.moment,
                 callback_url=job.url,
                 delivery_id=launch.delivery_id,
                 created_at=now,
@@ -173,39 +217,50 @@ class Rows:
                     uuid=key.uuid,
                     namespace=LAUNCHES,
                     timer_id=identity,
-                    due_at=max(due_at, now),
+                    due_at=max(launch.moment, now),
                     payload=to_json(errand).decode(),
                     detail=detail,
                 )
             )
-        await self._put_new(rows)
+        verdicts = await self._put_new(rows)
+        for verdict in verdicts:
+            if verdict is not Verdict.REFUSED:
+                was_applied(verdict)
+        return [mark for (mark, _), verdict in zip(launches, verdicts, strict=True) if verdict is Verdict.REFUSED]
 
     async def hasten_launch(self, identity: str) -> None:
-        await self.hasten((await self._namespaces.system(LAUNCHES)).key_of(identity))
+        await self._hasten((await self._namespaces.system(LAUNCHES)).key_of(identity))
 
     async def stop_launch(self, identity: str) -> None:
-        await self._remove((await self._namespaces.system(LAUNCHES)).key_of(identity))
+        key = (await self._namespaces.system(LAUNCHES)).key_of(identity)
+        while True:
+            [row] = await self._store.get([key])
+            if row is None or await self._remove(row):
+                return
 
     # --- both -----------------------------------------------------------------------------------------
 
-    async def hasten(self, key: TimerKey) -> None:
-        """Have a row looked at once more from now on. One that is being looked at is waited for, a while.
+    async def _hasten(self, key: TimerKey, *, anyway: bool = False) -> bool:
+        """Have a row looked at once more from now on. One that is being looked at is waited for, a while. False: none.
 
-        What has begun and is retried keeps the instant it was begun for: its repeats must decide as it did.
+        What has begun and is retried keeps the instant it was begun for: its repeats must decide as it did. One that is
+        due need not be written, unless it is to be so `anyway`.
         """
         for _ in range(_PATIENCE):
             [row] = await self._store.get([key])
             now = self._clock.now_ms()
-            if row is None or (row.state is not State.RUNNING and row.due_at <= now):
-                return
+            if row is None:
+                return False
             if row.state is State.RUNNING:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            detail = row.detail if row.attempts else replace(row.detail, execute_at=now)
-            [verdict] = await self._store.write([Put(replace(row, due_at=now, detail=detail), row.version)])
-            if was_applied(verdict):
-                self._wake(row.shard_id, now)
-                return
+            if row.due_at <= now and not anyway:
+                return True
+            due_at = min(row.due_at, now)
+            detail = row.detail if row.attempts or row.due_at <= now else replace(row.detail, execute_at=now)
+            if await self._write(replace(row, due_at=due_at, detail=detail), expect=row.version):
+                return True
+        return True
 
     async def _put_new(self, rows: Sequence[Timer]) -> list[Verdict]:
         verdicts: list[Verdict] = []
@@ -219,14 +274,18 @@ class Rows:
             verdicts += written
         return verdicts
 
-    async def _remove(self, key: TimerKey) -> None:
-        while True:
-            [row] = await self._store.get([key])
-            if row is None:
-                return
-            [verdict] = await self._store.write([Remove(key, row.version)])
-            if was_applied(verdict):
-                return
+    async def _write(self, row: Timer, *, expect: int) -> bool:
+        """False if the row is another one than expected. Raises what `was_applied` does."""
+        version = first_version(self._random) if expect == 0 else expect
+        [verdict] = await self._store.write([Put(replace(row, version=version), expect)])
+        if was_applied(verdict):
+            self._wake(row.shard_id, row.due_at)
+            return True
+        return False
+
+    async def _remove(self, row: Timer) -> bool:
+        [verdict] = await self._store.write([Remove(row.key, row.version)])
+        return was_applied(verdict)
 
 
 def planned(job: Job, instant: int, kind: LaunchKind, *, previous: str, now: int, delivery_id: str) -> Launch:

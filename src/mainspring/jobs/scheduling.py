@@ -19,6 +19,7 @@ from mainspring.jobs.rows import CLOCKS, LAUNCHES, Rows
 from mainspring.jobs.service import JobService
 from mainspring.jobs.ticking import Ticker
 from mainspring.kernel.carrier import Carrier
+from mainspring.kernel.ownership import Ownership
 from mainspring.store import RecordStore, Store
 from mainspring.timers.handlers import HANDLER_SCHEME
 from mainspring.timers.namespaces import NamespaceService
@@ -39,13 +40,13 @@ class Scheduling:
         clock: Clock,
         randomness: random.Random,
         wake: Callable[[int, int], None],
-        owner: str,
+        ownership: Ownership,
         allow_handlers: bool,
     ) -> None:
-        """`registry` is the store of the definitions, `store` that of everything else; `owner` names this instance."""
+        """`registry` is the store of the definitions, `store` that of everything else, `ownership` this instance's."""
         routing = Routing(config.job_base_url, config.job_token)
         check_url = self._check_readable if allow_handlers else guard.check_url
-        definitions = Registry(registry, clock, routing, check_url=check_url)
+        self.registry = definitions = Registry(registry, clock, routing, check_url=check_url)
         ledger = Ledger(store, clock, retention_ms=config.launch_retention_days * DAY_MS)
         self.rows = rows = Rows(store=store, namespaces=namespaces, clock=clock, randomness=randomness, wake=wake)
         self._guard = guard
@@ -77,7 +78,7 @@ class Scheduling:
             records=registry,
             rows=rows,
             clock=clock,
-            owner=owner,
+            ownership=ownership,
             randomness=randomness,
             is_foreign=registry is not store,
         )

@@ -13,8 +13,9 @@ from typing import Final
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import asdict, replace
 
+from mainspring import telemetry
 from mainspring.clock import Clock
-from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound
+from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound, StoreUnavailable, TooLarge
 from mainspring.jobs.accounting import ClockState
 from mainspring.jobs.backfilling import Backfiller
 from mainspring.jobs.definition import BrokenJob, CheckUrl, Definition, Job, Terms, calendar_of, check
@@ -87,7 +88,7 @@ class JobService:
         job = None if request.dry_run else await self._registry.put(request.name, _stored(definition), expect=0)
         if job is None:
             raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
-        await self._rows.start_clocks([request.name])
+        await self._rows.new_clock(request.name, created_at=definition.created_at)
         return await self._view(job)
 
     async def get(self, request: JobRef) -> JobView:
@@ -121,8 +122,19 @@ class JobService:
             job = await self._find(request.name)
             view = await self._view(job)
             if await self._registry.delete(request.name, expect=job.version):
-                await self._rows.stop_clock(request.name)
+                await self._stop_clock(request.name)
                 return DeletedJobView(job=view)
+
+    async def _stop_clock(self, name: str) -> None:
+        """The job is deleted, whatever becomes of its clock: one that is left ends by itself, or is replaced."""
+
+        async def is_wanted() -> bool:
+            return await self._registry.get(name) is not None
+
+        try:
+            await self._rows.stop_clock(name, is_wanted=is_wanted)
+        except StoreUnavailable as error:
+            telemetry.debug("the clock of a deleted job is left to itself", job=name, reason=error.detail)
 
     async def pause(self, request: PauseJob) -> JobView:
         now = self._clock.now_ms()
@@ -156,7 +168,8 @@ class JobService:
         launch = replace(launch, due_at=now, by=request.by)
         mark = mark_of(now, delivery_id[-8:])
         # The row first: whoever has no answer yet may ask again, but what is answered will be launched.
-        await self._rows.launch(job, [(mark, launch)], body=request.body)
+        if await self._rows.launch(job, [(mark, launch)], body=request.body):
+            raise TooLarge("The launch is larger than the database can hold")
         [launch] = await self._ledger.enter(job.name, [(mark, launch)])
         return run_view(job.name, Entry(mark, launch, 1), None)
 
@@ -247,7 +260,7 @@ class JobService:
                 return await self._unwritten(name, changed)
             job = await self._registry.put(name, _stored(changed), expect=present.version)
             if job is not None:
-                await self._rows.start_clocks([name])
+                await self._rows.tell_clock(name)
                 return await self._view(job)
 
     async def _unwritten(self, name: str, definition: Definition) -> JobView:

@@ -38,8 +38,11 @@ class Turn(Struct, frozen=True):
 
     @property
     def due_at(self) -> int:
-        recorded = None if self.entry is None else self.entry.launch.due_at
-        return self.instant if recorded is None else recorded
+        return self.instant if self.entry is None else self.entry.launch.moment
+
+    @property
+    def late_ms(self) -> int:
+        return self.started_at - self.due_at
 
     @property
     def is_repeat(self) -> bool:
@@ -65,9 +68,10 @@ class Settler:
         timer = turn.timer
         first = timer.detail.first_attempt_at
         was_tried = ending is not None or turn.is_repeat
+        tried: list[Launch] = []
 
         def settled(launch: Launch | None) -> Launch:
-            return replace(
+            made = replace(
                 launch or _forgotten(turn),
                 state=state,
                 reason=reason,
@@ -79,9 +83,12 @@ class Settler:
                 duration_ms=None if ending is None else ending.duration_ms,
                 answer_head="" if ending is None else ending.answer_head,
             )
+            tried.append(made)
+            return made
 
         on_record = await _until_available(lambda: self._ledger.change(turn.job, turn.mark, settled, known=turn.entry))
-        telemetry.launches.add(on_record.state)
+        if on_record in tried:  # else somebody else has ended it, and has counted it
+            telemetry.launches.add(on_record.state)
         crashpoint.reach(crashpoint.LAUNCH_SETTLED)
         await _until_available(lambda: self.hand_on(turn.job, on_record))
         return over(turn.started_at)

@@ -66,13 +66,15 @@ class Ticker:
             if state.undecided:
                 state = await self._recount(job, state)
             tick = account(job, state, as_of=timer.detail.execute_at)
-            await self._record(job, state, tick, now)
+            is_decided = await self._record(job, state, tick, now)
         except StoreUnavailable as error:
             return self._again(timer, now, error.detail)
         if tick.next is not None:
             next_at = tick.next - lead_ms(job.name)
+        elif tick.state.undecided:
+            next_at = now if is_decided else now + RECHECK_MS
         else:
-            next_at = now + RECHECK_MS if tick.state.undecided else FOREVER
+            next_at = FOREVER
         return self._moved(now, next_at=next_at, state=tick.state)
 
     async def _recount(self, job: Job, state: ClockState) -> ClockState:
@@ -85,7 +87,8 @@ class Ticker:
             over={at for at, entry in found.items() if entry is None or entry.launch.is_final},
         )
 
-    async def _record(self, job: Job, state: ClockState, tick: Tick, now: int) -> None:
+    async def _record(self, job: Job, state: ClockState, tick: Tick, now: int) -> bool:
+        """Answers whether some of the launches turned out to be over already: then nobody will tell of their end."""
         ranges = [
             (
                 mark_of(part.first),
@@ -116,16 +119,19 @@ class Ticker:
             previous = mark_of(instant)
         entered = await self._ledger.enter(job.name, [*ranges, *launches])
         crashpoint.reach(crashpoint.LAUNCHES_RECORDED)
-        for launch in entered[: len(ranges)]:
-            telemetry.launches.add("skipped", launch.count)
+        for (_, wanted), launch in zip(ranges, entered, strict=False):
+            if launch is wanted:  # else an earlier try has counted it
+                telemetry.launches.add("skipped", launch.count)
         marks = (mark for mark, _ in launches)
         waiting = [
             (mark, launch) for mark, launch in zip(marks, entered[len(ranges) :], strict=True) if not launch.is_final
         ]
         if waiting:
             instants = [item.instant for item in tick.launches]
-            await self._rows.launch(job, waiting, upcoming=[*instants, *next_instants(job, instants[-1])])
+            upcoming = [*instants, *next_instants(job, instants[-1])]
+            await self._ledger.refuse(job.name, await self._rows.launch(job, waiting, upcoming=upcoming))
         crashpoint.reach(crashpoint.CLOCK_CARRIED)
+        return len(waiting) < len(launches)
 
     def lost(self, timer: Timer, now: int, reason: str) -> Ending:
         return self._again(timer, now, reason)

@@ -108,6 +108,27 @@ def conclude(begun: Timer, current: Timer | None, ending: Ending, fence: int) ->
     return Finish(begun.key, fence, Put(_moved(current, ending), current.version), attempt)
 
 
+def conclude_small(begun: Timer, current: Timer | None, ending: Ending, fence: int) -> Finish:
+    """The same in few words, for a row with which the database could not hold more.
+
+    What would go on is parked as it was, so that it needs no more room than it had.
+    """
+    goes_on = ending.next in ("retry", "rescheduled", "parked")
+    small = replace(
+        ending,
+        next="parked" if goes_on else ending.next,
+        next_at=None,
+        detail="Its outcome made the timer larger than the database can hold." if goes_on else "",
+        answer_head="",
+    )
+    return conclude(begun, current, small, fence)
+
+
+def put_aside(timer: Timer, now: int, reason: str) -> Ending:
+    """An ending for a timer on which no attempt can be made, ever."""
+    return Ending(outcome=Result.FAILED, next="parked", detail=reason, started_at=now, reachable=None)
+
+
 def _attempt(begun: Timer, ending: Ending, next_step: Next | Literal["superseded"]) -> Attempt:
     return Attempt(
         attempt=begun.attempts,

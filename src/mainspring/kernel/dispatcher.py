@@ -4,35 +4,55 @@
     carriers    one task per attempt in flight; the slot is free again as soon as the call has ended
     finisher    one fenced `finish` for all attempts that have ended meanwhile
 
-Begin and finish each run one batch at a time, so what arrives during a commit shares the next one.
-
 Invariants. Nothing is begun before it has a slot, nothing is sent that was not begun under a valid lease.
 The window holds every timer that is queued or in flight, at most once; a row found in flight that is not in the
-window belongs to an attempt on which nobody will report any more (`Carrier.lost`). After a failed write the
-shard is read again from its start: what is in the store is then not known.
+window belongs to an attempt on which nobody will report any more (`Carrier.lost`). A row that leaves the window without
+an outcome is marked, and read again: what is in the store is then not known. What is wrong with one row, or with one
+shard, is told by the store item by item, and costs no other row anything.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
-from mainspring.kernel.carrier import Carrier, Ending, conclude
-from mainspring.kernel.lanes import LaneState, place_before
-from mainspring.kernel.reader import Agenda
+from mainspring.kernel.agenda import Agenda
+from mainspring.kernel.batches import Batches, Spawn
+from mainspring.kernel.carrier import Carrier, Ending, conclude, conclude_small, put_aside
+from mainspring.kernel.lanes import LaneState, Tier, Turns
 from mainspring.kernel.settings import EngineSettings
+from mainspring.kernel.window import Window
 from mainspring.model import State, Timer
-from mainspring.store import BATCH_LIMIT, Begin, Finish, Put, Store, Verdict
+from mainspring.store import Begin, Finish, Put, Store, Verdict
 
-T = TypeVar("T")
-Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+Item = TypeVar("Item", Begin, Finish)
+
+ROUSE_SECONDS: Final = 0.05
+"""Between two looks at lanes that wait for a slot of their own."""
+COMPLAINT_SECONDS: Final = 5.0
+"""Between two lines in the log about the same trouble."""
+
+
+class Ended:
+    """An attempt that is over and not yet recorded."""
+
+    __slots__ = ("begun", "current", "ending", "is_small", "may_be_recorded")
+
+    def __init__(self, begun: Timer, ending: Ending) -> None:
+        self.begun = begun
+        self.ending = ending
+        self.current: Timer | None = begun
+        """The row as it stands, as far as is known."""
+        self.may_be_recorded = False
+        """It was written, and nobody knows with what success."""
+        self.is_small = False
+        """The database refused the row with all that was to be said about the attempt."""
 
 
 class Dispatcher:
@@ -59,23 +79,26 @@ class Dispatcher:
         self._deposed = deposed
         self._spawn = spawn
         self._settings = settings
+        # A call is in the window, too: some of it is for what waits.
+        self._slots = min(settings.in_flight_limit, max(1, settings.window_limit * 3 // 4))
         self._lanes: dict[str, LaneState] = {}
-        self._window: dict[str, Timer] = {}
+        self.window = Window(limit=settings.window_limit, page_size=settings.page_size, lane_of=self._lane_of)
+        self._turns = Turns()
+        self._rouse_at = 0.0
         self._calls: dict[str, tuple[LaneState, asyncio.Task[None] | None]] = {}
+        self._changed: dict[str, int] = {}
+        """Rows that were found to be others than those in flight, and their due instants: to be read afterwards."""
         self._settling: dict[str, asyncio.Task[None]] = {}
         """Attempts whose call is over and whose carrier has yet to write something."""
-        self._ready: deque[LaneState] = deque()
-        self._starting: deque[tuple[LaneState, Timer]] = deque()
-        self._finishing: deque[tuple[Timer, Ending]] = deque()
-        self._start_wake = asyncio.Event()
-        self._finish_wake = asyncio.Event()
-        self._ended: set[str] = set()
-        """Rows that left the window since the page under way was asked for: that page may show them as they were."""
-        self._short: dict[str, LaneState] = {}
-        """Lanes with rows left in the store, waiting for room in the window."""
-        self.refills: deque[LaneState] = deque()
-        """Lanes that have emptied enough to read on where they had to leave off."""
+        self._starting: Batches[tuple[LaneState, Timer]] = Batches(self._start, clock=clock, spawn=spawn)
+        self._finishing: Batches[Ended] = Batches(self._finish, clock=clock, spawn=spawn)
+        self._complain_at: dict[str, float] = {}
         self.wake_reader = asyncio.Event()
+
+    @property
+    def loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        """To be run as long as the engine runs."""
+        return self._starting.loop(), self._finishing.loop()
 
     @property
     def in_flight(self) -> int:
@@ -83,7 +106,7 @@ class Dispatcher:
 
     @property
     def queued(self) -> int:
-        return len(self._window) - len(self._calls)
+        return len(self.window) - len(self._calls)
 
     @property
     def open_circuits(self) -> int:
@@ -96,129 +119,110 @@ class Dispatcher:
 
     # --- from the reader ------------------------------------------------------------------------------
 
-    def expect_page(self) -> None:
-        """A page is about to be read. There is one reader, so nobody waits for an older one."""
-        self._ended.clear()
-
-    def offer(self, timer: Timer) -> bool:
-        """Take a due row in, or let its lane remember where it is. False if it had to be left in the store."""
-        known = self._window.get(timer.uuid)
-        if timer.uuid in self._ended or (known is not None and not self._withdraw(known, timer.version)):
+    def offer(self, timer: Timer, page: int) -> bool:
+        """Take a due row in, or mark where it is. False if it had to be left in the store."""
+        shard = self._agenda.shards.get(timer.shard_id)
+        if shard is None or shard.draining or shard.is_outdated(timer, page):
+            return True
+        known = self.window.rows.get(timer.uuid)
+        if known is not None and known.version == timer.version:
+            return True
+        if known is not None and not self.window.withdraw(known):
+            self._changed[timer.uuid] = timer.due_at
             return True
         if timer.state is State.RUNNING:
-            self._window[timer.uuid] = timer
+            self.window.rows[timer.uuid] = timer
             reason = "Its owner stopped before it recorded an outcome; the call may have been made."
             self._end(timer, self._carrier.lost(timer, self._clock.now_ms(), reason))
             return True
         lane = self._lane_of(timer)
-        if len(lane.queue) > self._settings.window_limit - len(self._window):
-            lane.remember(timer.shard_id, place_before(timer))
+        if not self.window.admit(timer, lane):
+            if lane.tier is Tier.UNTRIED and lane.idle:
+                del self._lanes[lane.name]
             return False
-        self._window[timer.uuid] = timer
-        lane.queue.append(timer)
-        if not lane.listed:
-            lane.listed = True
-            self._ready.append(lane)
-        return True
-
-    def _withdraw(self, timer: Timer, version: int) -> bool:
-        """Give up a queued row if there is a newer version: that may belong to another lane, and its own may stand."""
-        if timer.version >= version or not self._lane_of(timer).withdraw(timer):
-            return False
-        del self._window[timer.uuid]
+        self._turns.arrive(lane)
         return True
 
     def _lane_of(self, timer: Timer) -> LaneState:
         wanted = self._carrier.lane(timer)
-        lane = self._lanes.get(wanted.name)
+        lane = self._lanes.pop(wanted.name, None)
         if lane is None:
             settings = self._settings
-            if len(self._lanes) >= settings.window_limit:
-                self._lanes = {name: old for name, old in self._lanes.items() if not old.idle}
-            lane = self._lanes[wanted.name] = LaneState(
+            lane = LaneState(
                 wanted, circuit_failures=settings.circuit_failures, circuit_seconds=settings.circuit_seconds
             )
+            self._forget_lanes()
+        self._lanes[wanted.name] = lane  # behind those that were used longer ago
         lane.limit = wanted.limit
         return lane
 
-    def belongs(self, timer: Timer, lane: LaneState) -> bool:
-        return self._carrier.lane(timer).name == lane.name
+    def _forget_lanes(self) -> None:
+        """Keep lanes within twice the window. What has nothing to do is forgotten, half a window at once.
+
+        First what did not answer last time, and of that, and of the others, what was used longest ago.
+        """
+        limit = self._settings.window_limit
+        if len(self._lanes) < 2 * limit:
+            return
+        idle = [lane for lane in self._lanes.values() if lane.idle]
+        idle.sort(key=lambda lane: lane.tier is Tier.PROVEN)
+        for lane in idle[: len(self._lanes) - limit * 3 // 2]:
+            del self._lanes[lane.name]
 
     def pump(self) -> None:
-        """Give free slots to waiting timers, lane by lane in turn."""
+        """Give free slots to waiting timers, lane by lane in turn. For whoever knows that there is more room now."""
+        self._turns.rouse()
+        self._give_slots()
+
+    def serve(self) -> None:
+        """Give free slots to waiting timers. From time to time, also to lanes whose own limit or circuit held them."""
+        if self._clock.monotonic() >= self._rouse_at:
+            self._rouse_at = self._clock.monotonic() + ROUSE_SECONDS
+            self._turns.rouse()
+        self._give_slots()
+
+    def _give_slots(self) -> None:
         monotonic = self._clock.monotonic()
-        for _ in range(len(self._ready)):
-            lane = self._ready.popleft()
-            self._fill(lane, monotonic)
-            lane.listed = bool(lane.queue)
-            if lane.listed:
-                self._ready.append(lane)
+        for tier in Tier:
+            for _ in range(self._turns.count(tier)):
+                if self.in_flight >= tier.part_of(self._slots):
+                    break
+                lane = self._turns.next(tier)
+                if lane is None:
+                    break
+                self._fill(lane, monotonic)
 
     def _fill(self, lane: LaneState, monotonic: float) -> None:
-        fair = lane.fair_slots(taken=self.in_flight, slots=self._settings.in_flight_limit)
-        slots = min(lane.free_slots(monotonic), fair)
+        own = lane.free_slots(monotonic)
+        fair = lane.fair_slots(taken=self.in_flight, slots=self._slots)
+        slots = min(own, fair)
         while slots > 0 and lane.queue:
-            timer = lane.queue.popleft()
-            lane.in_flight += 1
+            timer = self.window.take(lane)
             self._calls[timer.uuid] = (lane, None)
-            self._starting.append((lane, timer))
+            self._starting.put(timer.shard_id, (lane, timer))
             slots -= 1
-        if self._starting:
-            self._start_wake.set()
-        self.request_refill(lane)
-
-    def request_refill(self, lane: LaneState) -> None:
-        """Have the reader read on for a lane that had to leave rows in the store, once it is worth a page."""
-        if not lane.backlog:
-            self._short.pop(lane.name, None)
-        elif not lane.refilling:
-            if self.wants_more(lane):
-                lane.refilling = True
-                self._short.pop(lane.name, None)
-                self.refills.append(lane)
-                self.wake_reader.set()
-            else:
-                self._short[lane.name] = lane
-
-    def wants_more(self, lane: LaneState) -> bool:
-        """Whether a lane has room for about a page more, and nearly nothing left to do."""
-        limit = self._settings.window_limit
-        room = limit - len(self._window)
-        return len(lane.queue) < min(self._settings.page_size, room) and room >= min(
-            self._settings.page_size, limit // 4
-        )
+        if lane.queue:
+            self._turns.wait(lane, resting=own <= fair or self.in_flight < lane.tier.part_of(self._slots))
 
     # --- starter --------------------------------------------------------------------------------------
 
-    async def start_loop(self) -> None:
-        while True:
-            await self._start_wake.wait()
-            self._start_wake.clear()
-            while self._starting:
-                await self._start([self._starting.popleft() for _ in range(min(len(self._starting), BATCH_LIMIT))])
-
-    async def _start(self, batch: list[tuple[LaneState, Timer]]) -> None:
+    async def _start(self, batch: Sequence[tuple[LaneState, Timer]]) -> None:
         now = self._clock.now_ms()
         going: list[tuple[LaneState, Timer, int]] = []
         for lane, timer in batch:
             shard = self._agenda.shards.get(timer.shard_id)
             if shard is None or shard.draining or not self._lease_valid():
-                self._forget(lane, timer)
+                self._put_back(lane, timer)
             elif (refused := self._carrier.refusal(timer, now)) is not None:
                 self._release_slot(lane, timer)
                 self._end(timer, refused)
             else:
                 going.append((lane, timer, shard.fence))
-        try:
-            verdicts = await self._store.begin([Begin(t.key, fence, t.version) for _, t, fence in going])
-        except StoreUnavailable as error:
-            telemetry.warning("attempts cannot be begun", reason=error.detail)
-            for lane, timer, _ in going:
-                self._forget(lane, timer)
-                self._reread_soon(timer.shard_id)
-            return
+        verdicts = await self._ask(
+            self._store.begin, [Begin(timer.key, fence, timer.version) for _, timer, fence in going], "be begun"
+        )
         crashpoint.reach(crashpoint.ATTEMPT_BEGUN)
-        # The lease may have run out during the write: what was begun then is for the next owner to judge.
+        # The lease may have run out during the write: what was begun then is read again, and judged.
         valid = self._lease_valid()
         deposed: set[int] = set()
         for (lane, timer, fence), verdict in zip(going, verdicts, strict=True):
@@ -226,46 +230,44 @@ class Dispatcher:
                 begun = replace(
                     timer, state=State.RUNNING, attempts=timer.attempts + 1, version=timer.version + 1, fence=fence
                 )
-                self._window[timer.uuid] = begun
+                self.window.rows[timer.uuid] = begun
                 self._calls[timer.uuid] = (lane, self._spawn(self._carry(lane, begun)))
-                continue
-            self._forget(lane, timer)
-            if verdict is Verdict.FENCED and self._is_deposed(timer.shard_id, fence):
-                deposed.add(timer.shard_id)
-            elif verdict is not Verdict.APPLIED:
+            elif verdict is Verdict.STALE:
+                self._forget(lane, timer)
                 self._spawn(self._recheck(timer))
+            elif verdict is Verdict.REFUSED:
+                self._release_slot(lane, timer)
+                self._end(timer, put_aside(timer, now, "The database cannot hold the record of another attempt."))
+            else:
+                self._put_back(lane, timer)
+                if verdict is Verdict.FENCED and self._is_deposed(timer.shard_id, fence):
+                    deposed.add(timer.shard_id)
         self._note_deposed(deposed)
+        self.serve()
 
     async def _recheck(self, timer: Timer) -> None:
         """A row had changed between load and begin: look at it as it is now."""
         try:
             [current] = await self._store.get([timer.key])
         except StoreUnavailable:
-            self._reread_soon(timer.shard_id)
+            self._find_again(timer)
             return
         if current is not None:
             self.note(current.shard_id, current.due_at)
 
     async def _carry(self, lane: LaneState, timer: Timer) -> None:
         if not self._lease_valid():
-            # Frozen between the write and the call. Whoever owns the shard now judges the attempt.
-            self._forget(lane, timer)
-            self._reread_soon(timer.shard_id)
+            self._put_back(lane, timer)  # frozen between the write and the call: whoever owns the shard judges it
             return
         ending = await self._ending(timer, self._carrier.carry(timer))
         crashpoint.reach(crashpoint.ATTEMPT_SENT)
-        if self._window.get(timer.uuid) is not timer or timer.uuid not in self._calls:
+        if self.window.rows.get(timer.uuid) is not timer or timer.uuid not in self._calls:
             return  # given up meanwhile, and recorded as unknown
-        monotonic = self._clock.monotonic()
-        others_wait = self.in_flight >= self._settings.in_flight_limit
         if ending.reachable is not None:
-            lane.record(reachable=ending.reachable, monotonic=monotonic)
+            lane.record(reachable=ending.reachable, monotonic=self._clock.monotonic())
         call = self._calls[timer.uuid][1]
         self._release_slot(lane, timer)
-        if others_wait:
-            self.pump()
-        else:
-            self._fill(lane, monotonic)
+        self._give_slots()
         if ending.settle is not None and call is not None:
             self._settling[timer.uuid] = call
             ending = await self._ending(timer, ending.settle())
@@ -283,70 +285,147 @@ class Dispatcher:
 
     def _release_slot(self, lane: LaneState, timer: Timer) -> None:
         lane.in_flight -= 1
+        self.window.weigh(lane)
         self._calls.pop(timer.uuid, None)
+        self._turns.rouse(lane)
 
     def _forget(self, lane: LaneState, timer: Timer) -> None:
         self._release_slot(lane, timer)
-        self._window.pop(timer.uuid, None)
+        self._leave_window(timer)
 
-    def _reread_soon(self, shard_id: int) -> None:
-        self._agenda.reread(shard_id, self._clock.now_ms() + round(self._settings.store_retry_seconds * 1000))
+    def _leave_window(self, timer: Timer) -> None:
+        self.window.rows.pop(timer.uuid, None)
+        if timer.uuid in self._changed:
+            self.note(timer.shard_id, self._changed.pop(timer.uuid))
+        if self.window.left_any:
+            self.wake_reader.set()
+
+    def _put_back(self, lane: LaneState, timer: Timer) -> None:
+        """Whatever became of the row in the store, it is read again: at once would be too often."""
+        self._release_slot(lane, timer)
+        self._find_again(timer)
+
+    def _find_again(self, timer: Timer) -> None:
+        at = self._clock.now_ms() + round(self._settings.store_retry_seconds * 1000)
+        self._leave_window(timer)
+        if timer.shard_id in self._agenda.shards:
+            self.window.leave_until(timer, at)
+            self._agenda.look(timer.shard_id, at)
 
     # --- finisher -------------------------------------------------------------------------------------
 
     def _end(self, timer: Timer, ending: Ending) -> None:
         if ending.kept:
             telemetry.attempts.add(ending.outcome)
-        self._finishing.append((timer, ending))
-        self._finish_wake.set()
+        self._finishing.put(timer.shard_id, Ended(timer, ending))
 
-    async def finish_loop(self) -> None:
-        while True:
-            await self._finish_wake.wait()
-            self._finish_wake.clear()
-            while self._finishing:
-                await self._finish([self._finishing.popleft() for _ in range(min(len(self._finishing), BATCH_LIMIT))])
-
-    async def _finish(self, batch: list[tuple[Timer, Ending]]) -> None:
-        stale = await self._write([(timer, timer, ending) for timer, ending in batch])
-        if not stale:
-            return
-        rows = await self._until_available(lambda: self._store.get([timer.key for timer, _ in stale]))
-        again = [(timer, current, ending) for (timer, ending), current in zip(stale, rows, strict=True)]
-        self._finishing.extend(await self._write(again))  # changed once more meanwhile: another round
-        for current in rows:
-            if current is not None:
-                self.note(current.shard_id, current.due_at)
-
-    async def _write(self, endings: list[tuple[Timer, Timer | None, Ending]]) -> list[tuple[Timer, Ending]]:
-        """Record endings against the rows as they stand; answers those whose row has changed since."""
-        items: list[tuple[Timer, Ending, Finish]] = []
-        for timer, current, ending in endings:
-            shard = self._agenda.shards.get(timer.shard_id)
+    async def _finish(self, batch: Sequence[Ended]) -> None:
+        items: list[tuple[Ended, Finish]] = []
+        for ended in batch:
+            shard = self._agenda.shards.get(ended.begun.shard_id)
             if shard is None:
-                self._window.pop(timer.uuid, None)  # another owner judges it
-            else:
-                items.append((timer, ending, conclude(timer, current, ending, shard.fence)))
-        verdicts = await self._until_available(lambda: self._store.finish([finish for _, _, finish in items]))
+                self._leave_window(ended.begun)  # another owner judges it
+                continue
+            decide = conclude_small if ended.is_small else conclude
+            items.append((ended, decide(ended.begun, ended.current, ended.ending, shard.fence)))
+        verdicts = await self._ask(self._store.finish, [finish for _, finish in items], "be recorded")
         crashpoint.reach(crashpoint.ATTEMPT_FINISHED)
-        stale: list[tuple[Timer, Ending]] = []
+        changed: list[Ended] = []
+        later: list[Ended] = []
         deposed: set[int] = set()
-        for (timer, ending, finish), verdict in zip(items, verdicts, strict=True):
-            if verdict is Verdict.FENCED and self._is_deposed(timer.shard_id, finish.fence):
-                deposed.add(timer.shard_id)
-                self._window.pop(timer.uuid, None)
-                continue
-            if verdict is not Verdict.APPLIED:
-                stale.append((timer, ending))
-                continue
-            self._window.pop(timer.uuid, None)
-            self._ended.add(timer.uuid)
-            if isinstance(finish.change, Put):
-                self.note(timer.shard_id, finish.change.timer.due_at)
+        for (ended, finish), verdict in zip(items, verdicts, strict=True):
+            if verdict is Verdict.APPLIED:
+                self._recorded(ended, finish.change.timer if isinstance(finish.change, Put) else ended.current)
+            elif verdict is Verdict.STALE:
+                changed.append(ended)
+            elif verdict is Verdict.FENCED and self._is_deposed(finish.key.shard_id, finish.fence):
+                deposed.add(finish.key.shard_id)
+                self._leave_window(ended.begun)
+            elif verdict is Verdict.REFUSED and not ended.is_small:
+                ended.is_small = True
+                self._finishing.put(finish.key.shard_id, ended)
+            else:
+                ended.may_be_recorded = verdict is Verdict.UNAVAILABLE
+                later.append(ended)
         self._note_deposed(deposed)
-        for lane in list(self._short.values()):
-            self.request_refill(lane)
-        return stale
+        if later:
+            self._spawn(self._finish_later(later))
+        if changed:
+            await self._look_again(changed)
+
+    def _recorded(self, ended: Ended, row: Timer | None) -> None:
+        """`row` is what has become of it, if it is not gone."""
+        begun = ended.begun
+        self._leave_window(begun)
+        shard = self._agenda.shards.get(begun.shard_id)
+        if shard is not None:
+            shard.end(begun)
+        if row is not None and row is not begun:
+            self.note(row.shard_id, row.due_at)
+
+    async def _finish_later(self, endings: Sequence[Ended]) -> None:
+        """Endings wait for the store: they are few (the slots), and the fence decides when they come too late."""
+        await asyncio.sleep(self._settings.store_retry_seconds)
+        for ended in endings:
+            self._finishing.put(ended.begun.shard_id, ended)
+
+    async def _look_again(self, endings: Sequence[Ended]) -> None:
+        """The rows are not what they were: changed by users, or by a record of ours whose answer was lost."""
+        try:
+            rows = await self._store.get([ended.begun.key for ended in endings])
+            for ended, current in zip(endings, rows, strict=True):
+                recorded = ended.may_be_recorded and await self._is_recorded(ended)
+                ended.current = current
+                ended.may_be_recorded = False
+                if recorded:
+                    self._recorded(ended, current)
+                else:
+                    self._finishing.put(ended.begun.shard_id, ended)
+        except StoreUnavailable:
+            unseen = [ended for ended in endings if ended.may_be_recorded or ended.current is ended.begun]
+            self._spawn(self._finish_later(unseen))
+
+    async def _is_recorded(self, ended: Ended) -> bool:
+        """Whether the history tells of this attempt."""
+        begun, started_at = ended.begun, ended.ending.started_at
+        if not ended.ending.kept:
+            return False  # what is written again then is the same as before
+        found = await self._store.history(begun.key, before=(started_at, begun.attempts + 1), limit=1)
+        return any(
+            (entry.started_at, entry.attempt, entry.delivery_id)
+            == (started_at, begun.attempts, begun.detail.delivery_id)
+            for entry in found
+        )
+
+    # --- the store ------------------------------------------------------------------------------------
+
+    async def _ask(
+        self, verb: Callable[[Sequence[Item]], Coroutine[Any, Any, list[Verdict]]], items: Sequence[Item], purpose: str
+    ) -> list[Verdict]:
+        """A verdict for each item, whatever the store does: no error of its may end the engine, or cost other rows."""
+        if not items:
+            return []
+        try:
+            verdicts = await verb(items)
+            if Verdict.UNAVAILABLE in verdicts:
+                self._complain(f"attempts cannot {purpose}", "a part of the store", verdicts.count(Verdict.UNAVAILABLE))
+            return verdicts
+        except StoreUnavailable as error:
+            self._complain(f"attempts cannot {purpose}", error.detail, len(items))
+            return [Verdict.UNAVAILABLE] * len(items)
+        except Exception:  # noqa: BLE001 - see above
+            telemetry.logger.exception("the store failed in an unforeseen way")
+            if len(items) == 1:
+                return [Verdict.REFUSED]
+            half: int = len(items) // 2
+            first = await self._ask(verb, items[:half], purpose)
+            return first + await self._ask(verb, items[half:], purpose)
+
+    def _complain(self, trouble: str, reason: str, count: int) -> None:
+        now = self._clock.monotonic()
+        if now >= self._complain_at.get(trouble, 0.0):
+            self._complain_at[trouble] = now + COMPLAINT_SECONDS
+            telemetry.warning(trouble, reason=reason, count=count)
 
     def _is_deposed(self, shard_id: int, fence: int) -> bool:
         """Whether a fence was refused because of another's. False if that is our own: lost, and claimed anew."""
@@ -359,38 +438,22 @@ class Dispatcher:
         if known:
             self._deposed(known)
 
-    async def _until_available(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Endings wait for the store: they are few (the slots), and the fence decides when they come too late."""
-        while True:
-            try:
-                return await call()
-            except StoreUnavailable as error:
-                telemetry.warning("outcomes wait for the store", reason=error.detail)
-                await asyncio.sleep(self._settings.store_retry_seconds)
-
     # --- hand-over ------------------------------------------------------------------------------------
 
     def let_go(self, shard_ids: set[int]) -> None:
         """Take the queued timers of these shards out of memory; they stay in the store."""
-        for lane in self._lanes.values():
-            leaving = [timer for timer in lane.queue if timer.shard_id in shard_ids]
-            if leaving:
-                lane.queue = deque(timer for timer in lane.queue if timer.shard_id not in shard_ids)
-            for timer in leaving:
-                self._window.pop(timer.uuid, None)
-            for shard_id in shard_ids & lane.backlog.keys():
-                del lane.backlog[shard_id]
+        self.window.let_go(shard_ids, self._lanes.values())
 
     def busy(self, shard_ids: set[int]) -> bool:
         """Whether anything of these shards is in flight or not yet recorded."""
-        return any(timer.shard_id in shard_ids for timer in self._window.values())
+        return self.window.busy(shard_ids)
 
     def give_up(self, shard_ids: set[int]) -> None:
         """Stop waiting for calls of these shards: their outcome is unknown, and recorded so."""
         reason = "This instance stopped while the call was in flight; the call may have been made."
         calls = {uuid: call for uuid, (_, call) in self._calls.items() if call is not None} | self._settling
         for uuid, call in calls.items():
-            timer = self._window[uuid]
+            timer = self.window.rows[uuid]
             if timer.shard_id in shard_ids:
                 if self._settling.pop(uuid, None) is None:
                     self._release_slot(self._calls[uuid][0], timer)

@@ -1,11 +1,11 @@
-"""The engine of one instance: it knows when to look, and which shards are its own.
+"""The engine of one instance: which shards are its own, and whom it runs.
 
-    reader      sleeps until something is due, loads it in pages, offers each row to the dispatcher
-    keeper      renews the lease, hands shards over that belong elsewhere, claims those that belong here
+    reader      finds what is due in the owned shards
+    dispatcher  takes it from due to done
+    keeper      renews the lease
+    sharer      hands shards over that belong elsewhere, claims those that belong here
 
-With nothing due, nothing is read. Wake-ups from other instances can be lost, and a program may write timers without
-running an engine; so once in `look_seconds` the store is asked for the earliest instant of all owned shards, in one
-call. An instance that is alone on a store which notices other writers asks only that.
+The keeper waits for nothing but the lease: a shard that does not answer must not cost all others.
 """
 
 from __future__ import annotations
@@ -13,25 +13,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Final
 
 from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
+from mainspring.kernel.agenda import Agenda
+from mainspring.kernel.batches import Spawn
 from mainspring.kernel.carrier import Carrier
-from mainspring.kernel.dispatcher import Dispatcher, Spawn
-from mainspring.kernel.lanes import LaneState
+from mainspring.kernel.dispatcher import Dispatcher
 from mainspring.kernel.ownership import Ownership
-from mainspring.kernel.reader import Agenda, ShardState
+from mainspring.kernel.reader import SHORTEST_SECONDS, Reader
 from mainspring.kernel.settings import EngineSettings
-from mainspring.store import BATCH_LIMIT, START, DuePage, Position, Store
+from mainspring.store import Store
 
-SCAN_PAUSE_SECONDS = 0.01
-"""Between pages that held nothing for anybody but lanes that are full, so that calls in flight come first."""
-
-SHORTEST_SECONDS = 0.001
-"""Event loops may end a wait a touch early; a shorter one would then be waited for again and again."""
-HAND_OVER_SECONDS = 0.2
+HAND_OVER_SECONDS: Final = 0.2
 """Between two looks while shards are about to change hands."""
+RESIGN_SECONDS: Final = 1.0
+"""How long an instance that stops tries to give its shards back. Others otherwise wait for its lease to run out."""
 
 
 class Engine:
@@ -47,17 +46,14 @@ class Engine:
         foreign_writes: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         """`foreign_writes` is the store's, if it has it (`NoticesWriters`)."""
-        self._store = store
         self._clock = clock
         self._ownership = ownership
         self._spawn = spawn
         self._settings = settings
         self._agenda = Agenda()
-        self._foreign_writes = foreign_writes
-        self._seen_writes: int | None = None
-        self._glance_at = 0.0
         self._draining: dict[int, float] = {}
         self._keep_wake = asyncio.Event()
+        self._share_wake = asyncio.Event()
         self._complain_at = 0.0
         self._newly_owned_elsewhere: set[int] = set()
         self._stopping = False
@@ -71,6 +67,16 @@ class Engine:
             deposed=self._deposed,
             spawn=spawn,
             settings=settings,
+        )
+        self._reader = Reader(
+            store=store,
+            clock=clock,
+            agenda=self._agenda,
+            dispatcher=self.dispatcher,
+            ownership=ownership,
+            spawn=spawn,
+            settings=settings,
+            foreign_writes=foreign_writes,
         )
 
     def wake(self, shard_id: int, due_at: int) -> None:
@@ -92,8 +98,8 @@ class Engine:
         """Take the lease and the first shards, then run. Raises StoreUnavailable if the store cannot be used."""
         await self._renew()
         await self._share()
-        for loop in (self._read_loop, self.dispatcher.start_loop, self.dispatcher.finish_loop, self._keep_loop):
-            self._loops.append(self._spawn(loop()))
+        for loop in (self._reader.loop(), *self.dispatcher.loops, self._keep_loop(), self._share_loop()):
+            self._loops.append(self._spawn(loop))
 
     async def stop(self) -> None:
         """Begin nothing more, wait for the calls in flight (bounded), record them, give everything back."""
@@ -103,9 +109,11 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         try:
-            await self._ownership.resign()
-        except StoreUnavailable as error:
-            telemetry.warning("shards were not released; others wait for the lease to run out", reason=error.detail)
+            async with asyncio.timeout(RESIGN_SECONDS):
+                await self._ownership.resign()
+        except (StoreUnavailable, TimeoutError) as error:
+            reason = error.detail if isinstance(error, StoreUnavailable) else "the store did not answer in time"
+            telemetry.warning("shards were not released; others wait for the lease to run out", reason=reason)
 
     async def drain(self) -> None:
         """The first part of a stop: nothing begins any more, while the lease is still kept."""
@@ -124,160 +132,36 @@ class Engine:
             await asyncio.sleep(0.01)
         return True
 
-    # --- reader ---------------------------------------------------------------------------------------
-
-    async def _read_loop(self) -> None:
-        while True:
-            await self._sleep_until_due()
-            self.dispatcher.wake_reader.clear()
-            try:
-                await self._look()
-            except StoreUnavailable as error:
-                telemetry.warning("the store cannot be read", reason=error.detail)
-                for shard_id in self._agenda.shards:
-                    self._agenda.reread(shard_id, self._clock.now_ms())
-                await asyncio.sleep(self._settings.store_retry_seconds)
-
-    async def _sleep_until_due(self) -> None:
-        at = self._agenda.next_look()
-        longest = min(
-            self._settings.idle_wake_seconds, max(SHORTEST_SECONDS, self._glance_at - self._clock.monotonic())
-        )
-        seconds = longest if at is None else min(longest, (at - self._clock.now_ms()) / 1000)
-        if not self._ownership.valid():
-            seconds = self._settings.idle_wake_seconds  # the keeper wakes the reader when the lease holds again
-        if seconds <= 0:
-            await asyncio.sleep(0)
-            return
-        await _wait(self.dispatcher.wake_reader, seconds)
-
-    async def _look(self) -> None:
-        now = self._clock.now_ms()
-        refills = self.dispatcher.refills
-        for _ in range(len(refills)):
-            await self._refill(refills.popleft(), now)
-        if self._ownership.valid():
-            await self._glance(now)
-            for shard in self._agenda.take_due(now):
-                if not shard.draining:
-                    await self._read(shard, now)
-                    self.dispatcher.pump()
-        self.dispatcher.pump()
-
-    async def _glance(self, now: int) -> None:
-        """Once in a while, plan a look at every shard to which somebody else may have written."""
-        monotonic = self._clock.monotonic()
-        if monotonic < self._glance_at:
-            return
-        self._glance_at = monotonic + self._settings.look_seconds
-        owned = [shard_id for shard_id, shard in self._agenda.shards.items() if not shard.draining]
-        if await self._others_wrote():
-            for start in range(0, len(owned), BATCH_LIMIT):
-                batch = owned[start : start + BATCH_LIMIT]
-                for shard_id, due_at in zip(batch, await self._store.next_due(batch), strict=True):
-                    self._expect(shard_id, due_at, now)
-        for shard in self._agenda.shards.values():
-            if shard.unswept:
-                self._agenda.look(shard.shard_id, now)
-
-    async def _others_wrote(self) -> bool:
-        if self._foreign_writes is None or not self._ownership.alone:
-            self._seen_writes = None  # whatever is counted when this instance is alone again is news
-            return True
-        seen, self._seen_writes = self._seen_writes, await self._foreign_writes()
-        return seen != self._seen_writes
-
-    def _expect(self, shard_id: int, due_at: int | None, now: int) -> None:
-        """The earliest row of a shard is due then. One that is due already may be unknown here, wherever it stands."""
-        shard = self._agenda.shards.get(shard_id)
-        if shard is None or due_at is None:
-            return
-        if due_at <= now:
-            shard.owe_sweep()
-        self._agenda.look(shard_id, max(due_at, now))
-
-    async def _read(self, shard: ShardState, now: int) -> None:
-        if shard.unswept:
-            await self._sweep(shard, now)
-        limit = self._settings.page_size
-        shard.noted = None
-        page = await self._load(shard, now, shard.position)
-        taken = [self.dispatcher.offer(timer) for timer in page.timers]
-        if page.timers:
-            shard.advance(Position(page.timers[-1].due_at, page.timers[-1].uuid))
-        if len(page.timers) == limit:
-            self._agenda.look(shard.shard_id, now + 1)
-            if not any(taken):
-                await asyncio.sleep(SCAN_PAUSE_SECONDS)
-        elif page.next_due_at is not None:
-            self._agenda.look(shard.shard_id, max(page.next_due_at, now + 1))
-
-    async def _sweep(self, shard: ShardState, now: int) -> None:
-        """See rows that other instances wrote behind the read position."""
-        if shard.position == START:
-            shard.sweep, shard.unswept = START, 0  # everything is about to be read
-            return
-        limit = self._settings.page_size
-        page = await self._load(shard, now, shard.sweep)
-        for timer in page.timers:
-            self.dispatcher.offer(timer)
-        full = len(page.timers) == limit
-        shard.swept(Position(page.timers[-1].due_at, page.timers[-1].uuid) if full else None)
-
-    async def _load(self, shard: ShardState, now: int, after: Position) -> DuePage:
-        self.dispatcher.expect_page()
-        telemetry.due_reads.add()
-        return await self._store.load_due(shard.shard_id, until=now, after=after, limit=self._settings.page_size)
-
-    async def _refill(self, lane: LaneState, now: int) -> None:
-        """Read on where a full lane had to leave off."""
-        limit = self._settings.page_size
-        lane.refilling = False
-        for shard_id in list(lane.backlog):
-            if not self.dispatcher.wants_more(lane):
-                break
-            shard = self._agenda.shards.get(shard_id)
-            after = lane.backlog.pop(shard_id, None)
-            if shard is None or shard.draining or after is None:
-                continue
-            page = await self._load(shard, now, after)
-            if len(page.timers) == limit:
-                lane.remember(shard_id, Position(page.timers[-1].due_at, page.timers[-1].uuid))
-            for timer in page.timers:
-                if self.dispatcher.belongs(timer, lane):
-                    self.dispatcher.offer(timer)
-        self.dispatcher.request_refill(lane)
-
     # --- keeper ---------------------------------------------------------------------------------------
 
     async def _keep_loop(self) -> None:
-        renew_at = self._clock.monotonic() + self._settings.renew_seconds
+        pause = self._until_renewal()
         while True:
-            pause = max(SHORTEST_SECONDS, renew_at - self._clock.monotonic())
-            if self._draining or self._ownership.awaited:
-                pause = min(pause, HAND_OVER_SECONDS)
             await _wait(self._keep_wake, pause)
-            self._tell_deposed()
-            renew = self._keep_wake.is_set() or self._clock.monotonic() >= renew_at
             self._keep_wake.clear()
+            self._tell_deposed()
             try:
-                if renew:
-                    renew_at = self._clock.monotonic() + self._settings.store_retry_seconds
-                    await self._renew()
-                    renew_at = self._clock.monotonic() + self._settings.renew_seconds
-                await self._share()
-                if renew:
-                    self._complain_at = 0.0
+                await self._renew()
+                pause = self._until_renewal()
+                self._complain_at = 0.0
             except StoreUnavailable as error:
-                self._complain(error)
-                await asyncio.sleep(HAND_OVER_SECONDS)
+                self._complain(error.detail)
+                pause = min(self._settings.renew_seconds, self._settings.store_retry_seconds)
+            except Exception:  # noqa: BLE001 - no error of a store may end the engine
+                telemetry.logger.exception("the store failed in an unforeseen way")
+                pause = self._settings.store_retry_seconds
+            self._share_wake.set()
 
-    def _complain(self, error: StoreUnavailable) -> None:
+    def _until_renewal(self) -> float:
+        due_in = self._ownership.renewed_at + self._settings.renew_seconds - self._clock.monotonic()
+        return max(SHORTEST_SECONDS, due_in)
+
+    def _complain(self, reason: str) -> None:
         """An outage is told when it begins, and then once in a lease's time."""
         now = self._clock.monotonic()
         if now >= self._complain_at:
             self._complain_at = now + self._ownership.lease_seconds
-            telemetry.warning("the lease was not renewed", reason=error.detail)
+            telemetry.warning("the lease was not renewed", reason=reason)
 
     async def _renew(self) -> None:
         if await self._ownership.renew():
@@ -287,11 +171,30 @@ class Engine:
             telemetry.warning("shards were lost with the lease", count=len(lost))
             self._lose(lost)
 
+    # --- sharer ---------------------------------------------------------------------------------------
+
+    async def _share_loop(self) -> None:
+        """After each renewal, and more often while shards are about to change hands."""
+        while True:
+            hurry = self._draining or self._ownership.awaited
+            await _wait(self._share_wake, HAND_OVER_SECONDS if hurry else self._settings.renew_seconds)
+            self._share_wake.clear()
+            try:
+                await self._share()
+            except StoreUnavailable:
+                await asyncio.sleep(HAND_OVER_SECONDS)  # the keeper says that the store is away
+            except Exception:  # noqa: BLE001 - no error of a store may end the engine
+                telemetry.logger.exception("the store failed in an unforeseen way")
+                await asyncio.sleep(HAND_OVER_SECONDS)
+
     async def _share(self) -> None:
         """Give and take shards, as the members of the last renewal have it."""
         if self._stopping:
             return
         await self._hand_over()
+        lost = await self._ownership.check()
+        if lost:
+            self._deposed(lost)
         gained = await self._ownership.claim()
         now = self._clock.now_ms()
         for shard_id in gained:
@@ -338,7 +241,7 @@ class Engine:
 
     def _lose(self, shard_ids: set[int]) -> None:
         for shard_id in shard_ids:
-            self._agenda.shards.pop(shard_id, None)
+            self._agenda.remove(shard_id)
             self._draining.pop(shard_id, None)
             self._ownership.fences.pop(shard_id, None)
         self.dispatcher.let_go(shard_ids)

@@ -1,21 +1,35 @@
-"""One lane per destination: its queue of due timers, its limit, and its circuit.
-
-A lane takes only so many timers into memory. The rest stay in the store, and the lane remembers for each shard
-from which place on there is more for it (`backlog`), so that a slow destination neither fills the memory nor
-hides the timers of others. No lane may queue more than the free rest of the window, so there is always room
-for one more lane.
+"""One lane per destination: its queue of due timers, its slots, and its circuit.
 
 The circuit: after enough failures in a row to reach the destination the lane is *open*: one probe at a time,
 `circuit_seconds` apart. The first success lets two calls go, then four, until the limit is reached again.
+
+The tier says how much of what all lanes share a lane may have. Proven lanes, whose destination answered last time, may
+have all of it. The last quarter of slots and of the window is kept for them, so that dead destinations, however many,
+cannot take everything; half of that quarter is also for the first call to a destination that was never tried.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Literal
 
 from mainspring.kernel.carrier import Lane
 from mainspring.model import Timer
 from mainspring.store import Position
+
+
+class Tier(IntEnum):
+    """In the order in which lanes are served."""
+
+    PROVEN = 0
+    UNTRIED = 1
+    DOUBTFUL = 2
+
+    def part_of(self, total: int) -> int:
+        """How much of a total lanes of this tier may take together with all others. At least one, if there is one."""
+        return total - (0, total // 8, total // 4)[self]
 
 
 class LaneState:
@@ -24,10 +38,13 @@ class LaneState:
         self.limit = lane.limit
         self._room = lane.room
         self.queue: deque[Timer] = deque()
+        self.weight = 0
+        """What its queue costs the others, and whether it has a call besides. Both are kept by the window."""
+        self.left: dict[int, Position] = {}
+        """For each shard, from where on rows of this lane were left in the store. Kept by the window."""
         self.in_flight = 0
-        self.backlog: dict[int, Position] = {}
-        self.refilling = False
-        self.listed = False
+        self.turn: Literal["", "ready", "resting"] = ""
+        """Whether it waits for a slot of all lanes, or for one of its own. Kept by the dispatcher."""
         self._allowed = lane.limit
         self._failures = 0
         self._proven = False
@@ -39,42 +56,34 @@ class LaneState:
     def is_open(self) -> bool:
         return self._failures >= self._circuit_failures
 
-    def fair_slots(self, *, taken: int, slots: int) -> int:
-        """How many more of all slots this lane may take, of which so many are taken.
-
-        No lane takes more than it leaves to others. The last quarter is for destinations that answer, so that however
-        many dead ones there are, they cannot take every slot; half of it also for a first call to one never tried.
-        """
+    @property
+    def tier(self) -> Tier:
         if self._proven:
-            return (slots - taken - self.in_flight + 1) // 2
-        untried = not self.in_flight and not self._failures
-        some = (slots * 3 // 4 - taken - self.in_flight + 1) // 2
-        return 1 if some < 1 and untried and taken < slots * 7 // 8 else some
+            return Tier.PROVEN
+        return Tier.DOUBTFUL if self.in_flight or self._failures else Tier.UNTRIED
 
     @property
     def idle(self) -> bool:
         """Nothing to do: the lane may be forgotten, and with it what is known of its destination."""
-        return not self.queue and not self.in_flight and not self.backlog
+        return not self.queue and not self.in_flight
+
+    def fair_slots(self, *, taken: int, slots: int) -> int:
+        """How many more of all slots this lane may take, of which so many are taken: no more than it leaves to others.
+
+        A lane without a call gets one as long as its tier has any left, so one of all lanes always goes on.
+        """
+        tier = self.tier
+        if taken >= tier.part_of(slots):
+            return 0
+        if tier is Tier.UNTRIED:
+            return max(1, (Tier.DOUBTFUL.part_of(slots) - taken + 1) // 2)
+        return (tier.part_of(slots) - taken - self.in_flight + 1) // 2
 
     def free_slots(self, monotonic: float) -> int:
         if self.is_open and monotonic < self._open_until:
             return 0
         limit = self.limit if self._room is None else min(self.limit, self._room())
         return max(0, min(self._allowed, limit) - self.in_flight)
-
-    def withdraw(self, timer: Timer) -> bool:
-        """Take a timer out of the queue. False if it does not wait there any more."""
-        for place, queued in enumerate(self.queue):
-            if queued is timer:
-                del self.queue[place]
-                return True
-        return False
-
-    def remember(self, shard_id: int, position: Position) -> None:
-        """There is more for this lane in that shard, behind `position`."""
-        known = self.backlog.get(shard_id)
-        if known is None or position < known:
-            self.backlog[shard_id] = position
 
     def record(self, *, reachable: bool, monotonic: float) -> None:
         """Take note of whether the destination could be reached."""
@@ -87,6 +96,57 @@ class LaneState:
         if self.is_open:
             self._allowed = 1
             self._open_until = monotonic + self._circuit_seconds
+
+
+class Turns:
+    """The lanes that wait. Ready ones wait for a slot of all lanes, in turn; resting ones for one of their own.
+
+    A lane with a queue is in exactly one of the two. What makes a resting lane ready again is the end of a call of its
+    own, or `rouse`, which whoever gives slots calls from time to time: circuits close and limits move by themselves.
+    """
+
+    def __init__(self) -> None:
+        self._ready: Sequence[deque[LaneState]] = tuple(deque() for _ in Tier)
+        self._resting: dict[str, LaneState] = {}
+
+    def arrive(self, lane: LaneState) -> None:
+        """It has something queued."""
+        if not lane.turn:
+            self._wait_for_slot(lane)
+
+    def rouse(self, *lanes: LaneState) -> None:
+        """Let these lanes, or all that rest, try again."""
+        for lane in lanes or tuple(self._resting.values()):
+            if lane.turn == "resting":
+                del self._resting[lane.name]
+                self._wait_for_slot(lane)
+
+    def next(self, tier: Tier) -> LaneState | None:
+        """The lane whose turn it is; it then waits for nothing until it is told to."""
+        waiting = self._ready[tier]
+        while waiting:
+            lane = waiting.popleft()
+            lane.turn = ""
+            if not lane.queue:
+                continue
+            if lane.tier is tier:
+                return lane
+            self._wait_for_slot(lane)
+        return None
+
+    def count(self, tier: Tier) -> int:
+        return len(self._ready[tier])
+
+    def wait(self, lane: LaneState, *, resting: bool) -> None:
+        if resting:
+            lane.turn = "resting"
+            self._resting[lane.name] = lane
+        else:
+            self._wait_for_slot(lane)
+
+    def _wait_for_slot(self, lane: LaneState) -> None:
+        lane.turn = "ready"
+        self._ready[lane.tier].append(lane)
 
 
 def place_before(timer: Timer) -> Position:

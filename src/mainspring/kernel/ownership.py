@@ -12,20 +12,24 @@ carries and the store locks, so a deposed owner can write nothing, whatever it b
 an instance that could not renew stops by its own monotonic clock, before anybody can have claimed its shards.
 
 Failures: a renewal that fails is tried again at the next tick; a lease record found missing or changed (it expired
-and was replaced) costs all shards, which are then claimed anew like any others.
+and was replaced) costs all shards, which are then claimed anew like any others. A lease that nobody has renewed for its
+whole time, by this instance's own monotonic clock, has run out, whatever the store's clock says. Claims and releases
+may be lost, or land late: so what the store says of all shards is checked from time to time (`check`), and what it says
+is owned here although it is not is released. Whatever the state, that and `claim` lead to one living owner a shard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
+from math import inf
 
 import msgspec
 from msgspec import Struct
 
 from mainspring import crashpoint
 from mainspring.clock import Clock
-from mainspring.model import Shard, to_json
+from mainspring.model import Record, Shard, to_json
 from mainspring.store import BATCH_LIMIT, Store, Verdict
 
 INSTANCES = "instance"
@@ -82,9 +86,13 @@ class Ownership:
         self._is_dead = is_dead
         self._lease_version = 0
         self._published = b""
-        self._valid_until = 0.0
+        self.renewed_at = -inf
+        """When the lease was renewed last, by the monotonic clock; or rather when that was begun."""
         self._uncertain = False
         """A claim or release ended with an unknown outcome: the store may name this instance where it owns nothing."""
+        self._check_at = 0.0
+        self._seen: dict[str, tuple[int, float]] = {}
+        """The version of each lease, and when it was first seen."""
         self.awaited = 0
         """Shards that belong here and are still held by an owner that is alive."""
         self._placed: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())
@@ -111,7 +119,7 @@ class Ownership:
 
     def valid(self) -> bool:
         """Whether the lease still holds, by the monotonic clock. Without it nothing is begun or sent."""
-        return self._clock.monotonic() < self._valid_until
+        return self._clock.monotonic() < self.renewed_at + self.lease_seconds
 
     async def renew(self) -> bool:
         """Extend the lease. False if it had been lost: then no shard is owned any more."""
@@ -139,23 +147,35 @@ class Ownership:
                 return kept
         self._lease_version = record.version
         self._published = value
-        self._valid_until = before + self.lease_seconds
+        self.renewed_at = before
         await self._see_members(now)
         await self._place()
         return kept
 
     async def _see_members(self, now: int) -> None:
-        members: list[Lease] = []
+        found: list[Record] = []
         after = ""
         while True:
             page = await self._store.scan_records(INSTANCES, now=now, after=after, limit=BATCH_LIMIT)
-            members += (msgspec.json.decode(record.value, type=Lease) for record in page)
+            found += page
             if len(page) < BATCH_LIMIT:
                 break
             after = page[-1].key
+        renewed = self._renewed(found)
+        members = [msgspec.json.decode(record.value, type=Lease) for record in renewed]
         self.alone = len(members) <= 1
         self.members = tuple(m for m in members if m.instance == self.instance or not (m.left or self._is_dead(m)))
         self._by_name = {member.instance: member for member in self.members}
+
+    def _renewed(self, leases: Sequence[Record]) -> list[Record]:
+        """Those that were renewed within a lease's time, by this instance's own clock."""
+        monotonic = self._clock.monotonic()
+        seen = {}
+        for lease in leases:
+            version, since = self._seen.get(lease.key, (0, 0.0))
+            seen[lease.key] = (version, since) if version == lease.version else (lease.version, monotonic)
+        self._seen = seen
+        return [lease for lease in leases if monotonic - seen[lease.key][1] <= self.lease_seconds]
 
     async def _place(self) -> None:
         """Spread all shards over the members that are alive."""
@@ -164,6 +184,19 @@ class Ownership:
         if self._placed != (shards, instances):
             self._placed = (shards, instances)
             self._placement = placement(shards, instances) if instances else {}
+
+    async def is_gone(self, instance: str) -> bool:
+        """Whether an instance is not alive: its lease has ended or was given back, or its process is known to be gone.
+
+        It then does nothing under its lease any more, as `valid` has it. Of this instance itself the answer is no.
+        """
+        if instance == self.instance:
+            return False
+        record = await self._store.get_record(INSTANCES, instance, now=self._clock.now_ms())
+        if record is None:
+            return True
+        lease = msgspec.json.decode(record.value, type=Lease)
+        return lease.left or self._is_dead(lease)
 
     def owner_of(self, shard_id: int) -> Lease | None:
         """The member to which a shard belongs, as of the last renewal. It may still be another's for a moment."""
@@ -175,19 +208,13 @@ class Ownership:
 
     async def claim(self) -> list[int]:
         """Claim the shards that belong here and are free, or whose owner is not alive. Answers the new ones."""
-        if self._uncertain:
-            await self._disown(list(self._placement))
         missing = [s for s, owner in self._placement.items() if owner == self.instance and s not in self.fences]
         alive = {member.instance for member in self.members} - {self.instance}
         gained: list[int] = []
         for start in range(0, len(missing), BATCH_LIMIT):
-            found = await self._store.shards(missing[start : start + BATCH_LIMIT])
-            claims = [
-                Shard(s.shard_id, s.version, self.instance) for s in found if s is not None and s.owner not in alive
-            ]
-            self._uncertain = True
-            verdicts = await self._store.claim_shards(claims)
-            self._uncertain = False
+            found = [s for s in await self._store.shards(missing[start : start + BATCH_LIMIT]) if s is not None]
+            claims = [Shard(s.shard_id, s.version, self.instance) for s in found if s.owner not in alive]
+            verdicts = await self._certainly(self._store.claim_shards(claims))
             crashpoint.reach(crashpoint.SHARD_CLAIMED)
             for claim, verdict in zip(claims, verdicts, strict=True):
                 if verdict is Verdict.APPLIED:
@@ -197,26 +224,64 @@ class Ownership:
         return gained
 
     async def release(self, shard_ids: Sequence[int]) -> None:
-        claims = [Shard(s, self.fences.pop(s), self.instance) for s in shard_ids if s in self.fences]
-        await self._release(claims)
+        await self._release([Shard(s, self.fences.pop(s), self.instance) for s in shard_ids if s in self.fences])
 
     async def _release(self, claims: Sequence[Shard]) -> None:
-        self._uncertain = True
         for start in range(0, len(claims), BATCH_LIMIT):
-            await self._store.release_shards(claims[start : start + BATCH_LIMIT])
+            await self._certainly(self._store.release_shards(claims[start : start + BATCH_LIMIT]))
             crashpoint.reach(crashpoint.SHARD_RELEASED)
-        self._uncertain = False
 
-    async def _disown(self, shard_ids: Sequence[int]) -> None:
-        """Release what the store says is owned here although it is not: others wait for it."""
-        for start in range(0, len(shard_ids), BATCH_LIMIT):
-            found = await self._store.shards(shard_ids[start : start + BATCH_LIMIT])
-            await self._release([s for s in found if s and s.owner == self.instance and s.shard_id not in self.fences])
+    async def _certainly(self, writing: Awaitable[list[Verdict]]) -> list[Verdict]:
+        """Remember that a write may have happened whose answer nobody has."""
+        try:
+            verdicts = await writing
+        except BaseException:
+            self._uncertain = True
+            raise
+        self._uncertain = self._uncertain or Verdict.UNAVAILABLE in verdicts
+        return verdicts
+
+    async def check(self) -> set[int]:
+        """Compare what the store says with what is believed here; answers the shards that are another's by now.
+
+        What the store says is owned here although it is not is released: others wait for it. Done after any doubt, and
+        once in a lease's time beside others.
+        """
+        monotonic = self._clock.monotonic()
+        if not self._uncertain and (self.alone or monotonic < self._check_at):
+            return set()
+        self._check_at = monotonic + self.lease_seconds
+        self._uncertain = False
+        lost: set[int] = set()
+        try:
+            shard_ids = list(self._placement)
+            for start in range(0, len(shard_ids), BATCH_LIMIT):
+                lost |= await self._compare(shard_ids[start : start + BATCH_LIMIT])
+        except BaseException:
+            self._uncertain = True
+            raise
+        return lost
+
+    async def _compare(self, shard_ids: Sequence[int]) -> set[int]:
+        """Whatever is claimed or released meanwhile is no news: only what is believed before and after counts."""
+        believed = dict(self.fences)
+        found = [shard for shard in await self._store.shards(shard_ids) if shard is not None]
+        stray = [
+            s for s in found if s.owner == self.instance and s.shard_id not in believed.keys() | self.fences.keys()
+        ]
+        await self._release(stray)
+        return {
+            shard.shard_id
+            for shard in found
+            if (fence := believed.get(shard.shard_id)) is not None
+            and fence < shard.version
+            and self.fences.get(shard.shard_id) == fence
+        }
 
     async def resign(self) -> None:
         """Release everything and say so, so that others need not wait for the lease to run out."""
         await self.release(list(self.fences))
-        self._valid_until = 0.0
+        self.renewed_at = -inf
         now = self._clock.now_ms()
         await self._store.put_record(
             INSTANCES,

@@ -1,108 +1,278 @@
-"""What is due in the owned shards, read in pages, and when to look again.
+"""Finds what is due: it sleeps until something is, reads it in pages, and offers each row to the dispatcher.
 
-Per shard there is one read position. Rows before it were offered to their lane, or the lane remembers where
-more of its rows begin; so a shard's backlog is read once and not again for every timer that comes due.
-A row written behind the position moves the position back (`note`). Rows that others wrote and nobody announced are
-found by a sweep, which re-reads what lies behind the position, one page at a look.
+With nothing due, nothing is read. There are three ways to a row, in this order:
+
+    due         from the read position of a shard, at the instant that is planned for it
+    left        from a mark where rows were left in the store for want of room, when there is room again
+    sweep       from the beginning up to the position, for rows that others wrote and nobody announced
+
+Wake-ups from other instances can be lost, and a program may write timers without running an engine; so once in
+`look_seconds` the store is asked for the earliest instant of all owned shards, in one call. An instance that is alone
+on a store which notices other writers asks only that. A shard that does not answer is left behind, and holds up no
+other.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
-from mainspring.store import START, Position
+from mainspring import telemetry
+from mainspring.clock import Clock
+from mainspring.errors import StoreUnavailable
+from mainspring.kernel.agenda import Agenda, ShardState
+from mainspring.kernel.batches import PATIENCE_SECONDS, Spawn
+from mainspring.kernel.dispatcher import COMPLAINT_SECONDS, Dispatcher
+from mainspring.kernel.ownership import Ownership
+from mainspring.kernel.settings import EngineSettings
+from mainspring.store import BATCH_LIMIT, START, Position, Store
 
-
-class ShardState:
-    __slots__ = ("draining", "fence", "look_at", "noted", "position", "shard_id", "sweep", "unswept")
-
-    def __init__(self, shard_id: int, fence: int) -> None:
-        self.shard_id = shard_id
-        self.fence = fence
-        self.position = START
-        self.sweep = START
-        self.unswept = 0
-        """Sweeps from the beginning that are still owed, one that is under way included."""
-        self.look_at: int | None = None
-        self.draining = False
-        self.noted: int | None = None
-        """The earliest due instant written since the page that is being read was asked for."""
-
-    def owe_sweep(self) -> None:
-        """Somebody else may have written behind the position; also behind a sweep that is under way."""
-        self.unswept = 1 if self.sweep == START else 2
-
-    def swept(self, to: Position | None) -> None:
-        """A page of the sweep was read, up to `to`; None: up to the end."""
-        self.sweep = to or START
-        if to is None:
-            self.unswept -= 1
-
-    def advance(self, read_to: Position) -> None:
-        """Move the position behind a page, but not past a row that may have been written while it was read."""
-        if self.noted is not None and self.noted <= read_to.due_at:
-            read_to = Position(self.noted, "")
-        self.position = read_to
-        self.noted = None
+SHORTEST_SECONDS: Final = 0.001
+"""Event loops may end a wait a touch early; a shorter one would then be waited for again and again."""
+SCAN_PAUSE_SECONDS: Final = 0.01
+"""Between pages that are not urgent, so that calls in flight come first."""
+FRUITLESS_PAUSE_SECONDS: Final = 0.1
+"""After pages from marks of which nothing could be taken in."""
+SWEEP_SHARE: Final = 4
+"""A sweep rests this many times as long as it reads."""
+SMALL_PAGE: Final = 64
+"""At least so many rows are read from a mark at once."""
+LEFT_PAGES: Final = 4
+"""Pages that are read from marks before it is looked again at what is due."""
 
 
-class Agenda:
-    """The owned shards and the instant at which each has to be looked at next."""
+class Page(NamedTuple):
+    """What was read, and what came of it."""
 
-    def __init__(self) -> None:
-        self.shards: dict[int, ShardState] = {}
-        self._heap: list[tuple[int, int]] = []
+    last: Position | None = None
+    is_full: bool = False
+    next_due_at: int | None = None
+    admitted: int = 0
 
-    def add(self, shard_id: int, fence: int, now: int) -> None:
-        self.shards[shard_id] = ShardState(shard_id, fence)
-        self.look(shard_id, now)
 
-    def remove(self, shard_id: int) -> None:
-        self.shards.pop(shard_id, None)
+class Reader:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        agenda: Agenda,
+        dispatcher: Dispatcher,
+        ownership: Ownership,
+        spawn: Spawn,
+        settings: EngineSettings,
+        foreign_writes: Callable[[], Awaitable[int]] | None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._agenda = agenda
+        self._dispatcher = dispatcher
+        self._ownership = ownership
+        self._spawn = spawn
+        self._settings = settings
+        self._foreign_writes = foreign_writes
+        self._seen_writes: int | None = None
+        self._glance_at = 0.0
+        self._glancing = False
+        self._left_at = 0.0
+        self._complain_at = 0.0
 
-    def look(self, shard_id: int, at: int) -> bool:
-        """Look at the shard at `at` or earlier. True if that is earlier than anything planned for it."""
-        shard = self.shards.get(shard_id)
-        if shard is None or (shard.look_at is not None and shard.look_at <= at):
-            return False
-        shard.look_at = at
-        heapq.heappush(self._heap, (at, shard_id))
-        return True
+    async def loop(self) -> None:
+        while True:
+            await self._sleep()
+            self._dispatcher.wake_reader.clear()
+            if self._ownership.valid():
+                await self._look()
+            self._dispatcher.serve()
 
-    def note(self, shard_id: int, due_at: int) -> bool:
-        """A row with this due instant was written. True if the next look is now earlier than it was."""
-        shard = self.shards.get(shard_id)
-        if shard is None:
-            return False
-        if due_at <= shard.position.due_at:
-            shard.position = Position(due_at, "")
-        if shard.noted is None or due_at < shard.noted:
-            shard.noted = due_at
-        return self.look(shard_id, due_at)
+    async def _sleep(self) -> None:
+        """Until something is due, or somebody says that there is something to do."""
+        monotonic = self._clock.monotonic()
+        seconds = min(self._settings.idle_wake_seconds, max(SHORTEST_SECONDS, self._glance_at - monotonic))
+        if (at := self._agenda.next_look()) is not None:
+            seconds = min(seconds, (at - self._clock.now_ms()) / 1000)
+        if self._dispatcher.window.left_any:
+            seconds = min(seconds, max(SHORTEST_SECONDS, self._left_at - monotonic))
+        if not self._ownership.valid():
+            seconds = self._settings.idle_wake_seconds  # the keeper wakes the reader when the lease holds again
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._dispatcher.wake_reader.wait()
 
-    def reread(self, shard_id: int, at: int) -> None:
-        """Start again from the beginning: what is in the store is not known for certain."""
-        shard = self.shards.get(shard_id)
-        if shard is not None:
-            shard.position = START
-            shard.noted = START.due_at
-            self.look(shard_id, at)
+    async def _look(self) -> None:
+        now = self._clock.now_ms()
+        monotonic = self._clock.monotonic()
+        if monotonic >= self._glance_at and not self._glancing:
+            self._glance_at = monotonic + self._settings.look_seconds
+            self._glancing = True
+            await self._for_a_while(self._glance(now))
+        for shard in self._agenda.take_due(now):
+            if not shard.draining:
+                await self._read(shard, now, self._read_due(shard, now))
+                self._dispatcher.serve()
+        if self._dispatcher.window.left_any and self._clock.monotonic() >= self._left_at:
+            await self._read_what_was_left(now)
 
-    def next_look(self) -> int | None:
-        """The earliest planned instant."""
-        while self._heap:
-            at, shard_id = self._heap[0]
-            shard = self.shards.get(shard_id)
-            if shard is not None and shard.look_at == at:
-                return at
-            heapq.heappop(self._heap)  # planned for an owner that is gone, or planned earlier since
-        return None
+    async def _for_a_while(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done, and go on when it takes long: that is then a shard, or a store, that hangs."""
+        await asyncio.wait({self._spawn(work)}, timeout=PATIENCE_SECONDS)
 
-    def take_due(self, now: int) -> Iterator[ShardState]:
-        """The shards whose instant has come; each then has none planned until it is given one."""
-        while (at := self.next_look()) is not None and at <= now:
-            _, shard_id = heapq.heappop(self._heap)
-            shard = self.shards[shard_id]
-            shard.look_at = None
-            yield shard
+    async def _read(self, shard: ShardState, now: int, page: Coroutine[Any, Any, None]) -> None:
+        if shard.reading:
+            page.close()
+            self._agenda.look(shard.shard_id, now + round(SCAN_PAUSE_SECONDS * 1000))
+            return
+        shard.reading = True
+        await self._for_a_while(self._guarded(shard, page))
+
+    async def _guarded(self, shard: ShardState, page: Coroutine[Any, Any, None]) -> None:
+        """What could not be read is read again from where it was: position and marks move when a page has come."""
+        try:
+            await page
+        except StoreUnavailable as error:
+            self._look_later(shard, error.detail)
+        except Exception:  # noqa: BLE001 - no error of a store may end the engine
+            telemetry.logger.exception("the store failed in an unforeseen way")
+            self._look_later(shard, "an unforeseen error")
+        finally:
+            shard.reading = False
+
+    def _look_later(self, shard: ShardState, reason: str) -> None:
+        self._agenda.look(shard.shard_id, self._clock.now_ms() + round(self._settings.store_retry_seconds * 1000))
+        if self._clock.monotonic() >= self._complain_at:
+            self._complain_at = self._clock.monotonic() + COMPLAINT_SECONDS
+            telemetry.warning("the store cannot be read", reason=reason)
+
+    # --- due ------------------------------------------------------------------------------------------
+
+    async def _read_due(self, shard: ShardState, now: int) -> None:
+        shard.noted = None
+        page = await self._page(shard, now, shard.position, self._settings.page_size)
+        if page.last is not None:
+            shard.advance(page.last)
+        if page.is_full:
+            pause = 1 if page.admitted else round(SCAN_PAUSE_SECONDS * 1000)
+            self._agenda.look(shard.shard_id, now + pause)
+        elif page.next_due_at is not None:
+            self._agenda.look(shard.shard_id, max(page.next_due_at, now + 1))
+
+    async def _page(self, shard: ShardState, now: int, after: Position, limit: int) -> Page:
+        """Read a page and offer its rows."""
+        number = shard.ask_page()
+        telemetry.due_reads.add()
+        try:
+            timers, next_due_at = await self._store.load_due(shard.shard_id, until=now, after=after, limit=limit)
+            if self._agenda.shards.get(shard.shard_id) is not shard:
+                return Page()
+            window = self._dispatcher.window
+            last = Position(timers[-1].due_at, timers[-1].uuid) if timers else None
+            is_full = len(timers) == limit
+            window.passed(shard.shard_id, after, last if is_full else None, now)
+            before = window.admitted
+            for timer in timers:
+                self._dispatcher.offer(timer, number)
+            return Page(last, is_full, next_due_at, window.admitted - before)
+        finally:
+            shard.page_over(number)
+
+    # --- left -----------------------------------------------------------------------------------------
+
+    async def _read_what_was_left(self, now: int) -> None:
+        """A few pages from marks behind which there is something for lanes with room, of one shard each.
+
+        A pass goes on behind rows that cannot be taken in, because what can be may stand behind them.
+        """
+        window = self._dispatcher.window
+        before = window.admitted
+        pages = 0
+        for shard_id in window.shards_left():
+            shard = self._agenda.shards.get(shard_id)
+            if shard is None or shard.draining or shard.reading:
+                continue
+            mark = window.read_from(shard_id, now)
+            start, shard.left_to = shard.left_to or mark, None
+            if mark is None or start is None:
+                continue
+            await self._read(shard, now, self._read_left(shard, now, start, is_first=start == mark))
+            self._dispatcher.serve()
+            pages += 1
+            if pages == LEFT_PAGES:
+                break
+        under_way = any(shard.left_to is not None for shard in self._agenda.shards.values())
+        if window.admitted > before and window.room >= SMALL_PAGE:
+            pause = SHORTEST_SECONDS
+        else:
+            pause = SCAN_PAUSE_SECONDS if window.admitted > before or under_way else FRUITLESS_PAUSE_SECONDS
+        self._left_at = self._clock.monotonic() + pause
+
+    async def _read_left(self, shard: ShardState, now: int, start: Position, *, is_first: bool) -> None:
+        limit = self._settings.page_size
+        if is_first:
+            limit = min(limit, max(SMALL_PAGE, 2 * self._dispatcher.window.room))
+        page = await self._page(shard, now, start, limit)
+        shard.left_to = page.last if page.is_full else None
+
+    # --- sweep ----------------------------------------------------------------------------------------
+
+    async def _glance(self, now: int) -> None:
+        """Once in a while, look for what somebody else may have written."""
+        try:
+            if not await self._others_wrote():
+                return
+            owned = [shard_id for shard_id, shard in self._agenda.shards.items() if not shard.draining]
+            for start in range(0, len(owned), BATCH_LIMIT):
+                batch = owned[start : start + BATCH_LIMIT]
+                for shard_id, due_at in zip(batch, await self._store.next_due(batch), strict=True):
+                    shard = self._agenda.shards.get(shard_id)
+                    if shard is not None and due_at is not None:
+                        self._expect(shard, due_at, now)
+        except StoreUnavailable:
+            self._seen_writes = None  # who wrote is asked again
+        except Exception:  # noqa: BLE001 - no error of a store may end the engine
+            telemetry.logger.exception("the store failed in an unforeseen way")
+        finally:
+            self._glancing = False
+
+    async def _others_wrote(self) -> bool:
+        if self._foreign_writes is None or not self._ownership.alone:
+            self._seen_writes = None  # whatever is counted when this instance is alone again is news
+            return True
+        seen, self._seen_writes = self._seen_writes, await self._foreign_writes()
+        return seen != self._seen_writes
+
+    def _expect(self, shard: ShardState, due_at: int, now: int) -> None:
+        """The earliest row of a shard is due then. One that is due already may be unknown here, wherever it stands."""
+        if due_at <= now:
+            shard.sweep_owed = True
+            if not shard.sweeping:
+                shard.sweeping = True
+                self._spawn(self._sweep(shard))
+        if self._agenda.look(shard.shard_id, max(due_at, now)):
+            self._dispatcher.wake_reader.set()
+
+    async def _sweep(self, shard: ShardState) -> None:
+        """See rows that others wrote behind the read position, in pages with pauses between."""
+        try:
+            while shard.sweep_owed and self._agenda.shards.get(shard.shard_id) is shard and self._ownership.valid():
+                shard.sweep_owed = False
+                after = START
+                while after < shard.position:
+                    began = self._clock.monotonic()
+                    page = await self._page(shard, self._clock.now_ms(), after, self._settings.page_size)
+                    self._dispatcher.serve()
+                    if not page.is_full or page.last is None:
+                        break
+                    after = page.last
+                    pause = (self._clock.monotonic() - began) * SWEEP_SHARE
+                    await asyncio.sleep(max(SCAN_PAUSE_SECONDS, pause))
+        except StoreUnavailable:
+            self._seen_writes = None  # so that the next glance owes another
+        except Exception:  # noqa: BLE001 - no error of a store may end the engine
+            telemetry.logger.exception("the store failed in an unforeseen way")
+        finally:
+            shard.sweeping = False

@@ -26,11 +26,14 @@ RecordKey = tuple[str, str]
 class Request:
     """Something that a caller waits for. Whoever works on it leaves an error here, or an `answer` in the subclass."""
 
-    __slots__ = ("error", "future", "weight")
+    __slots__ = ("error", "future", "held", "weight")
 
     def __init__(self, weight: int = 1) -> None:
         """`weight` is the number of items that the request counts for."""
         self.weight = weight
+        self.held: Sequence[int] = ()
+        """The places of items of which nothing was written because somebody's open transaction holds what they name:
+        they may be asked for again. A request without items has one, at place 0."""
         self.error: Exception | None = None
         self.future: asyncio.Future[None] | None = None
 
@@ -145,6 +148,10 @@ class Plan:
         self.records: dict[RecordKey, StoredRecord] = {}
         self.claimed: dict[int, Shard] = {}
         self.history: list[tuple[TimerKey, Attempt]] = []
+        self.held: set[RowKey | RecordKey | int] = set()
+        """Rows, records and shards that somebody's open transaction holds: they are left alone."""
+        self.expected: set[RowKey | RecordKey] = set()
+        """Rows and records that a request expects to exist."""
         for request in requests:
             self._name(request)
 
@@ -152,26 +159,34 @@ class Plan:
         match request:
             case Write(items=changes):
                 for change in changes:
-                    self.rows[_row_key(change)] = Row()
+                    self._name_row(_row_key(change), change.expect)
             case BeginAttempts(items=begins):
                 for begin in begins:
-                    self.rows[begin.key.shard_id, begin.key.uuid] = Row()
+                    self._name_row((begin.key.shard_id, begin.key.uuid), begin.expect)
                     self.shards[begin.key.shard_id] = Shard(begin.key.shard_id)
             case FinishAttempts(items=finishes):
                 for finish in finishes:
                     self.shards[finish.key.shard_id] = Shard(finish.key.shard_id)
                     if finish.change is not None:
-                        self.rows[_row_key(finish.change)] = Row()
+                        self._name_row(_row_key(finish.change), finish.change.expect)
             case Claim(items=claims) | Release(items=claims):
                 for claim in claims:
                     self.shards[claim.shard_id] = Shard(claim.shard_id)
             case PutRecord(key=key) | DeleteRecord(key=key):
                 self.records[key] = StoredRecord()
+                if isinstance(request, DeleteRecord) or request.record.version > 1:
+                    self.expected.add(key)
             case PruneHistory():
                 pass
 
+    def _name_row(self, key: RowKey, expect: int) -> None:
+        self.rows[key] = Row()
+        if expect:
+            self.expected.add(key)
+
     def decide(self, request: Change) -> None:
         """Answer one request. Pruning is no decision: it is left to the writer."""
+        request.held = ()
         match request:
             case Write(items=changes):
                 request.answer = [self._change(change) for change in changes]
@@ -189,11 +204,16 @@ class Plan:
                 request.answer = self._delete_record(request)
             case PruneHistory():
                 pass
+        if self.held and isinstance(request, Batch):
+            request.held = [place for place, verdict in enumerate(request.answer) if verdict is Verdict.UNAVAILABLE]
 
     # Decisions
 
     def _change(self, change: Put | Remove) -> Verdict:
-        row = self.rows[_row_key(change)]
+        key = _row_key(change)
+        if key in self.held:
+            return Verdict.UNAVAILABLE
+        row = self.rows[key]
         if row.version != change.expect:
             return Verdict.STALE
         if isinstance(change, Remove):
@@ -209,8 +229,12 @@ class Plan:
         return Verdict.APPLIED
 
     def _begin(self, item: Begin) -> Verdict:
+        if item.key.shard_id in self.held:
+            return Verdict.UNAVAILABLE
         if self.shards[item.key.shard_id].version != item.fence:
             return Verdict.FENCED
+        if (item.key.shard_id, item.key.uuid) in self.held:
+            return Verdict.UNAVAILABLE
         row = self.rows[item.key.shard_id, item.key.uuid]
         if row.version != item.expect or row.version == 0:
             return Verdict.STALE
@@ -226,6 +250,8 @@ class Plan:
         return Verdict.APPLIED
 
     def _finish(self, item: Finish) -> Verdict:
+        if item.key.shard_id in self.held:
+            return Verdict.UNAVAILABLE
         if self.shards[item.key.shard_id].version != item.fence:
             return Verdict.FENCED
         verdict = Verdict.APPLIED if item.change is None else self._change(item.change)
@@ -234,12 +260,16 @@ class Plan:
         return verdict
 
     def _claim(self, claim: Shard) -> Verdict:
+        if claim.shard_id in self.held:
+            return Verdict.UNAVAILABLE
         if self.shards[claim.shard_id].version != claim.version:
             return Verdict.STALE
         self._own(Shard(claim.shard_id, claim.version + 1, claim.owner))
         return Verdict.APPLIED
 
     def _release(self, claim: Shard) -> Verdict:
+        if claim.shard_id in self.held:
+            return Verdict.UNAVAILABLE
         if self.shards[claim.shard_id] != claim:
             return Verdict.STALE
         self._own(Shard(claim.shard_id, claim.version, ""))
@@ -249,6 +279,9 @@ class Plan:
         self.shards[shard.shard_id] = self.claimed[shard.shard_id] = shard
 
     def _put_record(self, request: PutRecord) -> Record | None:
+        if request.key in self.held:
+            request.held = (0,)
+            return None
         stored = self.records[request.key]
         if stored.version_at(request.now) + 1 != request.record.version:
             return None
@@ -256,6 +289,9 @@ class Plan:
         return request.record
 
     def _delete_record(self, request: DeleteRecord) -> bool:
+        if request.key in self.held:
+            request.held = (0,)
+            return False
         version = self.records[request.key].version_at(request.now)
         if version == 0 or version != request.expect:
             return False

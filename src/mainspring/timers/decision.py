@@ -17,8 +17,6 @@ A body that is longer than what is read is not looked into.
 
 from __future__ import annotations
 
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
@@ -26,6 +24,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from mainspring.decoding import check_value
 from mainspring.delivery.call import Reply
+from mainspring.delivery.retry_after import retry_after_ms
 from mainspring.errors import InvalidInput
 from mainspring.kernel.backoff import wait_ms
 from mainspring.kernel.carrier import Ending
@@ -201,15 +200,3 @@ def _objection(answer: CallbackAnswer, max_payload: int) -> str:
 def _payload(raw: Raw) -> str | None:
     data = bytes(raw)
     return None if data == b"null" else data.decode()
-
-
-def retry_after_ms(value: str, now: int) -> int:
-    """Retry-After as seconds or as a date; 0 when there is none or it makes no sense."""
-    value = value.strip()
-    if value.isascii() and value.isdigit():
-        return min(int(value[:10]), 31_536_000) * 1000
-    try:
-        at: datetime = parsedate_to_datetime(value)
-        return max(0, round(at.timestamp() * 1000) - now)
-    except (ValueError, TypeError, OverflowError):
-        return 0

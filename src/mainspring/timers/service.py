@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
-from mainspring.decoding import decode_item
+from mainspring.decoding import decode_items
 from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound
 from mainspring.model import FOREVER, Attempt, Namespace, Timer
 from mainspring.store import (
@@ -99,10 +99,11 @@ class TimerService:
     async def create_batch(self, request: CreateTimers) -> BatchView:
         results: list[BatchItem | None] = [None] * len(request.timers)
         fresh: list[tuple[int, Timer]] = []
-        for index, raw in enumerate(request.timers):
+        for index, item in enumerate(decode_items(request.timers, CreateTimer)):
             await _breathe(index)
             try:
-                item = decode_item(raw, CreateTimer)
+                if isinstance(item, InvalidInput):
+                    raise item
                 self._check(item)
                 fresh.append((index, self._fresh(item, await self._namespaces.find(item.namespace))))
             except MainspringError as error:

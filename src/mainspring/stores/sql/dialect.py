@@ -19,18 +19,30 @@ Parameter = Value | list[Value]
 """PostgreSQL takes whole columns as arrays."""
 
 LOCK_SECONDS = 3
-"""How long a statement may wait for a lock."""
+"""How long a statement may wait for a lock. In truth only claims do: other statements skip rows that are held."""
 IDLE_SECONDS = 2
 """How long an open transaction waits for its next statement before the server ends it: well below the lease, so that
 an owner that froze inside of a transaction cannot hold up its successor; and shorter than who waits for its locks."""
 
 
-class Overtaken(Exception):
-    """Somebody else inserted a row that was not there when this transaction looked.
+class Undone(Exception):
+    """Nothing of the transaction was written, for a reason that lies in a row. The session is as good as before."""
 
-    Nothing of the transaction was written: roll back and look again. The database says so by a duplicate key, or by
-    a deadlock, if that row is locked by somebody who waits for a row of ours.
+
+class Overtaken(Undone):
+    """Somebody else inserted a row that was not there when this transaction looked: look again.
+
+    The database says so by a duplicate key, or by a deadlock, if that row is locked by somebody who waits for a row
+    of ours.
     """
+
+
+class Held(Undone):
+    """Somebody's open transaction holds a row, or the key of one that is to be inserted."""
+
+
+class Unfit(Undone):
+    """A value that the database cannot hold: too large, too long, or no text at all."""
 
 
 class Statement(NamedTuple):
@@ -80,8 +92,8 @@ class Dialect(Protocol):
         """The one value that `query` finds for each number, which stands at `{}` in it; all of them in this order."""
         ...
 
-    def delete(self, table: str) -> str:
-        """The beginning of a DELETE by primary key, up to its WHERE."""
+    def delete(self, table: str, columns: Sequence[str], keys: Sequence[Row]) -> Statement:
+        """Remove the rows with these primary keys, and look at no other row: somebody may hold it."""
         ...
 
     def text(self, column: str) -> str:
@@ -95,7 +107,12 @@ class Session(Protocol):
     """One connection. After an error it is not used again."""
 
     share_lock: str
-    """What ends a SELECT that keeps others from changing its rows."""
+    """What ends a SELECT that keeps others from changing its rows; rows that somebody is changing are left out."""
+    row_lock: str
+    """What ends a SELECT whose rows are to be changed; rows that somebody else holds are left out, or it is `Held`."""
+    key_lock: str
+    """What ends a SELECT of keys that are to be inserted: it is `Held` if somebody is inserting one of them. Empty
+    where `insert` finds out by itself."""
 
     @property
     def is_usable(self) -> bool:
@@ -108,11 +125,20 @@ class Session(Protocol):
         """The number of rows that were matched."""
         ...
 
+    async def insert(self, sql: str, parameters: Sequence[Parameter], *, wait_ms: int) -> None:
+        """Insert rows. If somebody is inserting one of these keys, wait so long at most, or as shortly as the database
+        can; then it is `Held`."""
+        ...
+
     async def begin(self) -> None: ...
 
     async def commit(self) -> None: ...
 
     async def rollback(self) -> None: ...
+
+    async def check_server(self) -> None:
+        """Raise `ConfigError` if the promises would not hold on this server."""
+        ...
 
     def migration_lock(self, name: str) -> AbstractAsyncContextManager[None]:
         """Only one session at a time is inside. What it does is committed at the end, at the latest."""
@@ -138,6 +164,6 @@ class Driver(Protocol):
 
     async def connect(self) -> Session: ...
 
-    def translate(self, error: BaseException) -> MainspringError | Overtaken | None:
+    def translate(self, error: BaseException) -> MainspringError | Undone | None:
         """What a foreign error means; None for a defect, which passes unchanged."""
         ...

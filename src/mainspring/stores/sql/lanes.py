@@ -4,19 +4,24 @@ The busier the store, the larger the groups. What waits is bounded by `PENDING_L
 about `GROUP_LIMIT`. A request that was accepted is worked on even if its caller no longer waits.
 
 Groups of one lane may overlap. Two calls on one row that overlap have no order anyway: the row's lock gives them
-one, and the versions that they expect decide. Lanes are apart so that writes which wait for the lock of a shard do
-not hold up those which need none.
+one, and the versions that they expect decide. Lanes are apart so that claims, which wait for the lock of a shard, do
+not hold up those which wait for none.
+
+A group that fails because of one of its items is halved, and halved again, until that item is alone with its verdict
+and all others are written.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
 
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import StoreUnavailable, TooLarge
+from mainspring.store import Verdict
 from mainspring.stores.plan import (
+    Batch,
     BeginAttempts,
     Claim,
     DeleteRecord,
@@ -25,19 +30,27 @@ from mainspring.stores.plan import (
     Release,
     Write,
 )
+from mainspring.stores.sql.dialect import Held, Unfit
 
-WriteRequest = Write | BeginAttempts | FinishAttempts | Claim | Release | PutRecord | DeleteRecord
+BatchRequest = Write | BeginAttempts | FinishAttempts | Claim | Release
+WriteRequest = BatchRequest | PutRecord | DeleteRecord
 
 PENDING_LIMIT: Final = 100_000
 GROUP_LIMIT: Final = 1_000
+HALVING_SECONDS: Final = 1.0
+"""How long held rows are looked for. What has not been tried by then counts as held, and may be asked for again."""
 
 
 class Lane:
-    """Runs `work` on at most `width` groups at a time."""
+    """Runs `work` on at most `width` groups at a time, and tells it whether the group is a part of one that failed.
+    In a lane that is `apart`, every group is."""
 
-    def __init__(self, work: Callable[[list[WriteRequest]], Awaitable[None]], *, width: int) -> None:
+    def __init__(
+        self, work: Callable[[list[WriteRequest], bool], Awaitable[None]], *, width: int, apart: bool = False
+    ) -> None:
         self._work = work
         self._width = width
+        self._apart = apart
         self._waiting: deque[WriteRequest] = deque()
         self._pending = 0
         self._runners: set[asyncio.Task[None]] = set()
@@ -65,7 +78,7 @@ class Lane:
         try:
             while self._waiting:
                 group = self._next_group()
-                await self._work_on(group)
+                await self._work_on(group, apart=self._apart)
                 for request in group:
                     self._answer(request)
         finally:  # in the same step as the last look at what waits, so that no request misses its runner
@@ -82,18 +95,27 @@ class Lane:
             weight += request.weight
         return group
 
-    async def _work_on(self, group: list[WriteRequest]) -> None:
+    async def _work_on(self, group: list[WriteRequest], *, apart: bool, until: float | None = None) -> None:
+        """`until` is when halving ends."""
         try:
-            await self._work(group)
+            await self._work(group, apart)
         except StoreUnavailable as error:
             for request in group:
                 request.error = StoreUnavailable(error.detail)
-        except Exception as error:  # noqa: BLE001  (a defect, handed to the caller whose request has it)
-            if len(group) == 1:
-                group[0].error = error
-            else:  # nothing was written, and the neighbours of the defective request shall not suffer
+        except Exception as error:  # noqa: BLE001  (of one item, whose verdict it is, or a defect, for its caller)
+            now = asyncio.get_running_loop().time()
+            until = until or now + HALVING_SECONDS
+            if sum(request.weight for request in group) <= 1:
+                _settle(group[0], error)
+            elif isinstance(error, Held) and now > until:
                 for request in group:
-                    await self._work_on([request])
+                    _settle(request, error)
+            else:  # nothing was written, and the neighbours of that one shall not suffer
+                first, second = _halves(group)
+                await self._work_on(first, apart=True, until=until)
+                await self._work_on(second, apart=True, until=until)
+                if len(group) == 1:
+                    _join(group[0], first[0], second[0])
 
     def _answer(self, request: WriteRequest) -> None:
         self._pending -= request.weight
@@ -104,3 +126,47 @@ class Lane:
             future.set_result(None)
         else:
             future.set_exception(request.error)
+
+
+def _settle(request: WriteRequest, error: Exception) -> None:
+    """End a request of which nothing was written."""
+    if isinstance(error, Held):
+        request.held = range(request.weight)
+    if isinstance(error, Held | Unfit) and isinstance(request, Batch):
+        verdict = Verdict.UNAVAILABLE if isinstance(error, Held) else Verdict.REFUSED
+        request.answer = [verdict] * len(request.items)
+    elif isinstance(error, Unfit):
+        request.error = TooLarge("The record is larger than the database can hold")
+    elif not isinstance(error, Held):
+        request.error = error
+
+
+def _halves(group: list[WriteRequest]) -> tuple[list[WriteRequest], list[WriteRequest]]:
+    if len(group) > 1:
+        return group[: len(group) // 2], group[len(group) // 2 :]
+    [whole] = group
+    assert isinstance(whole, BatchRequest)  # it weighs more than 1
+    half = whole.weight // 2
+    return [part_of(whole, range(half))], [part_of(whole, range(half, whole.weight))]
+
+
+def part_of(whole: BatchRequest, places: Sequence[int]) -> BatchRequest:
+    """A request for some of the items."""
+    kind: Any = type(whole)
+    part: BatchRequest = kind([whole.items[place] for place in places])
+    return part
+
+
+def _join(whole: Any, first: Any, second: Any) -> None:
+    """One half may be written and the other not: then what is wrong with that one is said of its items alone."""
+    if first.error is not None and second.error is not None:
+        whole.error = first.error
+        return
+    for half in (first, second):
+        if isinstance(half.error, StoreUnavailable):
+            half.answer = [Verdict.UNAVAILABLE] * len(half.items)
+        elif half.error is not None:
+            whole.error = half.error
+            return
+    whole.answer = [*first.answer, *second.answer]
+    whole.held = [*first.held, *(len(first.items) + place for place in second.held)]

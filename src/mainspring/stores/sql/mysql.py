@@ -7,8 +7,9 @@ does not use a session that has been idle for longer.
 
 from __future__ import annotations
 
+import re
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -19,11 +20,35 @@ from asyncmy.constants.CLIENT import FOUND_ROWS
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.stores.plan import Value
 from mainspring.stores.sql.address import Address, parse_address
-from mainspring.stores.sql.dialect import IDLE_SECONDS, LOCK_SECONDS, Overtaken, Parameter, Statement, Table
+from mainspring.stores.sql.dialect import (
+    IDLE_SECONDS,
+    LOCK_SECONDS,
+    Held,
+    Overtaken,
+    Parameter,
+    Statement,
+    Table,
+    Undone,
+    Unfit,
+)
 from mainspring.stores.sql.rows import Row
 from mainspring.stores.sql.schema import Names
 from mainspring.stores.sql.store import SqlStore
 
+PACKET_BYTES: Final = 16 * 1024 * 1024
+"""What a server must take: the values of one statement, of which escaping may make twice as much, and its text."""
+_VARIABLES: Final = (
+    "version",
+    "max_allowed_packet",
+    "wsrep_on",
+    "wsrep_provider",
+    "group_replication_single_primary_mode",
+    "group_replication_group_name",
+)
+_NO_FENCE: Final = (
+    "the lock of a shard would count on one node only, and two owners could both write. "
+    "Use a server with replicas that are only read"
+)
 _TYPES: Final = {
     "integer": "BIGINT",
     "uuid": "VARCHAR(64)",
@@ -36,15 +61,21 @@ _TYPES: Final = {
 _SSL_MODES: Final = ("disable", "require", "verify-full")
 _SETTINGS: Final = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_notes = 0, time_zone = '+00:00', "
-    f"innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = 60, "
-    f"wait_timeout = {IDLE_SECONDS}, net_write_timeout = {LOCK_SECONDS}",
+    f"lock_wait_timeout = 60, wait_timeout = {IDLE_SECONDS}, net_write_timeout = {LOCK_SECONDS}",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
-_OVERTAKEN: Final = (1062, 1213, 9007)
-"""Duplicate key, deadlock, and what TiDB calls a write conflict."""
-_NO_SUCH_TABLE: Final = 1146
-_WRONG_SETTINGS: Final = (1044, 1045, 1049, 1142, 1251, 1698)
-"""Access denied in its forms, unknown database, a way of authentication that the server does not want."""
+_MEANINGS: Final[Sequence[tuple[tuple[int, ...], type[MainspringError | Undone]]]] = (
+    # Duplicate key, deadlock, and what TiDB calls a write conflict.
+    ((1062, 1213, 9007), Overtaken),
+    # A wait that was too long, and what MySQL and TiDB say to NOWAIT.
+    ((1205, 3572), Held),
+    # A row or packet that is too large, a number out of range, no text, too long.
+    ((1118, 1153, 1264, 1366, 1406), Unfit),
+    # Access denied in its forms, unknown database, a way of authentication that the server does not want.
+    ((1044, 1045, 1049, 1142, 1251, 1698), ConfigError),
+    # No such table.
+    ((1146,), StoreUnavailable),
+)
 
 
 class MySQL:
@@ -68,9 +99,13 @@ class MySQL:
         one = f"({query.format('?')})"
         return Statement(f"SELECT {', '.join([one] * len(numbers))}", list(numbers))
 
-    def delete(self, table: str) -> str:
-        """The form for several tables, because only that one takes an index."""
-        return f"DELETE t FROM {table} AS t FORCE INDEX (PRIMARY)"
+    def delete(self, table: str, columns: Sequence[str], keys: Sequence[Row]) -> Statement:
+        """By a join, row by row: for a list of keys a small table would be read, and locked, as a whole."""
+        first = f"SELECT {', '.join(f'? AS {column}' for column in columns)}"
+        others = f" UNION ALL SELECT {', '.join('?' * len(columns))}" * (len(keys) - 1)
+        same = " AND ".join(f"t.{column} = wanted.{column}" for column in columns)
+        join = f"({first}{others}) AS wanted STRAIGHT_JOIN {table} AS t FORCE INDEX (PRIMARY) ON {same}"
+        return Statement(f"DELETE t FROM {join}", _flat(keys))
 
     def text(self, column: str) -> str:
         return f"CONVERT({column} USING utf8mb4)"
@@ -85,6 +120,23 @@ class MySQL:
         return [f"CREATE TABLE IF NOT EXISTS {full_name} ({', '.join(parts)}) {options}"]
 
 
+def refusal(variables: Mapping[str, str]) -> str:
+    """Why a server with these variables cannot be used; nothing if it can."""
+    version = variables.get("version", "").lower()
+    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if variables.get("wsrep_on") == "ON" and variables.get("wsrep_provider", "none") not in ("", "none"):
+        return f"Expected one server that is written to, got a node of a Galera cluster: {_NO_FENCE}"
+    multi_primary = variables.get("group_replication_single_primary_mode") == "OFF"
+    if multi_primary and variables.get("group_replication_group_name"):
+        return f"Expected a group in single-primary mode, got one that is written to everywhere: {_NO_FENCE}"
+    if number and "tidb" not in version and number < ((10, 6) if "mariadb" in version else (8, 0)):
+        return f"Expected MariaDB 10.6, MySQL 8.0 or newer, got {version}: older ones cannot skip rows that are locked"
+    packet = int(variables.get("max_allowed_packet", PACKET_BYTES))
+    if packet < PACKET_BYTES:
+        return f"Expected max_allowed_packet of the server to be at least {PACKET_BYTES}, got {packet}"
+    return ""
+
+
 def _tuples(rows: Sequence[Row]) -> str:
     one = f"({', '.join('?' * len(rows[0]))})"
     return ", ".join([one] * len(rows))
@@ -95,9 +147,15 @@ def _flat(rows: Sequence[Row]) -> list[Parameter]:
 
 
 class _Session:
-    def __init__(self, connection: asyncmy.Connection, share_lock: str) -> None:
+    """MySQL: a statement waits for locks a second at least, so keys are looked at before they are inserted."""
+
+    share_lock = "FOR SHARE SKIP LOCKED"
+    row_lock = "FOR UPDATE SKIP LOCKED"
+    key_lock = "FOR UPDATE NOWAIT"
+    lock_seconds = 1
+
+    def __init__(self, connection: asyncmy.Connection) -> None:
         self._connection = connection
-        self.share_lock = share_lock
 
     @property
     def is_usable(self) -> bool:
@@ -114,6 +172,9 @@ class _Session:
         async with self._connection.cursor() as cursor:
             return int(await cursor.execute(sql, parameters or None))
 
+    async def insert(self, sql: str, parameters: Sequence[Parameter], *, wait_ms: int) -> None:
+        await self.execute(sql, parameters)
+
     async def begin(self) -> None:
         await self.execute("START TRANSACTION", ())
 
@@ -122,6 +183,13 @@ class _Session:
 
     async def rollback(self) -> None:
         await self.execute("ROLLBACK", ())
+
+    async def check_server(self) -> None:
+        names = ", ".join(f"'{name}'" for name in _VARIABLES)
+        rows = await self.fetch(f"SHOW VARIABLES WHERE Variable_name IN ({names})", ())
+        reason = refusal({str(name).lower(): str(value) for name, value in rows})
+        if reason:
+            raise ConfigError(reason)
 
     @asynccontextmanager
     async def migration_lock(self, name: str) -> AsyncIterator[None]:
@@ -138,6 +206,24 @@ class _Session:
 
     def terminate(self) -> None:
         self._connection.close()
+
+
+class _MariaDBSession(_Session):
+    """One statement can have a time-out of its own. The session must not wait for 0 s: SKIP LOCKED then fails."""
+
+    share_lock = "LOCK IN SHARE MODE SKIP LOCKED"
+    key_lock = ""
+    lock_seconds = LOCK_SECONDS
+
+    async def insert(self, sql: str, parameters: Sequence[Parameter], *, wait_ms: int) -> None:
+        await self.execute(f"SET STATEMENT innodb_lock_wait_timeout = {wait_ms // 1000} FOR {sql}", parameters)
+
+
+class _TiDBSession(_Session):
+    """A shared lock locks nothing there, and neither does SKIP LOCKED."""
+
+    share_lock = "FOR UPDATE"
+    row_lock = "FOR UPDATE NOWAIT"
 
 
 class MySQLDriver:
@@ -163,31 +249,38 @@ class MySQLDriver:
             client_flag=FOUND_ROWS,
         )
         try:
-            session = _Session(connection, "LOCK IN SHARE MODE")
-            for setting in _SETTINGS:
-                await session.execute(setting, ())
-            [[version]] = await session.fetch("SELECT VERSION()", ())
-            if "tidb" in str(version).lower():
-                session.share_lock = "FOR UPDATE"  # there a shared lock locks nothing
+            session = await _session_of(connection)
         except BaseException:
             connection.close()
             raise
         return session
 
-    def translate(self, error: BaseException) -> MainspringError | Overtaken | None:
+    def translate(self, error: BaseException) -> MainspringError | Undone | None:
         number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         reason = f"Expected to use the database {self.place}, got: {str(error) or type(error).__name__}"
         if isinstance(error, errors.Error):
-            if number in _OVERTAKEN:
-                return Overtaken()
-            if number in _WRONG_SETTINGS:
-                return ConfigError(reason)
-            if isinstance(error, errors.OperationalError | errors.InternalError | errors.InterfaceError):
-                return StoreUnavailable(reason)
-            return StoreUnavailable(reason) if number == _NO_SUCH_TABLE else None
+            known = next((meaning for numbers, meaning in _MEANINGS if number in numbers), None)
+            if known is None and isinstance(
+                error, errors.OperationalError | errors.InternalError | errors.InterfaceError
+            ):
+                known = StoreUnavailable
+            return None if known is None else known(reason)
+        if isinstance(error, UnicodeError):
+            return Unfit(reason)
         if isinstance(error, OSError | EOFError | ssl.SSLError):
             return StoreUnavailable(reason)
         return None
+
+
+async def _session_of(connection: asyncmy.Connection) -> _Session:
+    session = _Session(connection)
+    [[version]] = await session.fetch("SELECT VERSION()", ())
+    for name, kind in (("mariadb", _MariaDBSession), ("tidb", _TiDBSession)):
+        if name in str(version).lower():
+            session = kind(connection)
+    for setting in (*_SETTINGS, f"SET SESSION innodb_lock_wait_timeout = {session.lock_seconds}"):
+        await session.execute(setting, ())
+    return session
 
 
 def _ssl_context(mode: str) -> ssl.SSLContext | None:

@@ -18,7 +18,7 @@ from typing import Final
 
 from mainspring import crashpoint
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
-from mainspring.stores.sql.dialect import Driver, Overtaken, Session
+from mainspring.stores.sql.dialect import Driver, Session, Undone
 
 CALL_SECONDS: Final = 5.0
 CONNECT_SECONDS: Final = 4.0
@@ -38,8 +38,8 @@ class Pool:
             async with asyncio.timeout(seconds):
                 yield session
         except BaseException as error:
-            meaning = error if isinstance(error, Overtaken) else self._meaning(error, at_start=at_start)
-            if isinstance(meaning, Overtaken):
+            meaning = error if isinstance(error, Undone) else self._meaning(error, at_start=at_start)
+            if isinstance(meaning, Undone):
                 await self._give_back_after_rollback(session)
                 raise meaning from error
             lost = not session.is_usable
@@ -74,7 +74,7 @@ class Pool:
                 raise
             raise meaning from error
 
-    def _meaning(self, error: BaseException, *, at_start: bool) -> MainspringError | Overtaken | None:
+    def _meaning(self, error: BaseException, *, at_start: bool) -> MainspringError | Undone | None:
         meaning = self._driver.translate(error)
         if isinstance(meaning, ConfigError) and not at_start:
             return StoreUnavailable(meaning.detail)

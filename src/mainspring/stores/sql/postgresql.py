@@ -23,7 +23,17 @@ import asyncpg  # type: ignore[import-untyped]
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.stores.plan import Value
 from mainspring.stores.sql.address import Address, parse_address
-from mainspring.stores.sql.dialect import IDLE_SECONDS, LOCK_SECONDS, Overtaken, Parameter, Statement, Table
+from mainspring.stores.sql.dialect import (
+    IDLE_SECONDS,
+    LOCK_SECONDS,
+    Held,
+    Overtaken,
+    Parameter,
+    Statement,
+    Table,
+    Undone,
+    Unfit,
+)
 from mainspring.stores.sql.rows import Row
 from mainspring.stores.sql.schema import HISTORY, RECORDS, SHARDS, TIMERS, Names
 from mainspring.stores.sql.store import SqlStore
@@ -45,16 +55,21 @@ _ARRAYS: Final = {
 _SSL_MODES: Final = ("disable", "prefer", "require", "verify-ca", "verify-full")
 _BEGIN: Final = f"""
     BEGIN ISOLATION LEVEL READ COMMITTED;
-    SET LOCAL statement_timeout = '{LOCK_SECONDS}s';
+    SET LOCAL lock_timeout = '{LOCK_SECONDS}s';
+    SET LOCAL statement_timeout = '{LOCK_SECONDS + 1}s';
     SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s';
 """
 _READ_BY_INDEX: Final = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
 _QUESTION_MARK: Final = re.compile(r"\?")
 
-# Classes of SQLSTATE (or whole ones) that mean "not now" or "not any more"; others are defects of a statement or value.
-_REFUSALS: Final = ("08", "0A", "25", "28", "3D", "40", "42501", "42P01", "53", "54", "55", "57", "58", "F0", "XX")
-_WRONG_SETTINGS: Final = ("28", "3D", "42501")
-_OVERTAKEN: Final = (asyncpg.UniqueViolationError, asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+# Classes of SQLSTATE, or whole ones, and what they mean; others are defects of a statement. The first that fits counts.
+_MEANINGS: Final[Sequence[tuple[tuple[str, ...], type[MainspringError | Undone]]]] = (
+    (("23505", "40P01", "40001"), Overtaken),
+    (("55P03",), Held),
+    (("22", "54"), Unfit),
+    (("28", "3D", "42501"), ConfigError),
+    (("08", "0A", "25", "40", "42P01", "53", "55", "57", "58", "F0", "XX"), StoreUnavailable),
+)
 
 
 class PostgreSQL:
@@ -79,8 +94,9 @@ class PostgreSQL:
         each = "unnest(?::bigint[]) WITH ORDINALITY AS numbers(number, place)"
         return Statement(f"SELECT ({query.format('number')}) FROM {each} ORDER BY place", [list(numbers)])
 
-    def delete(self, table: str) -> str:
-        return f"DELETE FROM {table}"
+    def delete(self, table: str, columns: Sequence[str], keys: Sequence[Row]) -> Statement:
+        condition = self.keys(columns, keys)
+        return Statement(f"DELETE FROM {table} WHERE {condition.sql}", condition.parameters)
 
     def text(self, column: str) -> str:
         return column
@@ -105,7 +121,9 @@ def _transposed(rows: Sequence[Row]) -> list[Parameter]:
 
 
 class _Session:
-    share_lock = "FOR SHARE"
+    share_lock = "FOR SHARE SKIP LOCKED"
+    row_lock = "FOR UPDATE SKIP LOCKED"
+    key_lock = ""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
@@ -123,6 +141,11 @@ class _Session:
         number = status.rpartition(" ")[2]
         return int(number) if number.isdigit() else 0
 
+    async def insert(self, sql: str, parameters: Sequence[Parameter], *, wait_ms: int) -> None:
+        """The time-out is set by the statement itself, because it may be a transaction of its own."""
+        briefly = f"WHERE (SELECT set_config('lock_timeout', '{wait_ms}', true)) IS NOT NULL"
+        await self._connection.execute(f"{sql} {briefly}", *parameters)
+
     async def begin(self) -> None:
         await self._connection.execute(_BEGIN)
 
@@ -132,6 +155,9 @@ class _Session:
     async def rollback(self) -> None:
         if self._connection.is_in_transaction():
             await self._connection.execute("ROLLBACK")
+
+    async def check_server(self) -> None:
+        """Every version that can skip locked rows will do, and all that are alive can."""
 
     @asynccontextmanager
     async def migration_lock(self, name: str) -> AsyncIterator[None]:
@@ -174,17 +200,13 @@ class PostgreSQLDriver:
             )
         )
 
-    def translate(self, error: BaseException) -> MainspringError | Overtaken | None:
-        if isinstance(error, _OVERTAKEN):
-            return Overtaken()
+    def translate(self, error: BaseException) -> MainspringError | Undone | None:
         reason = f"Expected to use the database {self.place}, got: {str(error) or type(error).__name__}"
         if isinstance(error, asyncpg.PostgresError):
             state = error.sqlstate or "XX000"
-            if state.startswith(_WRONG_SETTINGS):
-                return ConfigError(reason)
-            return StoreUnavailable(reason) if state.startswith(_REFUSALS) else None
-        if isinstance(error, asyncpg.DataError):
-            return None
+            return next((meaning(reason) for states, meaning in _MEANINGS if state.startswith(states)), None)
+        if isinstance(error, ValueError):  # the client's own DataError, and what cannot be encoded
+            return Unfit(reason)
         if isinstance(error, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError | ssl.SSLError | EOFError):
             return StoreUnavailable(reason)
         return None

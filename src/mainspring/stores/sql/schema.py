@@ -75,6 +75,9 @@ _MIGRATIONS_TABLE: Final = Table(
 )  # fmt: skip
 
 
+_TABLES: Final = (TIMERS, SHARDS, HISTORY, RECORDS, _MIGRATIONS_TABLE)
+
+
 class Migration(Struct, frozen=True):
     number: int
     name: str
@@ -104,7 +107,8 @@ class Schema:
         self._migrations = names.full("migrations")
 
     async def pending(self, session: Session) -> list[Migration]:
-        """The migrations that this database lacks. A database that has unknown ones is refused."""
+        """The migrations that this database lacks. One that has unknown ones, or foreign tables, is refused."""
+        await self._check_tables(session)
         known = MIGRATIONS[-1].number
         newest = await self._newest(session)
         if newest > known:
@@ -134,13 +138,28 @@ class Schema:
         for statement in self._dialect.create_table(table, self._names.full(table.name)):
             await session.execute(statement, ())
 
-    async def _newest(self, session: Session) -> int:
+    async def _check_tables(self, session: Session) -> None:
+        """A table that bears one of our names has our columns, or it is not ours."""
+        for table in _TABLES:
+            found = await self._columns(session, table)
+            expected = {column.name for column in table.columns}
+            if found and not expected <= found:
+                raise ConfigError(
+                    f"Expected the table {self._names.full(table.name)} in {self._place} to be Mainspring's, with the "
+                    f"columns {', '.join(sorted(expected))}, got {', '.join(sorted(found))}: it belongs to somebody "
+                    "else, or was changed. Another prefix in the store's URL (?prefix=) gives all tables other names"
+                )
+
+    async def _columns(self, session: Session, table: Table) -> set[str]:
+        """None when there is no such table."""
         schema = f"'{self._names.schema}'" if self._names.schema else self._dialect.current_schema
-        exists = self._dialect.render(
-            f"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = {schema} AND table_name = ?"  # noqa: S608
+        columns = self._dialect.render(
+            f"SELECT column_name FROM information_schema.columns WHERE table_schema = {schema} AND table_name = ?"  # noqa: S608
         )
-        [[count]] = await session.fetch(exists, (f"{self._names.prefix}migrations",))
-        if not count:
+        return {str(name) for (name,) in await session.fetch(columns, (f"{self._names.prefix}{table.name}",))}
+
+    async def _newest(self, session: Session) -> int:
+        if not await self._columns(session, _MIGRATIONS_TABLE):
             return 0
         [[newest]] = await session.fetch(f"SELECT MAX(number) FROM {self._migrations}", ())  # noqa: S608
         return newest if isinstance(newest, int) else 0

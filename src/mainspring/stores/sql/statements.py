@@ -65,17 +65,21 @@ class Statements:
             sql = f"INSERT INTO {table} ({', '.join(columns)}) {values.sql} {behind}"
             yield Statement(self._dialect.render(sql), values.parameters)
 
+    def _delete(self, table: str, columns: Sequence[str], keys: Sequence[Row]) -> Statement:
+        statement = self._dialect.delete(table, columns, keys)
+        return Statement(self._dialect.render(statement.sql), statement.parameters)
+
     # Timers: writing
 
-    def lock_timers(self, keys: Sequence[Row]) -> Statement:
+    def places(self, keys: Sequence[Row], lock: str = "") -> Statement:
         read = f"SELECT shard_id, uuid, due_at, version FROM {self._timers} {self._dialect.primary_index}"
-        return self._with_keys(read, _TIMER_KEY, keys, "ORDER BY shard_id, uuid FOR UPDATE")
+        return self._with_keys(read, _TIMER_KEY, keys, f"ORDER BY shard_id, uuid {lock}")
 
     def insert_timers(self, rows: Sequence[Row]) -> Iterator[Statement]:
         return self._insert(self._timers, TIMER_COLUMNS, rows)
 
     def delete_timers(self, keys: Sequence[Row]) -> Statement:
-        return self._with_keys(self._dialect.delete(self._timers), _TIMER_KEY, keys)
+        return self._delete(self._timers, _TIMER_KEY, keys)
 
     def begin_timers(self, keys: Sequence[Row], *, begins: int) -> Statement:
         """The fence is the version of the shard, which this transaction has compared and locked."""
@@ -143,7 +147,7 @@ class Statements:
         return Statement(self._dialect.render(sql), (shard_id, day, older_than, limit))
 
     def delete_history(self, keys: Sequence[Row]) -> Statement:
-        return self._with_keys(self._dialect.delete(self._history), _HISTORY_KEY, keys)
+        return self._delete(self._history, _HISTORY_KEY, keys)
 
     # Shards
 
@@ -162,16 +166,16 @@ class Statements:
 
     # Records
 
-    def lock_records(self, keys: Sequence[tuple[str, str]]) -> Statement:
+    def record_versions(self, keys: Sequence[tuple[str, str]], lock: str = "") -> Statement:
         names = ", ".join(self._dialect.text(column) for column in _RECORD_KEY)
         read = f"SELECT {names}, version, expires_at FROM {self._records} {self._dialect.primary_index}"
-        return self._with_keys(read, _RECORD_KEY, _names(keys), "ORDER BY collection, record_key FOR UPDATE")
+        return self._with_keys(read, _RECORD_KEY, _names(keys), f"ORDER BY collection, record_key {lock}")
 
     def insert_records(self, rows: Sequence[Row]) -> Iterator[Statement]:
         return self._insert(self._records, RECORD_COLUMNS, rows)
 
     def delete_records(self, keys: Sequence[tuple[str, str]]) -> Statement:
-        return self._with_keys(self._dialect.delete(self._records), _RECORD_KEY, _names(keys))
+        return self._delete(self._records, _RECORD_KEY, _names(keys))
 
     def get_record(self, collection: str, key: str, now: int) -> Statement:
         sql = f"{self._live_records()} AND record_key = ? AND (expires_at IS NULL OR expires_at > ?)"
@@ -188,16 +192,10 @@ class Statements:
         key = self._dialect.text("record_key")
         return f"SELECT {key}, value, version, expires_at FROM {self._records} WHERE collection = ?"
 
-    def expired_records(self, now: int, limit: int) -> Statement:
+    def expired_records(self, now: int, limit: int, lock: str) -> Statement:
         names = ", ".join(self._dialect.text(column) for column in _RECORD_KEY)
-        sql = f"SELECT {names}, version, expires_at FROM {self._records} WHERE expires_at <= ? LIMIT ?"
+        sql = f"SELECT {names}, version, expires_at FROM {self._records} WHERE expires_at <= ? LIMIT ? {lock}"
         return Statement(self._dialect.render(sql), (now, limit))
-
-    def purge_records(self, keys: Sequence[tuple[str, str]], now: int) -> Statement:
-        statement = self._with_keys(
-            self._dialect.delete(self._records), _RECORD_KEY, _names(keys), "AND expires_at <= ?"
-        )  # fmt: skip
-        return Statement(self._dialect.render(statement.sql), [*statement.parameters, now])
 
     # The clock
 

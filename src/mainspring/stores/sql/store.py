@@ -5,7 +5,9 @@ Connections are bounded by who may use one: each lane has its width, so do reads
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from mainspring.errors import StoreUnavailable
@@ -21,8 +23,8 @@ from mainspring.stores.plan import (
     Write,
 )
 from mainspring.stores.sql import queries
-from mainspring.stores.sql.dialect import Driver, Session
-from mainspring.stores.sql.lanes import Lane
+from mainspring.stores.sql.dialect import Driver, Session, Undone
+from mainspring.stores.sql.lanes import BatchRequest, Lane, part_of
 from mainspring.stores.sql.pool import Pool
 from mainspring.stores.sql.reads import Reads
 from mainspring.stores.sql.schema import Migration, Names, Schema
@@ -36,8 +38,14 @@ WRITE_WIDTH: Final = 2
 """Groups of one lane under way at once: more of them would be smaller."""
 READ_WIDTH: Final = 4
 LIST_WIDTH: Final = 2
-CONNECTIONS_LIMIT: Final = 3 * WRITE_WIDTH + 1 + READ_WIDTH + LIST_WIDTH
+CONNECTIONS_LIMIT: Final = 4 * WRITE_WIDTH + 1 + READ_WIDTH + LIST_WIDTH
 MIGRATION_SECONDS: Final = 120.0
+ATTEMPT_PAUSES: Final = (0.005, 0.02)
+WRITE_PAUSES: Final = (0.005, 0.02, 0.05, 0.1, 0.15, 0.2)
+RECORD_PAUSES: Final = (*WRITE_PAUSES, *[0.25] * 10)
+"""Before each further look at what somebody's transaction holds. Others of one's own hold a row for a moment only; the
+engine has other things to do meanwhile, and comes back to the row by itself."""
+_HELD: Final = "Expected to write a record, got one that somebody's open transaction holds"
 _END_OF_TIME: Final = (2**62, 0)
 
 
@@ -54,6 +62,8 @@ class SqlStore:
         self._attempts = Lane(writer.work, width=WRITE_WIDTH)
         self._records = Lane(writer.work, width=WRITE_WIDTH)
         self._claims = Lane(writer.work, width=1)
+        self._held = Lane(writer.work, width=WRITE_WIDTH, apart=True)
+        """For what was found held: nobody else shares a group with it."""
         self._reads = Reads(width=READ_WIDTH)
         self._lists = Reads(width=LIST_WIDTH)
         self._is_open = False
@@ -64,7 +74,7 @@ class SqlStore:
 
     async def close(self) -> None:
         self._is_open = False
-        for part in (self._writes, self._attempts, self._records, self._claims, self._reads, self._lists):
+        for part in (self._writes, self._attempts, self._records, self._claims, self._held, self._reads, self._lists):
             await part.close()
         await self._pool.close()
 
@@ -78,8 +88,10 @@ class SqlStore:
 
     async def _with_schema(self, act: Callable[[Session], Awaitable[list[Migration]]]) -> list[str]:
         await self._pool.check()
-        async with self._pool.session(seconds=MIGRATION_SECONDS, at_start=True) as session:
-            names = [f"{migration.number:04} {migration.name}" for migration in await act(session)]
+        with _undone_as_unavailable():
+            async with self._pool.session(seconds=MIGRATION_SECONDS, at_start=True) as session:
+                await session.check_server()
+                names = [f"{migration.number:04} {migration.name}" for migration in await act(session)]
         if not self._is_open:
             await self._pool.close()
         return names
@@ -92,9 +104,7 @@ class SqlStore:
     async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
         if not changes:
             return []
-        request = Write(changes)
-        await self._open(self._writes).wait_for(request)
-        return request.answer
+        return await self._judge(self._writes, Write(changes), WRITE_PAUSES)
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         return await self._read(queries.get, keys) if keys else []
@@ -113,16 +123,12 @@ class SqlStore:
     async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
         if not items:
             return []
-        request = BeginAttempts(items)
-        await self._open(self._attempts).wait_for(request)
-        return request.answer
+        return await self._judge(self._attempts, BeginAttempts(items), ATTEMPT_PAUSES)
 
     async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
         if not items:
             return []
-        request = FinishAttempts(items)
-        await self._open(self._attempts).wait_for(request)
-        return request.answer
+        return await self._judge(self._attempts, FinishAttempts(items), ATTEMPT_PAUSES)
 
     async def history(self, key: TimerKey, *, before: tuple[int, int] | None = None, limit: int = 100) -> list[Attempt]:
         return await self._read(queries.history, key, before or _END_OF_TIME, limit)
@@ -136,16 +142,12 @@ class SqlStore:
     async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
         if not claims:
             return []
-        request = Claim(claims)
-        await self._open(self._claims).wait_for(request)
-        return request.answer
+        return await self._judge(self._claims, Claim(claims))
 
     async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
         if not claims:
             return []
-        request = Release(claims)
-        await self._open(self._claims).wait_for(request)
-        return request.answer
+        return await self._judge(self._claims, Release(claims))
 
     # Records
 
@@ -156,16 +158,48 @@ class SqlStore:
         self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
     ) -> Record | None:
         request = PutRecord((collection, key), Record(key, value, expect + 1, expires_at), now=now)
-        await self._open(self._records).wait_for(request)
+        await self._write_record(request)
         return request.answer
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
         request = DeleteRecord((collection, key), expect=expect, now=now)
-        await self._open(self._records).wait_for(request)
+        await self._write_record(request)
         return request.answer
 
     async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
         return await self._read(queries.scan_records, collection, now=now, after=after, limit=limit)
+
+    # Writing
+
+    async def _judge(self, lane: Lane, request: BatchRequest, pauses: Sequence[float] = ()) -> list[Verdict]:
+        """The verdicts. Items that somebody holds are asked for again, apart from all others, and nothing of them was
+        written before."""
+        await self._open(lane).wait_for(request)
+        held = request.held
+        for pause in pauses:
+            if not held:
+                break
+            await asyncio.sleep(pause)
+            again = part_of(request, held)
+            try:
+                await self._held.wait_for(again)
+            except StoreUnavailable:  # as they are
+                break
+            for place, verdict in zip(held, again.answer, strict=True):
+                request.answer[place] = verdict
+            held = [held[place] for place in again.held]
+        return request.answer
+
+    async def _write_record(self, request: PutRecord | DeleteRecord) -> None:
+        await self._open(self._records).wait_for(request)
+        for pause in RECORD_PAUSES:
+            if not request.held:
+                return
+            await asyncio.sleep(pause)
+            request.held = ()
+            await self._held.wait_for(request)
+        if request.held:
+            raise StoreUnavailable(_HELD)
 
     # Sessions
 
@@ -183,10 +217,20 @@ class SqlStore:
     async def _ask(
         self, query: Callable[Concatenate[Session, Statements, P], Awaitable[T]], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        async with self._pool.session() as session:
-            return await query(session, self._statements, *arguments, **named)
+        with _undone_as_unavailable():
+            async with self._pool.session() as session:
+                return await query(session, self._statements, *arguments, **named)
 
     def _open(self, part: T) -> T:
         if not self._is_open:
             raise StoreUnavailable(f"Expected the store {self._place} to be open, got one that is not")
         return part
+
+
+@contextmanager
+def _undone_as_unavailable() -> Iterator[None]:
+    """For what no lane works on."""
+    try:
+        yield
+    except Undone as error:
+        raise StoreUnavailable(str(error) or type(error).__name__) from error

@@ -7,23 +7,27 @@ the shape of a ledger's entry.
 |-------------|---------------------------------------------------------------------------------------------------|
 | hole        | an instant of the calendar that no entry accounts for                                             |
 | doubled     | an instant that two entries account for                                                           |
-| stray       | an entry for an instant that the calendar does not have                                           |
+| stray       | an entry for an instant that the job did not have: not in its calendar, or out of its bounds as   |
+|             | they were at that time, or before its creation                                                    |
 | miscounted  | a range that does not say how many instants it stands for                                         |
 | unfinished  | an entry that is not final when everything has come to rest                                       |
-| wrong-skip  | skipped for a reason that the job's policy does not know, or that did not exist at that time      |
+| wrong-skip  | skipped for a reason that the job's policy does not know, or that did not exist at that time; for |
+|             | overlap also while a catch-up was under way, or because of a delay that a catch-up had caused     |
 | wrong-late  | caught up with although the policy says not to, or although it could be launched in time          |
 | unsent      | on record as succeeded, but nothing arrived                                                       |
 | sent-anyway | on record as not launched, but something arrived                                                  |
 | unrecorded  | something arrived that no entry knows, or more often than its entry has attempts                  |
 | changed-id  | a launch that arrived with a delivery id that is not on record: a repeat that cannot be recognised|
 | early       | something arrived before its instant                                                              |
+| overdue     | launched late, or not planned in time, although somebody was there and nothing held it up         |
+| recounted   | a state that was counted more often than the ledger has launches in it                            |
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -34,6 +38,7 @@ from mainspring.timers.messages import to_ms
 
 UTC: Final = ZoneInfo("UTC")
 EARLY_MS: Final = 50
+ROUNDING_MS: Final = 1_000
 MISSED_AFTER_MS: Final = 15_000
 """How late a launch may be without being one that was missed. Told to users, so stated here once more."""
 LAUNCHED: Final = frozenset({"succeeded", "failed", "unknown"})
@@ -80,6 +85,8 @@ class Watched:
     overlap: Overlap = "skip"
     window_ms: int = 3_600_000
     outages: Sequence[Outage] = ()
+    counted: Mapping[str, int] | None = None
+    """How many launches ended in each state, by the counter of instances that lived all the time; None: not known."""
     entries: dict[int, list[RunView]] = field(init=False)
     """The entries of each instant."""
 
@@ -103,6 +110,28 @@ def instants_of(matches: Callable[[datetime], bool], *, after: int, until: int, 
     """Every second after one instant and up to another whose local time matches. For zones without a change there."""
     seconds = range(after // 1000 + 1, until // 1000 + 1)
     return [second * 1000 for second in seconds if matches(datetime.fromtimestamp(second, zone))]
+
+
+class Term(NamedTuple):
+    """From when to before when a job was one with these instants: as it was created, until it was edited or deleted."""
+
+    since: int
+    until: int
+    matches: Callable[[datetime], bool]
+    start_at: int = 0
+    end_at: int = 2**62
+
+
+def instants_of_terms(terms: Sequence[Term], *, zone: ZoneInfo = UTC) -> list[int]:
+    """What a job had to account for that was edited, or deleted and made anew: each term counts from its change on.
+
+    The bounds of a term hold within it only: what is extended does not bring back what had passed.
+    """
+    found: list[int] = []
+    for term in terms:
+        after, until = max(term.since, term.start_at - 1), min(term.until, term.end_at)
+        found += instants_of(term.matches, after=after, until=until, zone=zone)
+    return sorted(set(found))
 
 
 def check(job: Watched) -> list[Violation]:
@@ -174,11 +203,33 @@ def _objection(job: Watched, run: RunView) -> str:
 
 
 def _was_busy(job: Watched, run: RunView) -> bool:
-    instant = to_ms(run.scheduled_at)
+    """Whether a launch before it was under way, and not only because an outage was being caught up with."""
+    instant, judged_at = to_ms(run.scheduled_at), to_ms(run.finished_at or run.planned_at)
+    earlier = [other for other in job.runs if other.state in LAUNCHED and to_ms(other.scheduled_at) < instant]
+    if any(_catches_up(job, other) and _spans(other, judged_at) for other in earlier):
+        return False
     return job.overlap in ("skip", "bufferOne") and any(
-        other.state in LAUNCHED and to_ms(other.scheduled_at) < instant and to_ms(other.finished_at or 0) >= instant
-        for other in job.runs
+        to_ms(other.finished_at or 0) >= instant and not _catches_up(job, other) and _took_too_long(other, instant)
+        for other in earlier
     )
+
+
+def _catches_up(job: Watched, run: RunView) -> bool:
+    """Whether a launch makes up for an outage, be it that it was planned before."""
+    was_held_up = job.was_down(to_ms(run.scheduled_at)) and (run.late_ms or 0) > MISSED_AFTER_MS
+    return run.kind == "catchup" or (run.kind == "scheduled" and was_held_up)
+
+
+def _spans(run: RunView, instant: int) -> bool:
+    return to_ms(run.planned_at) <= instant < to_ms(run.finished_at or 0)
+
+
+def _took_too_long(run: RunView, instant: int) -> bool:
+    """Whether a launch would have been under way at an instant also without the delay with which it began."""
+    if run.started_at is None or (run.late_ms or 0) <= MISSED_AFTER_MS:
+        return True
+    duration = to_ms(run.finished_at or 0) - to_ms(run.started_at)
+    return duration >= instant - to_ms(run.scheduled_at) - ROUNDING_MS
 
 
 def _has_newer(job: Watched, instant: int) -> bool:
@@ -196,6 +247,26 @@ def _wrong_late(job: Watched) -> Iterator[str]:
             yield f"{run.launch_id} was caught up with, and the policy is none"
         if run.kind == "catchup" and not job.was_down(to_ms(run.scheduled_at)):
             yield f"{run.launch_id} was caught up with, and could have been launched in time"
+
+
+def _overdue(job: Watched) -> Iterator[str]:
+    """What nobody planned in time although somebody could: a clock stood still, or began late."""
+    for run in job.runs:
+        first, _ = span(run)
+        is_made = run.state in LAUNCHED and run.kind == "scheduled"
+        if is_made and to_ms(run.planned_at) > first + MISSED_AFTER_MS and not job.was_down(first):
+            yield f"{run.launch_id} was planned {to_ms(run.planned_at) - first} ms after its time"
+
+
+def _recounted(job: Watched) -> Iterator[str]:
+    if job.counted is None:
+        return
+    on_record: Counter[str] = Counter()
+    for run in job.runs:
+        on_record[run.state] += run.count
+    for state, count in job.counted.items():
+        if count > on_record[state]:
+            yield f"{count} were counted as {state}, and {on_record[state]} are on record"
 
 
 # --- the ledger and the receiver --------------------------------------------------------------------------
@@ -261,4 +332,6 @@ RULES: Final = {
     "wrong-skip": _wrong_skip,
     "wrong-late": _wrong_late,
     **RECEIVED,
+    "overdue": _overdue,
+    "recounted": _recounted,
 }

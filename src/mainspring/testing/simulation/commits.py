@@ -24,6 +24,7 @@ from mainspring.stores.plan import (
     Write,
 )
 from mainspring.testing.oracle.journal import Commit, Service
+from mainspring.testing.simulation.receivers import Payload
 from mainspring.testing.simulation.tables import RowKey
 
 SERVICES: Final[dict[str, Service]] = {FETCHES: "fetches", CLOCKS: "jobs", LAUNCHES: "jobs"}
@@ -35,7 +36,10 @@ def service_of(timer: Timer) -> Service:
 
 def mark_of(payload: str | None) -> str:
     """What tells one payload of a user from another."""
-    return "" if payload is None else str(msgspec.json.decode(payload)["mark"])
+    try:
+        return "" if payload is None else msgspec.json.decode(payload, type=Payload).mark
+    except msgspec.ValidationError:
+        return str(payload)
 
 
 def commits_of(

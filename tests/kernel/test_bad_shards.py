@@ -1,0 +1,169 @@
+"""What is wrong with one shard or with one row is nobody else's trouble."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec.structs import replace
+
+from mainspring.errors import TooLarge
+from mainspring.kernel.carrier import Ending
+from mainspring.model import Delivery, Result, State, Timer
+from mainspring.store import Begin, Finish, Verdict
+from tests.kernel.cluster import NAMESPACE, Cluster, done
+from tests.kernel.test_engine import simulate
+from tests.kernel.troubled_store import TroubledStore
+
+FAILED = Ending(outcome=Result.FAILED, next="retry", started_at=0)
+
+
+def shard_of(timer_id: str) -> int:
+    return NAMESPACE.key_of(timer_id).shard_id
+
+
+def test_one_unreachable_shard_holds_back_no_other_and_nothing_of_others_is_unknown() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        await cluster.join("a")
+        await asyncio.sleep(1)
+        store.hang_seconds = 3.5
+        names = [f"t{number}" for number in range(400)]
+        for number, name in enumerate(names):
+            delivery = Delivery.AT_MOST_ONCE if number % 2 else Delivery.AT_LEAST_ONCE
+            await cluster.create(name, in_ms=2000 + number * 20, delivery=delivery)
+        await asyncio.sleep(3)
+        store.bad_shards = {2}
+        await asyncio.sleep(13)
+        healthy = [name for name in names if shard_of(name) != 2]
+        sent = {sending.timer.timer_id: sending.at - sending.timer.due_at for sending in cluster.ledger.sendings}
+        assert set(healthy) <= sent.keys()
+        # The first batch with the bad shard in it takes as long as that takes.
+        assert sum(sent[name] > 500 for name in healthy) <= 60
+        assert all(sent[name] < 500 for name in healthy[-200:])
+        assert {row.shard_id for row in await cluster.rows()} == {2}
+        store.bad_shards = set()
+        await asyncio.sleep(10)
+        assert await cluster.rows() == []
+        assert len(cluster.ledger.sendings) == 400
+
+    simulate(scenario)
+
+
+def test_a_row_held_by_an_open_transaction_delays_nobody_and_fires_when_it_is_free() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        cluster.behave = lambda _: (0.05, done())
+        held = [NAMESPACE.key_of(f"held{number}") for number in range(3)]
+        store.fault = lambda _, item: (
+            Verdict.UNAVAILABLE if isinstance(item, Begin | Finish) and item.key in held else None
+        )
+        await cluster.join("a")
+        for number in range(3):
+            await cluster.create(f"held{number}")
+        for number in range(200):
+            await cluster.create(f"t{number}", in_ms=number * 50)
+        await asyncio.sleep(12)
+        others = [s for s in cluster.ledger.sendings if s.timer.timer_id.startswith("t")]
+        assert len(others) == 200
+        assert max(sending.at - sending.timer.due_at for sending in others) < 100
+        assert cluster.ledger.of("held0") == []
+        store.fault = lambda _verb, _item: None
+        await asyncio.sleep(2)
+        assert [len(cluster.ledger.of(f"held{number}")) for number in range(3)] == [1, 1, 1]
+        assert await cluster.rows() == []
+
+    simulate(scenario)
+
+
+def test_an_outcome_that_cannot_be_recorded_yet_keeps_no_other_from_being_recorded() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        held = NAMESPACE.key_of("held")
+        store.fault = lambda _, item: Verdict.UNAVAILABLE if isinstance(item, Finish) and item.key == held else None
+        await cluster.join("a")
+        await cluster.create("held")
+        for number in range(50):
+            await cluster.create(f"t{number}")
+        await asyncio.sleep(1)
+        assert [row.timer_id for row in await cluster.rows()] == ["held"]
+        store.fault = lambda _verb, _item: None
+        await asyncio.sleep(1)
+        assert await cluster.rows() == []
+        [attempt] = await cluster.store.history(held)
+        assert (attempt.outcome, attempt.next) == (Result.SUCCEEDED, "done")
+        assert len(cluster.ledger.of("held")) == 1
+
+    simulate(scenario)
+
+
+def test_a_row_that_the_database_cannot_hold_with_its_outcome_is_parked_and_no_other_suffers() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        large = NAMESPACE.key_of("large")
+
+        def fault(verb: str, item: object) -> Exception | None:
+            if verb != "finish" or not isinstance(item, Finish) or item.key != large:
+                return None
+            parked = isinstance(item.change, object) and "larger than" in str(item)
+            return None if parked else TooLarge("The item is too large")
+
+        def behave(timer: Timer) -> tuple[float, Ending]:
+            if timer.timer_id == "large":
+                return 0.0, replace(FAILED, next_at=cluster.clock.now_ms() + 1000, detail="x" * 100)
+            return 0.0, done()
+
+        store.fault = fault
+        cluster.behave = behave
+        await cluster.join("a")
+        for name in ("large", *(f"t{number}" for number in range(50))):
+            await cluster.create(name)
+        await asyncio.sleep(5)
+        [row] = await cluster.rows()
+        assert (row.timer_id, row.state) == ("large", State.PARKED)
+        assert row.detail.last_outcome is not None
+        assert "larger than the database can hold" in row.detail.last_outcome.detail
+        assert len(cluster.ledger.sendings) == 51
+
+    simulate(scenario)
+
+
+def test_a_row_that_cannot_be_begun_for_a_reason_of_its_own_is_parked_and_no_other_suffers() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        odd = NAMESPACE.key_of("odd")
+        store.fault = lambda verb, item: (
+            RuntimeError("unforeseen") if verb == "begin" and isinstance(item, Begin) and item.key == odd else None
+        )
+        await cluster.join("a")
+        for name in ("odd", *(f"t{number}" for number in range(50))):
+            await cluster.create(name)
+        await asyncio.sleep(5)
+        assert len(cluster.ledger.sendings) == 50
+        [row] = await cluster.rows()
+        assert (row.timer_id, row.state) == ("odd", State.PARKED)
+
+    simulate(scenario)
+
+
+def test_no_error_of_a_store_ends_the_engine() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        member = await cluster.join("a")
+        broken = RuntimeError("unforeseen")
+
+        async def fail(*_: object, **__: object) -> None:
+            raise broken
+
+        verbs = ("load_due", "next_due", "begin", "finish", "get", "shards", "put_record", "scan_records", "time")
+        for verb in verbs:
+            setattr(store, verb, fail)
+        await cluster.create("t", in_ms=1000)
+        await asyncio.sleep(20)
+        for verb in verbs:
+            delattr(store, verb)
+        await asyncio.sleep(20)
+        assert member.engine.owned_shards == NAMESPACE.shard_count
+        assert len(cluster.ledger.of("t")) == 1
+        assert await cluster.rows() == []
+
+    simulate(scenario)

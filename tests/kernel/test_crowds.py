@@ -1,0 +1,135 @@
+"""More destinations and more due timers than there is room for: whatever is due is sent, and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+
+from mainspring.kernel.carrier import Ending
+from mainspring.kernel.settings import EngineSettings
+from mainspring.model import Result, Timer
+from tests.kernel.cluster import Cluster, done
+from tests.kernel.test_engine import simulate
+from tests.kernel.troubled_store import TroubledStore
+
+
+def slow_by_name(seconds: float) -> object:
+    return lambda timer: (seconds if "slow" in timer.detail.callback_url else 0.01, done())
+
+
+async def nobody_else() -> int:
+    return 0
+
+
+def lateness(cluster: Cluster, prefix: str) -> list[int]:
+    """How late each first call of these timers was."""
+    first: dict[str, int] = {}
+    for sending in cluster.ledger.sendings:
+        if sending.timer.timer_id.startswith(prefix):
+            first.setdefault(sending.timer.uuid, sending.at - sending.timer.detail.execute_at)
+    return list(first.values())
+
+
+def test_many_slow_destinations_that_fill_the_window_hold_back_no_healthy_one() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.lane_limit = 1
+        cluster.behave = slow_by_name(5.0)  # type: ignore[assignment]
+        await cluster.join("a")
+        for number in range(400):
+            await cluster.create(f"slow{number}", in_ms=100, url=f"http://slow{number % 40}")
+        await asyncio.sleep(1)
+        for number in range(20):
+            await cluster.create(f"good{number}", url=f"http://good{number}")
+        await asyncio.sleep(2)
+        late = lateness(cluster, "good")
+        assert len(late) == 20
+        assert max(late) < 500
+        await asyncio.sleep(120)
+        assert len(cluster.ledger.sendings) == 420
+        assert await cluster.rows() == []
+
+    simulate(scenario, EngineSettings(window_limit=64))
+
+
+def test_more_destinations_than_the_window_holds_are_all_served() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        cluster.foreign_writes = nobody_else  # which would be looked for once a second
+        cluster.behave = lambda _: (0.2, done())
+        member = await cluster.join("a")
+        for number in range(3000):
+            await cluster.create(f"t{number}", in_ms=500, url=f"http://host{number}")
+        await asyncio.sleep(30)
+        assert len(cluster.ledger.sendings) == 3000
+        assert await cluster.rows() == []
+        assert store.rows_read < 4 * 3000
+        assert len(member.engine.dispatcher._lanes) <= 2 * 256  # the bound itself is what is tested
+
+    simulate(scenario, EngineSettings(window_limit=256, in_flight_limit=128))
+
+
+def test_dead_destinations_without_number_leave_room_for_those_that_answer() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        def behave(timer: Timer) -> tuple[float, Ending]:
+            if "dead" in timer.detail.callback_url:
+                next_at = cluster.clock.now_ms() + 60_000
+                ending = Ending(outcome=Result.UNKNOWN, next="retry", next_at=next_at, started_at=0, reachable=False)
+                return 30.0, ending
+            return 0.01, done()
+
+        cluster.behave = behave
+        await cluster.join("a")
+        for number in range(10):
+            await cluster.create(f"known{number}", url=f"http://good{number}")
+        await asyncio.sleep(1)
+        for number in range(1000):
+            await cluster.create(f"dead{number}", url=f"http://dead{number}")
+        await asyncio.sleep(1)
+        for number in range(200):
+            await cluster.create(f"good{number}", url=f"http://good{number % 10}")
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+        late = lateness(cluster, "good")
+        assert len(late) == 200
+        assert max(late) < 500
+
+    simulate(scenario, EngineSettings(window_limit=256, in_flight_limit=64))
+
+
+@pytest.mark.parametrize(
+    ("window", "in_flight", "host", "page"),
+    [*itertools.product((1, 2, 3, 8), (1, 2, 1024), (1, 128), (1, 7)), (64, 1, 1, 500), (8192, 1, 128, 500)],
+)
+def test_whatever_the_limits_are_everything_that_is_due_is_sent(
+    window: int, in_flight: int, host: int, page: int
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.lane_limit = host
+        cluster.behave = lambda _: (0.01, done())
+        member = await cluster.join("a")
+        for number in range(60):
+            await cluster.create(f"t{number}", in_ms=number % 3, url=f"http://host{number % 12}")
+        for _ in range(200):
+            await asyncio.sleep(0.1)
+            assert len(member.engine.dispatcher.window) <= window
+            assert member.engine.dispatcher.in_flight <= in_flight
+        assert len(cluster.ledger.sendings) == 60
+        assert await cluster.rows() == []
+
+    simulate(scenario, EngineSettings(window_limit=window, in_flight_limit=in_flight, page_size=page))
+
+
+def test_lanes_that_wait_for_a_slot_get_it_when_a_call_of_another_ends() -> None:
+    """Also when slots are free that only proven destinations may use."""
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.behave = lambda _: (1.0, done())
+        await cluster.join("a")
+        for number in range(96):
+            await cluster.create(f"t{number}", url=f"http://host{number}")
+        await asyncio.sleep(8.5)
+        assert len(cluster.ledger.sendings) == 96  # 14 slots of 16 at a time, one second each
+
+    simulate(scenario, EngineSettings(in_flight_limit=16))

@@ -1,0 +1,100 @@
+"""What was decided upon a row touches that row only, and what was written is written once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mainspring.kernel.settings import EngineSettings
+from mainspring.model import Delivery, Result, State
+from tests.kernel.cluster import Cluster, done
+from tests.kernel.test_engine import simulate
+from tests.kernel.troubled_store import TroubledStore
+
+
+def test_a_timer_created_again_is_not_lost_to_its_deleted_twin() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.lane_limit = 1
+        cluster.behave = lambda timer: (2.0 if timer.timer_id == "slow" else 0.0, done())
+        await cluster.join("a")
+        await cluster.create("slow")
+        await asyncio.sleep(0.1)
+        await cluster.create("t", payload='"old"')
+        await asyncio.sleep(0.1)  # it waits for the slot
+        await cluster.delete("t")
+        new = await cluster.create("t", in_ms=3_600_000, payload='"new"')
+        await asyncio.sleep(10)
+        assert cluster.ledger.of("t") == []
+        assert await cluster.store.get([new.key]) == [new]
+        await asyncio.sleep(3600)
+        assert [sending.timer.payload for sending in cluster.ledger.of("t")] == ['"new"']
+
+    simulate(scenario)
+
+
+def test_a_timer_created_again_while_the_call_of_its_twin_is_in_flight_fires_too() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.behave = lambda _: (1.0, done())
+        await cluster.join("a")
+        await cluster.create("t", payload='"old"')
+        await asyncio.sleep(0.5)
+        await cluster.delete("t")
+        new = await cluster.create("t", payload='"new"')
+        await asyncio.sleep(10)
+        assert [sending.timer.payload for sending in cluster.ledger.of("t")] == ['"old"', '"new"']
+        history = await cluster.store.history(new.key)
+        assert [attempt.next for attempt in history] == ["done", "superseded"]
+
+    simulate(scenario)
+
+
+def test_a_record_of_an_outcome_whose_answer_was_lost_is_the_only_one() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        await cluster.join("a")
+        store.lose_answers = {"finish"}
+        timer = await cluster.create("t")
+        await asyncio.sleep(0.3)
+        assert await cluster.rows() == []
+        store.lose_answers = set()
+        await asyncio.sleep(5)
+        [attempt] = await cluster.store.history(timer.key)
+        assert (attempt.outcome, attempt.next) == (Result.SUCCEEDED, "done")
+
+    simulate(scenario)
+
+
+def test_a_lease_that_lapses_here_during_a_stalled_begin_leaves_no_row_behind() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        member = await cluster.join("a")
+        store.delays = {"begin": 4.0, "put_record": 0.0}
+        await cluster.create("least")
+        await cluster.create("once", delivery=Delivery.AT_MOST_ONCE)
+        await asyncio.sleep(0.5)
+        # Not renewed in time as far as this instance knows, but its lease is still there.
+        member.ownership.renewed_at -= 6.0
+        await asyncio.sleep(0.5)
+        assert not member.ownership.valid()
+        store.delays = {}
+        await asyncio.sleep(30)
+        assert member.ownership.valid()
+        rows = await cluster.rows()
+        assert [(row.timer_id, row.state) for row in rows] in ([], [("once", State.PARKED)])
+        assert len(cluster.ledger.of("least")) == 1
+
+    simulate(scenario)
+
+
+def test_a_stop_is_bounded_by_the_drain_although_the_store_does_not_answer() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        cluster.behave = lambda _: (60.0, done())
+        member = await cluster.join("a")
+        await cluster.create("t")
+        await asyncio.sleep(0.5)
+        store.delays = dict.fromkeys(("finish", "release_shards", "claim_shards"), 100.0)
+        began = cluster.loop.time()
+        await member.engine.stop()
+        assert cluster.loop.time() - began < 1 + 1 + 1.1
+
+    simulate(scenario, EngineSettings(drain_seconds=1))
