@@ -34,7 +34,7 @@ def test_a_process_that_dies_does_not_clean_up() -> None:
         task.cancel()
         await asyncio.sleep(20)
         assert seen == []
-        task.get_coro().close()  # type: ignore[union-attr]
+        task.get_coro().close()
 
     run(main)
 
@@ -69,7 +69,7 @@ def test_what_a_process_starts_dies_with_it() -> None:
             seen.append("child")
 
         async def parent() -> None:
-            loop.create_task(child())  # noqa: RUF006
+            loop.create_task(child())
             await asyncio.sleep(0)
 
         context_of(process).run(loop.create_task, parent())
