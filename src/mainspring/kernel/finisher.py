@@ -38,7 +38,7 @@ class Ended:
         self.current: Timer | None = begun
         """The row as it stands, as far as is known."""
         self.may_be_recorded = False
-        """It was written, and nobody knows with what success."""
+        """It was written, and nobody knows with what success: it may land at any time from then on."""
         self.is_small = False
         """The database refused the row with all that was to be said about the attempt."""
 
@@ -143,7 +143,6 @@ class Finisher:
             return
         for ended, current, is_over in zip(endings, rows, over, strict=True):
             ended.current = current
-            ended.may_be_recorded = False
             ended.fence = fences.get(ended, ended.fence)
             if is_over:
                 self._recorded(ended, current)
