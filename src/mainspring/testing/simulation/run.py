@@ -185,6 +185,7 @@ class _Run:
 
     async def to_the_end(self) -> None:
         await self._prepare()
+        self.database.calm = False
         for index in range(self._world.instances):
             self._start(index)
         for regime in self._plan.regimes:
@@ -391,7 +392,7 @@ class _Run:
         """Everything is well from now on, but for what the plan leaves bad."""
         self.healed_at = self._loop.now_us
         self._traps.clear()
-        self._receivers.healed = self.database.healed = True
+        self._receivers.healed = self.database.calm = True
         cut = self._world.left_cut
         if cut is not None and len(self._current) > 1:
             regime = Regime(at=self._plan.heals_at, length=LONGEST_US, kind="hang", node=cut)

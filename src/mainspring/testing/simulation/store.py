@@ -9,6 +9,7 @@ items then have a verdict of their own. Every write that takes effect is told to
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -77,6 +78,8 @@ class _Asked:
     commits: int
     """Microseconds from its arrival to its commit, unless it joins others."""
     answer: Callable[[], object]
+    is_heard: bool = True
+    """Whether the caller will know that it was done."""
 
 
 class _Part(NamedTuple):
@@ -117,12 +120,16 @@ class Database:
         """Rows that a foreign transaction holds, with how many of them do."""
         self.step_ms = 0
         """By how much the database's clock is wrong."""
-        self.foreign_writes = 0
+        self._commits: Counter[str] = Counter()
         self.closed = False
-        self.healed = False
-        """From then on there are no spikes."""
+        self.calm = True
+        """Before the first instance starts and after healing: there are no spikes."""
         self.written_at = 0
         """When the last row was changed."""
+
+    def foreign_writes(self, caller: Caller) -> int:
+        """How often others have committed something, those before it included."""
+        return self._commits.total() - self._commits[caller.name]
 
     def now_ms(self) -> int:
         return EPOCH_MS + self.step_ms + self._loop.now_us // 1000
@@ -179,7 +186,7 @@ class Database:
         else:
             certain = regime != "late" and not self.regimes and not self.locked
             self._give_up(future, 2 * (arrives + commits + answers) if certain else None)
-            asked = _Asked(caller, verb, lane, self._loop.now_us, OPERATION.get(), commits, answer)
+            asked = _Asked(caller, verb, lane, self._loop.now_us, OPERATION.get(), commits, answer, is_heard=regime is None)
             self._after(arrives, self._arrive, asked, request)
         await self._answer(future)
 
@@ -241,8 +248,9 @@ class Database:
                 if event.verb in ("write", "begin", "finish"):
                     self.written_at = event.at
         self._reached(caller, crashpoint.AFTER_COMMIT)
-        if caller.name == FOREIGN:
-            self.foreign_writes += 1
+        # What nobody heard of was done on a connection that is no longer the caller's: it counts as another's.
+        heard = all(part.asked.is_heard and part.done is not _nobody for part in group)
+        self._commits[caller.name if heard else ""] += 1
         for part in group:
             part.done()
 
@@ -303,7 +311,7 @@ class Database:
         drawn = self._draws.draw(f"store/{caller.name}/{verb}", 1 << 30)
         most = self._world.latency * 1000
         legs = [(drawn >> shift & 1023) * most // 3069 for shift in (0, 10, 20)]
-        if self._world.spikes and not self.healed and self._draws.chance(f"spike/{caller.name}/{verb}", 1):
+        if self._world.spikes and not self.calm and self._draws.chance(f"spike/{caller.name}/{verb}", 1):
             legs = [50 * leg for leg in legs]
             now = self._loop.now_us
             self._journal.append(Fault(at=now, until=now + sum(legs), kind="store", node=caller.name, mode="slow"))
@@ -457,7 +465,7 @@ class NoticingStore(SimulatedStore):
     """One that also tells of foreign writers."""
 
     async def foreign_writes(self) -> int:
-        return await self._read("foreign_writes", lambda: self._database.foreign_writes)
+        return await self._read("foreign_writes", lambda: self._database.foreign_writes(self._caller))
 
 
 def _nobody() -> None:
