@@ -33,7 +33,7 @@ from mainspring.stores.plan import (
     Release,
     Write,
 )
-from mainspring.testing.oracle.journal import AnyEvent, Fault
+from mainspring.testing.oracle.journal import AnyEvent, Commit, Fault
 from mainspring.testing.simulation.clock import EPOCH_MS
 from mainspring.testing.simulation.commits import Commits
 from mainspring.testing.simulation.draws import Draws
@@ -103,8 +103,10 @@ class Database:
         journal: list[AnyEvent],
         reached: Callable[[Caller, str], None],
         sometimes: Callable[[str], None],
+        committed: Callable[[Commit], None] = lambda _: None,
     ) -> None:
-        """`reached` is told of crash points of a caller, `sometimes` of what should happen sometimes."""
+        """`reached` is told of crash points of a caller, `sometimes` of what should happen sometimes, `committed` of
+        every write that took effect, before its caller is."""
         self._loop = loop
         self.tables = tables
         self._world = world
@@ -112,6 +114,7 @@ class Database:
         self._journal = journal
         self._reached = reached
         self._sometimes = sometimes
+        self._committed = committed
         self._context = context_of(Process("store"))
         self._lanes: dict[tuple[str, str], _Lane] = {}
         self.regimes: list[Regime] = []
@@ -186,7 +189,9 @@ class Database:
         else:
             certain = regime != "late" and not self.regimes and not self.locked
             self._give_up(future, 2 * (arrives + commits + answers) if certain else None)
-            asked = _Asked(caller, verb, lane, self._loop.now_us, OPERATION.get(), commits, answer, is_heard=regime is None)
+            asked = _Asked(
+                caller, verb, lane, self._loop.now_us, OPERATION.get(), commits, answer, is_heard=regime is None
+            )
             self._after(arrives, self._arrive, asked, request)
         await self._answer(future)
 
@@ -245,6 +250,7 @@ class Database:
             asked = part.asked
             for event in commits.of(part.request, node=node, asked_at=asked.at, operation=asked.operation):
                 self._journal.append(event)
+                self._committed(event)
                 if event.verb in ("write", "begin", "finish"):
                     self.written_at = event.at
         self._reached(caller, crashpoint.AFTER_COMMIT)
