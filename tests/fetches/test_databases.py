@@ -19,7 +19,7 @@ from mainspring.fetches.record import SPARE
 from mainspring.instance import Instance
 from mainspring.library import Mainspring
 from mainspring.origins import FetchError, Origin, ResponseSync
-from mainspring.stores.dynamodb.records import ITEM_BYTES
+from mainspring.stores.dynamodb.items import ITEM_BYTES
 from mainspring.testing.target import TargetServer
 from tests.fetches.asking import asking, ended, until, until_stats
 from tests.fetches.executors import LEASE_SECONDS, executor, executor_process

@@ -63,6 +63,27 @@ def test_a_record_of_an_outcome_whose_answer_was_lost_is_the_only_one() -> None:
     simulate(scenario)
 
 
+def test_an_outcome_of_a_row_that_a_user_replaced_is_recorded_once_although_answers_are_lost() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        recorded = []
+        cluster.behave = lambda _: (1.0, done())
+        await cluster.join("a")
+        timer = await cluster.create("t")
+        await asyncio.sleep(0.5)
+        await cluster.delete("t")
+        store.fault = lambda verb, _: recorded.append(verb) if verb == "finish" else None
+        store.lose_answers = {"finish"}
+        await asyncio.sleep(3)
+        store.lose_answers = set()
+        await asyncio.sleep(3)
+        assert len(recorded) == 2  # as of a row that is there, and as of one that is gone
+        [attempt] = await cluster.store.history(timer.key)
+        assert attempt.next == "superseded"
+
+    simulate(scenario)
+
+
 def test_a_lease_that_lapses_here_during_a_stalled_begin_leaves_no_row_behind() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.store = store = TroubledStore(cluster.store)

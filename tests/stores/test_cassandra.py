@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -248,6 +249,52 @@ async def test_the_floor_stays_when_a_timer_is_written_below_it_before_it_is_rai
     await loading
     page = await owner.load_due(shard_id, until=NOW, after=START, limit=9)
     assert [row.timer_id for row in page.timers] == ["below", "first"]
+
+
+async def test_the_next_instant_of_a_shard_is_looked_for_from_its_own_floor_on(
+    stores: list[CassandraStore], shard_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not from that of a shard that has waited for a month: what has fired since would be passed over each time."""
+    busy, idle, new = shard_id, 5_000 + shard_id, 6_000 + shard_id
+    owner = stores[0]
+    instants = {busy: NOW, idle: NOW - 30 * 86_400_000, new: NOW - 60 * 86_400_000}
+    for shard, due_at in instants.items():
+        await create(owner, timer("a", shard_id=shard, due_at=due_at))
+        if shard != new:
+            await owner.load_due(shard, until=NOW, after=START, limit=9)
+    connection = owner._open().connection
+    read, asked = connection.read, dict[int, int]()
+
+    async def watched(statement: Statement, *values: Value, **options: Any) -> list[Row]:
+        if statement is owner._open().statements.read_firsts and isinstance(values[0], list):
+            asked.update({int(str(shard)): int(str(values[1])) for shard in values[0]})
+        return await read(statement, *values, **options)
+
+    monkeypatch.setattr(connection, "read", watched)
+    assert await owner.next_due([busy, idle, new]) == list(instants.values())
+    assert NOW - 60_000 < asked[busy] < NOW
+    assert instants[idle] - 60_000 < asked[idle] < instants[idle]
+    assert asked[new] == START.due_at
+
+
+async def test_shards_that_are_as_busy_as_each_other_are_asked_together(
+    stores: list[CassandraStore], shard_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = stores[0]
+    shards = [7_000 + 20 * shard_id + n for n in range(8)]
+    for n, shard in enumerate(shards):
+        await create(owner, timer("a", shard_id=shard, due_at=NOW + n))
+        await owner.load_due(shard, until=NOW + 3_000, after=START, limit=9)
+    connection = owner._open().connection
+    read, queries = connection.read, list[Statement]()
+
+    async def counted(statement: Statement, *values: Value, **options: Any) -> list[Row]:
+        queries.append(statement)
+        return await read(statement, *values, **options)
+
+    monkeypatch.setattr(connection, "read", counted)
+    assert await owner.next_due(shards) == [NOW + n for n in range(8)]
+    assert len(queries) == 2
 
 
 async def test_a_page_behind_a_position_minds_no_floor(stores: list[CassandraStore], shard_id: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.clock import SystemClock
-from mainspring.errors import ConfigError, StoreUnavailable, TooLarge, Unsupported
+from mainspring.errors import ConfigError, StoreUnavailable, Unsupported
 from mainspring.model import Shard, Timer
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
 from mainspring.stores import store_from_url
@@ -23,6 +23,7 @@ from tests.servers.dynamodb import DynamoDB
 from tests.stores.dynamodb_proxy import Answer, Proxy, cancelled, error
 
 APPLIED, STALE, FENCED = Verdict.APPLIED, Verdict.STALE, Verdict.FENCED
+REFUSED, UNAVAILABLE = Verdict.REFUSED, Verdict.UNAVAILABLE
 
 
 @pytest.fixture
@@ -124,6 +125,36 @@ async def test_tables_of_a_newer_version_are_refused(dynamodb: DynamoDB, monkeyp
         await dynamodb_store(url, clock=SystemClock()).open()
 
 
+@pytest.mark.parametrize(
+    "description",
+    [
+        {"Replicas": [{"RegionName": "eu-west-1", "ReplicaStatus": "ACTIVE"}], "GlobalTableVersion": "2019.11.21"},
+        {"Replicas": [{"RegionName": "eu-west-1"}], "MultiRegionConsistency": "STRONG"},
+        {"GlobalTableVersion": "2017.11.29"},
+    ],
+)
+@pytest.mark.parametrize("kind", ["timers", "history", "records"])
+async def test_tables_that_are_replicated_to_other_regions_are_refused(
+    dynamodb: DynamoDB, proxy: Proxy, kind: str, description: dict[str, Any]
+) -> None:
+    def replicate(operation: str, answer: dict[str, Any]) -> None:
+        if operation == "DescribeTable" and answer.get("Table", {}).get("TableName", "").endswith(kind):
+            answer["Table"] |= description
+
+    store = dynamodb_store(_url(dynamodb, proxy), clock=SystemClock())
+    await store.migrate()
+    proxy.alter = replicate
+    with pytest.raises(ConfigError, match=rf"-{kind} in one region, got a global table with replicas in"):
+        await store.open()
+
+
+async def test_a_table_that_is_replicated_no_more_is_used(dynamodb: DynamoDB, proxy: Proxy) -> None:
+    proxy.alter = lambda operation, answer: answer.get("Table", {}).update(Replicas=[])
+    store = dynamodb_store(_url(dynamodb, proxy), clock=SystemClock())
+    await store.open()
+    await store.close()
+
+
 async def test_refused_credentials_are_a_matter_of_configuration_at_the_start_only(
     dynamodb: DynamoDB, proxy: Proxy
 ) -> None:
@@ -173,13 +204,60 @@ async def test_a_transaction_over_rows_that_are_too_large_together_is_divided(
     await _begun(proxied, 150)
 
 
-async def test_a_row_that_does_not_fit_is_refused_and_changes_nothing(store: DynamoDBStore) -> None:
-    large = timer("large", payload='"' + "x" * 250_000 + '"')
-    with pytest.raises(TooLarge, match="400 KB"):
-        await store.write([Put(large, 0)])
-    assert await store.get([large.key]) == [None]
-    with pytest.raises(TooLarge, match="400 KB"):
-        await store.put_record("c", "k", b"x" * 500_000, expect=0, now=NOW)
+async def test_of_a_transaction_only_the_row_that_became_too_large_is_refused(
+    proxied: DynamoDBStore, proxy: Proxy
+) -> None:
+    rows = [timer(f"t{n}") for n in range(3)]
+    await create(proxied, *rows)
+    await proxied.claim_shards([Shard(0, 0, "me")])
+    answers = [cancelled("None", "None", "ValidationError", "None")]
+
+    def refuse(operation: str, request: dict[str, Any]) -> Answer | None:
+        return answers.pop() if operation == "TransactWriteItems" and answers else None
+
+    proxy.answer = refuse
+    assert await proxied.begin([Begin(row.key, 1, 1) for row in rows]) == [APPLIED, REFUSED, APPLIED]
+
+
+async def test_of_rows_that_are_refused_together_the_one_to_blame_is_found(
+    proxied: DynamoDBStore, proxy: Proxy
+) -> None:
+    rows = [timer(f"t{n}") for n in range(7)]
+    bad = rows[4].uuid
+
+    def refuse(operation: str, request: dict[str, Any]) -> Answer | None:
+        return (
+            error("ValidationException", "Item size to update has exceeded the maximum")
+            if bad in str(request)
+            else None
+        )
+
+    proxy.answer = refuse
+    expected = [REFUSED if row.uuid == bad else APPLIED for row in rows]
+    assert await proxied.write([Put(row, 0) for row in rows]) == expected
+    proxy.answer = lambda operation, request: None
+    await create(proxied, rows[4])
+    await proxied.claim_shards([Shard(0, 0, "me")])
+    proxy.answer = refuse
+    assert await proxied.begin([Begin(row.key, 1, 1) for row in rows]) == expected
+
+
+async def test_a_row_that_others_hold_does_not_keep_its_transaction_from_being_written(
+    proxied: DynamoDBStore, proxy: Proxy
+) -> None:
+    rows = [timer(f"t{n}") for n in range(4)]
+    await create(proxied, *rows)
+    await proxied.claim_shards([Shard(0, 0, "me")])
+    held = rows[1].uuid
+
+    def hold(operation: str, request: dict[str, Any]) -> Answer | None:
+        if operation != "TransactWriteItems" or held not in str(request):
+            return None
+        return cancelled(*("TransactionConflict" if held in str(one) else "None" for one in request["TransactItems"]))
+
+    proxy.answer = hold
+    expected = [UNAVAILABLE if row.uuid == held else APPLIED for row in rows]
+    assert await proxied.begin([Begin(row.key, 1, 1) for row in rows]) == expected
 
 
 async def test_writes_that_arrive_together_share_requests(proxied: DynamoDBStore, proxy: Proxy) -> None:
@@ -279,6 +357,19 @@ async def test_an_overloaded_table_is_unavailable_and_nothing_is_sent_twice(
     with pytest.raises(StoreUnavailable, match="slow down"):
         await proxied.write([Put(timer("b"), 0)])
     assert proxy.counts == {"TransactWriteItems": 1, "BatchExecuteStatement": 1}
+
+
+async def test_a_shard_that_does_not_answer_costs_one_time_out_however_many_rows_it_has(
+    proxied: DynamoDBStore, proxy: Proxy
+) -> None:
+    rows = [timer(f"t{n}") for n in range(250)]
+    await create(proxied, *rows, timer("other", shard_id=1))
+    await proxied.claim_shards([Shard(0, 0, "me"), Shard(1, 0, "me")])
+    proxy.bad_shard = 0
+    proxy.counts.clear()
+    items = [Begin(row.key, 1, 1) for row in (*rows, timer("other", shard_id=1))]
+    assert await proxied.begin(items) == [*([UNAVAILABLE] * 250), APPLIED]
+    assert proxy.counts["TransactWriteItems"] == 2
 
 
 # Trouble

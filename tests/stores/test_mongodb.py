@@ -20,7 +20,7 @@ from mainspring.stores.mongodb.lane import PENDING_LIMIT, Lane
 from mainspring.testing.timer_samples import NOW, attempt, create, key_of, timer
 from tests.servers.mongodb import MongoDB
 
-APPLIED, STALE, FENCED = Verdict.APPLIED, Verdict.STALE, Verdict.FENCED
+APPLIED, STALE, FENCED, UNAVAILABLE = Verdict.APPLIED, Verdict.STALE, Verdict.FENCED, Verdict.UNAVAILABLE
 
 # A client that is closed while it reaches for a server that is not there leaves the half-made socket to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -108,6 +108,48 @@ class TestFence:
             assert not removal.done()
             await frozen.abort_transaction()
         assert {change.result()[0], removal.result()[0]} == {APPLIED, STALE}
+
+    async def test_changes_do_not_wait_for_changes_of_rows_that_a_frozen_owner_holds(
+        self, store: MongoDBStore, raw: Collections, client: Client
+    ) -> None:
+        held, *others = await create(store, timer("held"), *(timer(f"t{number}") for number in range(3)))
+        async with client.start_session() as frozen, asyncio.TaskGroup() as tasks:
+            await frozen.start_transaction()
+            await raw.timers.update_one({"uuid": held.uuid}, {"$set": {"fence": 1}}, session=frozen)
+            waiting = tasks.create_task(store.write([Put(held, 1)]))
+            await asyncio.sleep(0.1)
+            for row in others:
+                assert await store.write([Put(row, 1)]) == [APPLIED]
+            assert not waiting.done()
+            await frozen.abort_transaction()
+        assert waiting.result() == [APPLIED]
+
+    async def test_a_write_that_was_done_by_a_command_that_took_too_long_is_told_to_be_done(
+        self, store: MongoDBStore, raw: Collections, client: Client
+    ) -> None:
+        """One command does them in order: those before the row that is held are done when it is given up."""
+        first, held, last = await create(store, timer("first"), timer("held"), timer("last"))
+        async with client.start_session() as frozen:
+            await frozen.start_transaction()
+            await raw.timers.update_one({"uuid": held.uuid}, {"$set": {"fence": 1}}, session=frozen)
+            changes = [Put(row, 1) for row in (first, held, last)] + [Put(timer("new"), 0), Put(last, 7)]
+            assert await store.write(changes) == [APPLIED, UNAVAILABLE, APPLIED, APPLIED, STALE]
+            await frozen.abort_transaction()
+        assert [row.version for row in await store.get([first.key, held.key, last.key]) if row] == [2, 1, 2]
+
+    async def test_a_row_that_is_held_does_not_keep_the_others_of_its_shard_from_being_begun(
+        self, store: MongoDBStore, raw: Collections, client: Client
+    ) -> None:
+        rows = await create(store, *(timer(f"t{number}") for number in range(40)))
+        await store.claim_shards([Shard(0, 0, "me")])
+        async with client.start_session() as frozen:
+            await frozen.start_transaction()
+            await raw.timers.update_one({"uuid": rows[7].uuid}, {"$set": {"fence": 9}}, session=frozen)
+            began = time.monotonic()
+            verdicts = await store.begin([Begin(row.key, 1, 1) for row in rows])
+            assert time.monotonic() - began < 2.5
+            await frozen.abort_transaction()
+        assert verdicts == [UNAVAILABLE if row is rows[7] else APPLIED for row in rows]
 
     async def test_a_claim_waits_for_a_fenced_write_that_it_cannot_abort(
         self, store: MongoDBStore, client: Client, raw: Collections

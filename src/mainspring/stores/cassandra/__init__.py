@@ -10,6 +10,7 @@
     records     the other contract: one conditional statement per write
     rows        the tables' columns and statements, values to columns and back
     connection  the driver's futures awaited, and which errors mean "unavailable"
+    limits      how much one write may hold
     address     what a store URL says
     schema      the keyspace and the numbered migrations
 

@@ -18,14 +18,12 @@ from cassandra import (  # type: ignore[import-untyped]
     AuthenticationFailed,
     ConsistencyLevel,
     DependencyException,
-    DriverException,
     InvalidRequest,
     ReadFailure,
     Unauthorized,
     WriteFailure,
 )
 from cassandra.auth import PlainTextAuthProvider  # type: ignore[import-untyped]
-from cassandra.connection import ConnectionException  # type: ignore[import-untyped]
 from cassandra.policies import (  # type: ignore[import-untyped]
     ConstantReconnectionPolicy,
     DCAwareRoundRobinPolicy,
@@ -33,10 +31,10 @@ from cassandra.policies import (  # type: ignore[import-untyped]
     RoundRobinPolicy,
     TokenAwarePolicy,
 )
-from cassandra.protocol import ErrorMessage, ServerError  # type: ignore[import-untyped]
+from cassandra.protocol import ServerError  # type: ignore[import-untyped]
 from cassandra.query import BatchStatement, BatchType, tuple_factory  # type: ignore[import-untyped]
 
-from mainspring.errors import ConfigError, StoreUnavailable
+from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.stores.cassandra.address import Address
 
 try:
@@ -72,7 +70,7 @@ class _Session(Protocol):
     default_fetch_size: int | None
 
     def execute(self, query: str, *, timeout: float) -> Sequence[Row]: ...
-    def execute_async(self, query: Bound) -> _Answer: ...
+    def execute_async(self, query: Bound, *, timeout: float) -> _Answer: ...
     def prepare(self, query: str) -> Statement: ...
 
 
@@ -103,7 +101,9 @@ def mapping_errors(*, at_start: bool = False) -> Iterator[None]:
         raise kind(f"Expected credentials that Cassandra accepts, got: {error}") from error
     except (InvalidRequest, ServerError, ReadFailure, WriteFailure) as error:
         raise Unsettled(f"Expected Cassandra to do a statement, got: {type(error).__name__}: {error}") from error
-    except (DriverException, ConnectionException, ErrorMessage, OSError) as error:
+    except MainspringError:
+        raise
+    except Exception as error:  # of the driver, of the connection, of the values: whatever it is, nothing was answered
         raise StoreUnavailable(f"Expected an answer from Cassandra, got: {type(error).__name__}: {error}") from error
 
 
@@ -168,16 +168,21 @@ class Connection:
         with mapping_errors(at_start=True):
             return self._opened().prepare(query)
 
-    async def read(self, statement: Statement, *values: Value, serial: bool = False) -> list[Row]:
+    async def read(
+        self, statement: Statement, *values: Value, serial: bool = False, seconds: float = STATEMENT_SECONDS
+    ) -> list[Row]:
         """All rows of one query, as a quorum knows them. `serial` settles open conditional writes first."""
-        bound = statement.bind(values)
+        with mapping_errors():
+            bound = statement.bind(values)
         if serial:
             bound.consistency_level = self._serial
-        return await self._execute(bound)
+        return await self._execute(bound, seconds=seconds)
 
     async def write(self, statement: Statement, *values: Value) -> Row:
         """One conditional statement: the row that says whether it was applied, and if not, what stands there."""
-        [row] = await self._execute(statement.bind(values))
+        with mapping_errors():
+            bound = statement.bind(values)
+        [row] = await self._execute(bound)
         return row
 
     async def write_batch(self, statements: Sequence[tuple[Statement, Sequence[Value]]]) -> bool:
@@ -185,12 +190,13 @@ class Connection:
         batch = BatchStatement(
             BatchType.UNLOGGED, consistency_level=self._quorum, serial_consistency_level=self._serial
         )
-        for statement, values in statements:
-            batch.add(statement, values)
+        with mapping_errors():
+            for statement, values in statements:
+                batch.add(statement, values)
         rows = await self._execute(cast(Bound, batch))
         return bool(rows[0][0])
 
-    async def _execute(self, statement: Bound) -> list[Row]:
+    async def _execute(self, statement: Bound, *, seconds: float = STATEMENT_SECONDS) -> list[Row]:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[list[Row]] = loop.create_future()
 
@@ -203,7 +209,7 @@ class Connection:
                 waiter.set_exception(error)
 
         with mapping_errors():
-            self._opened().execute_async(statement).add_callbacks(
+            self._opened().execute_async(statement, timeout=seconds).add_callbacks(
                 lambda rows: _hand_over(loop, settle, rows, None), lambda error: _hand_over(loop, settle, None, error)
             )
             return await waiter

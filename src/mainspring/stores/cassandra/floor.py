@@ -23,6 +23,8 @@ RAISE_MS: Final = 10_000
 """How far it is raised at least: raising costs two writes."""
 MARGIN_MS: Final = 5_000
 """How far it stays behind, so that timers that are due at once are not written below it."""
+STEP_MS: Final = 5_000
+"""Floors are multiples of this, so that shards which are as busy as each other have the same, and share queries."""
 
 
 class Floor:
@@ -38,7 +40,7 @@ class Floor:
 
     async def raise_below(self, shard_id: int, first: int, *, present: Position) -> None:
         """Nothing happens if the floor is near enough to `first`, or if somebody writes below it meanwhile."""
-        due_from = first - MARGIN_MS
+        due_from = (first - MARGIN_MS) // STEP_MS * STEP_MS
         if due_from - present.due_at < RAISE_MS:
             return
         await self._writer.apply([(shard_id, Guard(due_from))])

@@ -21,6 +21,7 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 from mainspring.errors import StoreUnavailable
 from mainspring.stores.cassandra.connection import Connection, Row, Unsettled
 
+COLUMNS: Final = "lease int, holder text, PRIMARY KEY ((lease)) "
 LEASE_SECONDS: Final = 60
 DEFINITION_SECONDS: Final = 20.0
 """What a statement may take that defines something: a schema changes more slowly than a row."""
@@ -43,8 +44,7 @@ class MigrationLease:
     def taken(self) -> Iterator[None]:
         settled(
             self._connection,
-            f"CREATE TABLE IF NOT EXISTS {self._table} (lease int PRIMARY KEY, holder text)"
-            f" WITH id = '{self._table_id}'",
+            f"CREATE TABLE IF NOT EXISTS {self._table} ({COLUMNS}) WITH id = '{self._table_id}'",
         )
         self._take()
         yield

@@ -118,7 +118,7 @@ class Plan:
             row.version = 0
             row.timer = None
         else:
-            row.version += 1
+            row.version = row.version + 1 if row.version else change.timer.version
             row.timer = replace(change.timer, version=row.version)
             self._place_at(change.timer.due_at)
         row.begins = 0

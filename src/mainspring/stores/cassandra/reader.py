@@ -8,13 +8,14 @@ conditional write.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model import FOREVER, Attempt, Shard, Timer, TimerKey
 from mainspring.store import START, DuePage, Position
-from mainspring.stores.cassandra.connection import Connection
+from mainspring.stores.cassandra.connection import STATEMENT_SECONDS, Connection, Row, Statement, Value
 from mainspring.stores.cassandra.floor import Floor
 from mainspring.stores.cassandra.lanes import all_of
 from mainspring.stores.cassandra.rows import (
@@ -31,6 +32,7 @@ from mainspring.stores.cassandra.rows import (
     timers_from,
 )
 from mainspring.stores.cassandra.writer import NAMES_LIMIT, Writer
+from mainspring.stores.partly import answered
 
 _ROUNDS: Final = 10
 
@@ -100,22 +102,31 @@ class Reader:
         return DuePage(timers[:limit], next((due_at for due_at in following if due_at < FOREVER), None))
 
     async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
-        """Two round trips for many shards: where their rows begin, and the first row of each behind that."""
-        states = await self.states(shard_ids)
-        begun = [state.due_from for state in states.values() if state.due_from is not None]
-        groups = [
-            ([shard_id for shard_id in shard_ids if states[shard_id].due_from is not None], min(begun, default=0)),
-            ([shard_id for shard_id in shard_ids if states[shard_id].due_from is None], START.due_at),
-        ]
-        reads = [
-            self._connection.read(self._statements.read_firsts, chunk, due_from, FOREVER)
-            for group, due_from in groups
+        """Two round trips for many shards: where their rows begin, and the first row of each behind that.
+
+        Each shard is read from its own floor on, those with the same floor together.
+        """
+        states = await self._states(shard_ids)
+        floors: dict[int, list[int]] = {}
+        for shard_id, state in states.items():
+            if isinstance(state, ShardState):
+                floors.setdefault(START.due_at if state.due_from is None else state.due_from, []).append(shard_id)
+        asked = [
+            self._ask_each(self._statements.read_firsts, chunk, floor, FOREVER)
+            for floor, group in floors.items()
             for chunk in _chunks(group)
         ]
-        firsts: dict[int, int] = {}
-        for rows in await all_of(reads):
+        firsts: dict[int, int | BaseException | None] = {
+            shard_id: state if isinstance(state, BaseException) else None for shard_id, state in states.items()
+        }
+        for rows, failures in await all_of(asked):
             firsts |= firsts_from(rows)
-        return [firsts.get(shard_id) for shard_id in shard_ids]
+            firsts |= failures
+        results = [firsts[shard_id] for shard_id in shard_ids]
+        return [
+            START.due_at if isinstance(result, BaseException) else instant
+            for result, instant in zip(results, answered(results), strict=True)
+        ]
 
     async def history(self, key: TimerKey, *, before: tuple[int, int] | None, limit: int) -> list[Attempt]:
         if limit <= 0:
@@ -127,17 +138,59 @@ class Reader:
     async def oldest_history(self, shard_id: int, *, older_than: int, limit: int) -> list[tuple[int, str, bytes]]:
         return ages_from(await self._connection.read(self._statements.read_ages, shard_id, older_than, limit))
 
-    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
-        states = await self.states(shard_ids)
-        return [shard_from(shard_id, states[shard_id]) for shard_id in shard_ids]
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
+        states = await self._states(shard_ids)
+        found = answered([states[shard_id] for shard_id in shard_ids])
+        return [
+            None if state is None else shard_from(shard_id, state)
+            for shard_id, state in zip(shard_ids, found, strict=True)
+        ]
 
     async def states(self, shard_ids: Sequence[int]) -> dict[int, ShardState]:
-        await self._writer.settle(shard_ids)
-        reads = [self._connection.read(self._statements.read_shards, chunk) for chunk in _chunks(shard_ids)]
-        states = dict.fromkeys(shard_ids, ShardState())
-        for rows in await all_of(reads):
-            states |= states_from(rows)
+        """The columns of all of these shards."""
+        states: dict[int, ShardState] = {}
+        for shard_id, state in (await self._states(shard_ids)).items():
+            if isinstance(state, BaseException):
+                raise state
+            states[shard_id] = state
         return states
+
+    async def _states(self, shard_ids: Sequence[int]) -> dict[int, ShardState | BaseException]:
+        """The columns of each shard, or why they are not known."""
+        unsettled = await self._writer.settle(shard_ids)
+        asked = [shard_id for shard_id in shard_ids if shard_id not in unsettled]
+        states: dict[int, ShardState | BaseException] = dict.fromkeys(shard_ids, ShardState())
+        reads = [self._ask_each(self._statements.read_shards, chunk) for chunk in _chunks(asked)]
+        for rows, failures in await all_of(reads):
+            states |= states_from(rows)
+            states |= failures
+        return states | unsettled
+
+    async def _ask_each(
+        self, statement: Statement, shard_ids: list[int], *values: Value
+    ) -> tuple[list[Row], dict[int, BaseException]]:
+        """The rows of these partitions, and the partitions that do not answer.
+
+        One query names them all. It fails with any of them: then each is asked by itself, in the time that is left.
+        """
+        seconds = STATEMENT_SECONDS / 2
+        try:
+            return await self._connection.read(statement, shard_ids, *values, seconds=seconds), {}
+        except StoreUnavailable as error:
+            if len(shard_ids) == 1:
+                return [], {shard_ids[0]: error}
+        results = await asyncio.gather(
+            *(self._connection.read(statement, [shard_id], *values, seconds=seconds) for shard_id in shard_ids),
+            return_exceptions=True,
+        )
+        rows: list[Row] = []
+        failures: dict[int, BaseException] = {}
+        for shard_id, result in zip(shard_ids, results, strict=True):
+            if isinstance(result, BaseException):
+                failures[shard_id] = result
+            else:
+                rows += result
+        return rows, failures
 
 
 def _chunks(shard_ids: Sequence[int]) -> list[list[int]]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from mainspring.errors import Unsupported
+from mainspring.errors import TooLarge, Unsupported
 from mainspring.model import Record
 from mainspring.stores.cassandra.connection import Connection, Value
 from mainspring.stores.cassandra.lanes import Lanes
@@ -30,7 +30,7 @@ Partition = tuple[str, str]
 
 class PutRecord(Struct, frozen=True):
     record: Record
-    """`version` is the expected one + 1."""
+    expect: int
     now: int
 
 
@@ -44,9 +44,10 @@ RecordChange = PutRecord | DeleteRecord
 
 
 class Records:
-    def __init__(self, connection: Connection, statements: Statements) -> None:
+    def __init__(self, connection: Connection, statements: Statements, *, record_bytes: int) -> None:
         self._connection = connection
         self._statements = statements
+        self._record_bytes = record_bytes
         # One at a time in a partition; more would only disturb each other.
         self._lanes: Lanes[Partition, RecordChange, bool] = Lanes(self._commit, group_items=1, group_weight=0)
 
@@ -59,8 +60,11 @@ class Records:
         live = [record for record in records_from(rows) if _is_live(record, now)]
         return live[0] if live else None
 
-    async def put(self, collection: str, record: Record, *, now: int) -> bool:
-        [applied] = await self._lanes.submit(_partition(collection, record.key), [PutRecord(record, now)])
+    async def put(self, collection: str, record: Record, *, expect: int, now: int) -> bool:
+        if len(record.value) > self._record_bytes:
+            size = f"at most {self._record_bytes} bytes, got {len(record.value)}"
+            raise TooLarge(f"Expected a record that fits into one write of Cassandra, {size}")
+        [applied] = await self._lanes.submit(_partition(collection, record.key), [PutRecord(record, expect, now)])
         return applied
 
     async def delete(self, collection: str, key: str, *, expect: int, now: int) -> bool:
@@ -93,10 +97,8 @@ class Records:
         expiry = expiry_column(record.expires_at)
         values: tuple[Value, ...] = (_ttl(record, change.now), record.value, record.version, expiry)
         key = (*partition, record.key)
-        if record.version > 1:
-            row = await self._connection.write(
-                self._statements.change_record, *values, *key, record.version - 1, change.now
-            )
+        if change.expect:
+            row = await self._connection.write(self._statements.change_record, *values, *key, change.expect, change.now)
             return bool(row[0])
         row = await self._connection.write(self._statements.replace_record, *values, *key, None, None)
         if row[0]:

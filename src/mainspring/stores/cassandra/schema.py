@@ -6,6 +6,7 @@ never edited; a change is a new one at the end of the list.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from msgspec import Struct
@@ -13,7 +14,11 @@ from msgspec import Struct
 from mainspring.errors import ConfigError
 from mainspring.stores.cassandra.address import Address
 from mainspring.stores.cassandra.connection import Connection
+from mainspring.stores.cassandra.migration_lease import COLUMNS as LEASE_COLUMNS
 from mainspring.stores.cassandra.migration_lease import DEFINITION_SECONDS, MigrationLease, settled
+
+Column = tuple[str, str, int]
+"""Type, role, and place in the part of the key that the role names; -1 for what is in no key."""
 
 
 class Migration(Struct, frozen=True):
@@ -43,9 +48,64 @@ _RECORDS: Final = """
         PRIMARY KEY ((collection, slot), key)
     )
 """
-_VERSIONS: Final = "CREATE TABLE IF NOT EXISTS {keyspace}.mainspring_migrations (number int PRIMARY KEY, name text)"
+_VERSIONS: Final = """
+    CREATE TABLE IF NOT EXISTS {keyspace}.mainspring_migrations (
+        number int, name text,
+        PRIMARY KEY ((number))
+    )
+"""
+_LEASE: Final = f"mainspring_migration_lease ({LEASE_COLUMNS})"
+
+_SHAPE: Final = re.compile(r"(mainspring_\w+) \((.*), PRIMARY KEY \(\(([\w, ]+)\)([\w, ]*)\) \)")
 
 MIGRATIONS: Final = (Migration(1, "timers, shards, history, records", (_TIMERS, _RECORDS)),)
+
+
+def check(connection: Connection, address: Address) -> None:
+    """Refuse tables of our names that are not ours. Those that are not there yet do not matter. Blocks."""
+    rows = connection.run(
+        "SELECT table_name, column_name, type, kind, position FROM system_schema.columns"  # noqa: S608
+        f" WHERE keyspace_name = '{address.keyspace}'"
+    )
+    found: dict[str, dict[str, Column]] = {}
+    for table, name, kind, role, position in rows:
+        found.setdefault(str(table), {})[str(name)] = (str(kind), str(role), int(str(position)))
+    for definition in (_TIMERS, _RECORDS, _VERSIONS, _LEASE):
+        table, columns = _columns(definition)
+        present = found.get(table)
+        if not present:
+            continue
+        keys = {name for name, (_, role, _) in present.items() if role in ("partition_key", "clustering")}
+        for name in (*columns, *sorted(keys - columns.keys())):
+            if present.get(name) != columns.get(name):
+                raise ConfigError(
+                    f"Expected the table {table} in {address.keyspace} to have {_text(name, columns.get(name))}, "
+                    f"got {_text(name, present.get(name))}: it is not Mainspring's, or was changed; "
+                    "name another keyspace in the URL, or restore it"
+                )
+
+
+def _columns(definition: str) -> tuple[str, dict[str, Column]]:
+    """The name and the columns of a table, as the servers would describe what these words define."""
+    parts = _SHAPE.search(" ".join(definition.split()))
+    if parts is None:
+        raise ValueError(f"Expected the definition of a table, got {definition!r}")
+    columns: dict[str, Column] = {}
+    for column in parts[2].split(", "):
+        name, kind, *static = column.split()
+        columns[name] = (kind, "static" if static else "regular", -1)
+    for role, names in (("partition_key", parts[3]), ("clustering", parts[4])):
+        for position, name in enumerate(names.replace(",", " ").split()):
+            columns[name] = (columns[name][0], role, position)
+    return parts[1], columns
+
+
+def _text(name: str, column: Column | None) -> str:
+    if column is None:
+        return f"no column {name}"
+    kind, role, position = column
+    place = f", {role.replace('_', ' ')} {position + 1}" if position >= 0 else ""
+    return f"the column {name} {kind}{' static' if role == 'static' else place}"
 
 
 def migrate(connection: Connection, address: Address) -> list[str]:
@@ -76,6 +136,7 @@ def pending_names(connection: Connection, address: Address) -> list[str]:
 
 def pending(connection: Connection, address: Address) -> list[Migration]:
     """A keyspace that has unknown migrations is refused."""
+    check(connection, address)
     known = MIGRATIONS[-1].number
     present = _applied(connection, address)
     if present and max(present) > known:

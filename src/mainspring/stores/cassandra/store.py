@@ -12,11 +12,13 @@ from mainspring.store import BATCH_LIMIT, Begin, DuePage, Finish, Position, Put,
 from mainspring.stores.cassandra import listing, schema
 from mainspring.stores.cassandra.address import Address, address_from_url
 from mainspring.stores.cassandra.connection import Connection
+from mainspring.stores.cassandra.limits import largest_row
 from mainspring.stores.cassandra.plan import Claim, Forget, Release
 from mainspring.stores.cassandra.reader import Reader
 from mainspring.stores.cassandra.records import Records
 from mainspring.stores.cassandra.rows import Statements, instants_from
 from mainspring.stores.cassandra.writer import Writer
+from mainspring.stores.containment import contained
 
 T = TypeVar("T")
 
@@ -24,12 +26,12 @@ T = TypeVar("T")
 class _Opened:
     """What exists while a store is open."""
 
-    def __init__(self, connection: Connection, statements: Statements) -> None:
+    def __init__(self, connection: Connection, statements: Statements, *, row_bytes: int) -> None:
         self.connection = connection
         self.statements = statements
-        self.writer = Writer(connection, statements)
+        self.writer = Writer(connection, statements, row_bytes=row_bytes)
         self.reader = Reader(connection, statements, self.writer)
-        self.records = Records(connection, statements)
+        self.records = Records(connection, statements, record_bytes=row_bytes)
 
     async def close(self) -> None:
         await self.writer.close()
@@ -37,6 +39,7 @@ class _Opened:
         await asyncio.to_thread(self.connection.close)
 
 
+@contained
 class CassandraStore:
     """A `Store` in the keyspace that the URL names (see `address`)."""
 
@@ -45,8 +48,7 @@ class CassandraStore:
         self._opened: _Opened | None = None
 
     async def open(self) -> None:
-        connection, statements = await asyncio.to_thread(_connect, self._address)
-        self._opened = _Opened(connection, statements)
+        self._opened = await asyncio.to_thread(_connect, self._address)
 
     async def close(self) -> None:
         if self._opened is not None:
@@ -110,7 +112,7 @@ class CassandraStore:
 
     # Shards
 
-    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
         return await self._open().reader.shards(shard_ids)
 
     async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
@@ -125,10 +127,18 @@ class CassandraStore:
         return await self._open().records.get(collection, key, now=now)
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
-        record = Record(key, value, expect + 1, expires_at)
-        return record if await self._open().records.put(collection, record, now=now) else None
+        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        return record if await self._open().records.put(collection, record, expect=expect, now=now) else None
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
         return await self._open().records.delete(collection, key, expect=expect, now=now)
@@ -142,12 +152,13 @@ class CassandraStore:
         return self._opened
 
 
-def _connect(address: Address) -> tuple[Connection, Statements]:
+def _connect(address: Address) -> _Opened:
     connection = Connection(address)
     try:
         connection.connect()
         schema.migrate(connection, address)
-        return connection, Statements(connection.prepare, address.keyspace)
+        statements = Statements(connection.prepare, address.keyspace)
+        return _Opened(connection, statements, row_bytes=largest_row(connection))
     except BaseException:
         connection.close()
         raise

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mainspring.errors import StoreUnavailable
-from mainspring.model import State, Timer, to_json
-from mainspring.store import BATCH_LIMIT, Finish, Put, Verdict
-from mainspring.stores.cassandra.connection import Connection, Statement, Value
+from mainspring.model import State
+from mainspring.store import BATCH_LIMIT, Begin, Finish, Put, Remove, Verdict
+from mainspring.stores.cassandra.connection import STATEMENT_SECONDS, Connection, Statement, Value
 from mainspring.stores.cassandra.lanes import Lanes, all_of
 from mainspring.stores.cassandra.plan import Change, Plan, Row, only_creates, uuids_named
 from mainspring.stores.cassandra.rows import (
@@ -28,6 +28,8 @@ from mainspring.stores.cassandra.rows import (
     states_from,
     timer_columns,
 )
+from mainspring.stores.partly import verdicts
+from mainspring.stores.sizes import ROW_BYTES, weigh
 
 GROUP_BYTES: Final = 1024 * 1024
 """A batch travels as one mutation, and servers refuse those above some megabytes."""
@@ -35,7 +37,6 @@ NAMES_LIMIT: Final = 100
 """Rows named in one query: what Scylla accepts unasked."""
 _ROUNDS: Final = 10
 _STATES_LIMIT: Final = 100_000
-_ROW_BYTES: Final = 256
 
 Write = tuple[Statement, Sequence[Value]]
 
@@ -43,15 +44,17 @@ Write = tuple[Statement, Sequence[Value]]
 class Writer:
     """All writes of the timer table."""
 
-    def __init__(self, connection: Connection, statements: Statements) -> None:
+    def __init__(self, connection: Connection, statements: Statements, *, row_bytes: int) -> None:
+        """`row_bytes` is the most that one row may take."""
         self._connection = connection
         self._statements = statements
+        self._row_bytes = row_bytes
         self._states: dict[int, ShardState] = {}
         """The shards' columns as last seen: a guess, which the conditions check."""
         self._unsettled: set[int] = set()
         """Shards with a write of unknown outcome."""
         self._lanes: Lanes[int, Change, Verdict] = Lanes(
-            self._commit, group_items=BATCH_LIMIT, group_weight=GROUP_BYTES
+            self._commit, group_items=BATCH_LIMIT, group_weight=min(GROUP_BYTES, row_bytes)
         )
 
     async def close(self) -> None:
@@ -59,25 +62,34 @@ class Writer:
 
     async def apply(self, changes: Sequence[tuple[int, Change]]) -> list[Verdict]:
         """Changes with their shards. All of a shard are one batch, unless they are too many bytes for one."""
-        by_shard: dict[int, list[int]] = {}
-        for index, (shard_id, _) in enumerate(changes):
-            by_shard.setdefault(shard_id, []).append(index)
+        results: list[Verdict | BaseException] = [Verdict.REFUSED] * len(changes)
+        by_shard: dict[int, list[tuple[int, int]]] = {}
+        for index, (shard_id, change) in enumerate(changes):
+            weight = self._weight(change)
+            if weight is not None:
+                by_shard.setdefault(shard_id, []).append((index, weight))
         parts = [
             (shard_id, part, weight)
-            for shard_id, indexes in by_shard.items()
-            for part, weight in _within_limits(changes, indexes)
+            for shard_id, weighed in by_shard.items()
+            for part, weight in _within(min(GROUP_BYTES, self._row_bytes), weighed)
         ]
-        answers = await all_of(
-            [
+        answers = await asyncio.gather(
+            *(
                 self._lanes.submit(shard_id, [changes[index][1] for index in part], weight=weight)
                 for shard_id, part, weight in parts
-            ]
+            ),
+            return_exceptions=True,
         )
-        verdicts = [Verdict.STALE] * len(changes)
         for (_, part, _), answer in zip(parts, answers, strict=True):
-            for index, verdict in zip(part, answer, strict=True):
-                verdicts[index] = verdict
-        return verdicts
+            for place, index in enumerate(part):
+                results[index] = answer if isinstance(answer, BaseException) else answer[place]
+        return verdicts(results)
+
+    def _weight(self, change: Change) -> int | None:
+        """About how many bytes a change adds to a batch; None if there is no room for it in any."""
+        if not isinstance(change, Put | Remove | Begin | Finish):
+            return ROW_BYTES
+        return weigh(change, limit=self._row_bytes)
 
     async def look(self, shard_id: int, uuids: Sequence[str], *, serial: bool = False) -> dict[str, Place]:
         """The places of those timers that exist."""
@@ -90,15 +102,29 @@ class Writer:
             places |= places_from(rows)
         return places
 
-    async def settle(self, shard_ids: Iterable[int]) -> None:
-        """See to it that what became of writes of unknown outcome can be read, and cannot change any more."""
-        for shard_id in self._unsettled.intersection(shard_ids):
-            await self._connection.read(self._statements.read_shards, [shard_id], serial=True)
-            self._unsettled.discard(shard_id)
+    async def settle(self, shard_ids: Iterable[int]) -> dict[int, BaseException]:
+        """See to it that what became of writes of unknown outcome can be read, and cannot change any more.
+
+        Answers the shards of which this failed.
+        """
+        unsettled = list(self._unsettled.intersection(shard_ids))
+        results = await asyncio.gather(*map(self._settle, unsettled), return_exceptions=True)
+        return {
+            shard_id: result
+            for shard_id, result in zip(unsettled, results, strict=True)
+            if isinstance(result, BaseException)
+        }
+
+    async def _settle(self, shard_id: int) -> None:
+        await self._connection.read(
+            self._statements.read_shards, [shard_id], serial=True, seconds=STATEMENT_SECONDS / 2
+        )
+        self._unsettled.discard(shard_id)
 
     async def state_of(self, shard_id: int) -> ShardState:
         """The shard's columns as they stand now."""
-        await self.settle([shard_id])
+        for failure in (await self.settle([shard_id])).values():
+            raise failure
         rows = await self._connection.read(self._statements.read_shards, [shard_id])
         return self._remember(shard_id, states_from(rows).get(shard_id, ShardState()))
 
@@ -187,33 +213,15 @@ def _row_writes(shard_id: int, uuid: str, row: Row, statements: Statements) -> l
     return []
 
 
-def _within_limits(changes: Sequence[tuple[int, Change]], indexes: list[int]) -> list[tuple[list[int], int]]:
-    """The indexes in runs that fit into one batch each, with the weights of the runs."""
+def _within(limit: int, weighed: list[tuple[int, int]]) -> list[tuple[list[int], int]]:
+    """Indexes with their weights, in runs that fit into one batch each, with the weights of the runs."""
     parts: list[tuple[list[int], int]] = []
     part: list[int] = []
     total = 0
-    for index in indexes:
-        weight = _weight(changes[index][1])
-        if part and total + weight > GROUP_BYTES:
+    for index, weight in weighed:
+        if part and total + weight > limit:
             parts.append((part, total))
             part, total = [], 0
         part.append(index)
         total += weight
     return [*parts, (part, total)]
-
-
-def _weight(change: Change) -> int:
-    """About how many bytes a change adds to a batch."""
-    match change:
-        case Put(timer):
-            return _ROW_BYTES + _timer_bytes(timer)
-        case Finish(change=inner, attempt=attempt):
-            weight = _ROW_BYTES + (0 if attempt is None else len(to_json(attempt)))
-            return weight + (_timer_bytes(inner.timer) if isinstance(inner, Put) else 0)
-        case _:
-            return _ROW_BYTES
-
-
-def _timer_bytes(timer: Timer) -> int:
-    names = len(timer.namespace) + len(timer.timer_id)
-    return names + len(to_json(timer.detail)) + len((timer.payload or "").encode())

@@ -2,7 +2,8 @@
 
 Nothing is sent twice: the retries of the library are off, because after a lost answer the outcome is unknown and
 that is for the caller to find out. The one thing that is asked again, by the modules above, is a request that
-DynamoDB refused because a transaction was open on the same row (`Contended`): then nothing was written.
+DynamoDB refused because a transaction was open on the same row (`Contended`): then nothing was written. Whatever is
+raised here and is expected by nobody above is a `StoreUnavailable`, or `TooLarge`.
 """
 
 from __future__ import annotations
@@ -48,27 +49,27 @@ _REFUSED_CREDENTIALS: Final = frozenset(
 )
 
 
-class Contended(Exception):
+class Contended(StoreUnavailable):
     """A transaction was open on the row: nothing was written, and it may be asked again."""
 
 
-class ConditionFailed(Exception):
+class ConditionFailed(StoreUnavailable):
     """The row was not as the request expected it: nothing was written."""
 
 
-class Invalid(Exception):
-    """DynamoDB takes no such request. A defect, except for a transaction, which may only be too large."""
+class Invalid(StoreUnavailable):
+    """DynamoDB takes no such request: a defect, or a batch of which one row or all together are too large."""
 
 
 class TableMissing(StoreUnavailable):
     """There is no such table."""
 
 
-class TransactionRefused(Exception):
+class TransactionRefused(StoreUnavailable):
     """Nothing of a transaction was written; one code for each of its actions says why."""
 
     def __init__(self, codes: list[str]) -> None:
-        super().__init__(", ".join(codes))
+        super().__init__(f"a transaction was refused: {', '.join(codes)}")
         self.codes = codes
 
 
@@ -139,7 +140,7 @@ class Client:
         except (NoCredentialsError, PartialCredentialsError) as error:
             kind = StoreUnavailable if self._trusted else ConfigError
             raise kind(f"Expected AWS credentials for {self.address}, got: {error}") from error
-        except (BotoCoreError, OSError) as error:  # a TimeoutError is an OSError
+        except Exception as error:  # of the library, of the connection, of an answer that is none
             raise self.unavailable(str(error) or type(error).__name__) from error
 
     def _refusal(self, error: ClientError) -> Exception:

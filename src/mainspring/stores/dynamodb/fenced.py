@@ -6,8 +6,8 @@ it has ended. A transaction has at most 100 actions on different rows and 4 MB, 
 one after the other: two at once would be in each other's way at the shard's row. For the same reason the
 transactions of one shard in this process wait for each other.
 
-A transaction is all or nothing. When rows have changed, DynamoDB says which ones; these are stale, and the others are
-asked for again without them.
+A transaction is all or nothing. When rows are in its way, DynamoDB says which ones, and why: they have changed, others
+hold them, they would be too large. These get their verdict, and the others are asked for again without them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
+from mainspring.errors import TooLarge
 from mainspring.model import State, TimerKey
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
 from mainspring.stores.dynamodb.address import Address
@@ -33,6 +34,7 @@ from mainspring.stores.dynamodb.client import (
 from mainspring.stores.dynamodb.items import (
     REQUEST_WEIGHT,
     SHARD_ROW,
+    fits,
     history_item,
     number,
     row_key,
@@ -40,15 +42,20 @@ from mainspring.stores.dynamodb.items import (
     timer_item,
     weight,
 )
+from mainspring.stores.partly import verdicts
+from mainspring.stores.sizes import if_it_can_be_written
 
 Action = dict[str, dict[str, Any]]
+_Result = Verdict | BaseException
 T = TypeVar("T", Begin, Finish)
 
 _ACTIONS: Final = 99
 """In one transaction, beside the check of the fence."""
 _SHARDS_AT_ONCE: Final = 32
+_NOTHING: Final = "None"
 _FAILED: Final = "ConditionalCheckFailed"
 _CONTENDED: Final = "TransactionConflict"
+_TOO_LARGE: Final = "ValidationError"
 
 
 class _Part(Struct, frozen=True, eq=False):
@@ -75,31 +82,38 @@ class Fenced:
         return await self._run(items, [_begin_actions(self._client.address, item) for item in items])
 
     async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
-        return await self._run(items, [_finish_actions(self._client.address, item) for item in items])
+        return await self._run(
+            items, [if_it_can_be_written(_finish_actions, self._client.address, item) for item in items]
+        )
 
-    async def _run(self, items: Sequence[T], actions: list[list[Action]]) -> list[Verdict]:
-        verdicts = [Verdict.FENCED] * len(items)
+    async def _run(self, items: Sequence[T], actions: list[list[Action] | None]) -> list[Verdict]:
+        results: list[Verdict | BaseException] = [Verdict.REFUSED] * len(items)
         groups: defaultdict[tuple[int, int], list[_Part]] = defaultdict(list)
-        for index, item in enumerate(items):
-            groups[item.key.shard_id, item.fence].append(_Part(index, item.key, actions[index]))
-        runs = [self._run_group(*group, parts, verdicts) for group, parts in groups.items()]
+        for index, (item, acts) in enumerate(zip(items, actions, strict=True)):
+            if acts is not None:
+                results[index] = Verdict.FENCED
+                groups[item.key.shard_id, item.fence].append(_Part(index, item.key, acts))
         # All shards end before an error is raised, so that nothing of this call is under way any more.
-        for result in await asyncio.gather(*runs, return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
-        return verdicts
+        await asyncio.gather(*(self._run_group(*group, parts, results) for group, parts in groups.items()))
+        return verdicts(results)
 
-    async def _run_group(self, shard_id: int, fence: int, parts: list[_Part], verdicts: list[Verdict]) -> None:
+    async def _run_group(self, shard_id: int, fence: int, parts: list[_Part], results: list[_Result]) -> None:
+        """One that cannot be asked for ends those of its shard behind it, too: each would cost its time-out."""
         async with self._turns[shard_id], self._shards_at_once:
-            for transaction in _transactions(parts):
-                if not await self._run_transaction(shard_id, fence, transaction, verdicts):
-                    return
+            try:
+                for transaction in _transactions(parts):
+                    if not await self._run_transaction(shard_id, fence, transaction, results):
+                        return
+            except Exception as error:  # noqa: BLE001  (it is what is told of these parts)
+                for part in parts:
+                    if results[part.index] is Verdict.FENCED:  # no verdict yet
+                        results[part.index] = error
 
-    async def _run_transaction(self, shard_id: int, fence: int, parts: list[_Part], verdicts: list[Verdict]) -> bool:
-        """Whether the fence held. Stale parts leave the transaction, so it ends after a bounded number of rounds."""
+    async def _run_transaction(self, shard_id: int, fence: int, parts: list[_Part], results: list[_Result]) -> bool:
+        """Whether the fence held. Each round has fewer parts, or is the next of few, so there is an end to them."""
         check = _check(self._client.address, shard_id, fence)
         contended = 0
-        while contended < CONTENTION_ROUNDS:
+        while parts:
             try:
                 await self._client.call(
                     "transact_write_items",
@@ -109,42 +123,50 @@ class Fenced:
                 codes = [_CONTENDED]
             except TransactionRefused as error:
                 codes = error.codes or ["no reason was given"]
-            except Invalid:
-                if len(parts) < 2:
-                    raise
-                # Together too large: how large stored rows are is not known here.
+            except (Invalid, TooLarge) as error:
+                if len(parts) == 1:
+                    results[parts[0].index] = Verdict.REFUSED if isinstance(error, TooLarge) else error
+                    return True
+                # One of them is too large, or all together: how large stored rows are is not known here.
                 half = len(parts) // 2
                 return await self._run_transaction(
-                    shard_id, fence, parts[:half], verdicts
-                ) and await self._run_transaction(shard_id, fence, parts[half:], verdicts)
+                    shard_id, fence, parts[:half], results
+                ) and await self._run_transaction(shard_id, fence, parts[half:], results)
             else:
                 for part in parts:
-                    verdicts[part.index] = Verdict.APPLIED
+                    results[part.index] = Verdict.APPLIED
                 return True
             if codes[0] == _FAILED:
                 return False
-            stale = _stale(parts, codes)
-            for part in stale:
-                verdicts[part.index] = Verdict.STALE
-            parts = [part for part in parts if part not in stale]
-            if not parts:
-                return True
-            if not stale:
-                if _CONTENDED not in codes:
-                    raise self._client.unavailable(f"a transaction was refused: {', '.join(codes)}")
+            if codes[0] not in (_NOTHING, _CONTENDED):
+                raise self._client.unavailable(f"a transaction was refused: {', '.join(codes)}")
+            patient = contended < CONTENTION_ROUNDS
+            decided = self._decided(parts, codes, patient=patient)
+            if not decided:
+                if not patient or _CONTENDED not in codes:
+                    raise self._client.unavailable("other transactions on the same rows do not end")
                 await wait_out(contended)
                 contended += 1
-        raise self._client.unavailable("other transactions on the same rows do not end")
+            for part, result in decided:
+                results[part.index] = result
+            gone = {part.index for part, _ in decided}
+            parts = [part for part in parts if part.index not in gone]
+        return True
 
-
-def _stale(parts: list[_Part], codes: list[str]) -> list[_Part]:
-    """The parts with a failed condition. Codes are those of the check and then of every action, in order."""
-    stale, place = [], 1
-    for part in parts:
-        if _FAILED in codes[place : place + len(part.actions)]:
-            stale.append(part)
-        place += len(part.actions)
-    return stale
+    def _decided(self, parts: list[_Part], codes: list[str], *, patient: bool) -> list[tuple[_Part, _Result]]:
+        """The parts that are in the way. Codes are those of the check and then of every action, in order."""
+        decided: list[tuple[_Part, _Result]] = []
+        place = 1
+        for part in parts:
+            reasons = set(codes[place : place + len(part.actions)]) - {_NOTHING}
+            place += len(part.actions)
+            if _FAILED in reasons:
+                decided.append((part, Verdict.STALE))
+            elif _TOO_LARGE in reasons:
+                decided.append((part, Verdict.REFUSED))
+            elif reasons - {_CONTENDED} or (reasons and not patient):
+                decided.append((part, self._client.unavailable(f"a row was refused: {', '.join(sorted(reasons))}")))
+        return decided
 
 
 def _transactions(parts: list[_Part]) -> Iterator[list[_Part]]:
@@ -180,7 +202,7 @@ def _check(address: Address, shard_id: int, fence: int) -> Action:
     return {"ConditionCheck": check}
 
 
-def _begin_actions(address: Address, item: Begin) -> list[Action]:
+def _begin_actions(address: Address, item: Begin) -> list[Action] | None:
     update = {
         "TableName": address.timers,
         "Key": row_key(item.key.shard_id, item.key.uuid),
@@ -198,11 +220,12 @@ def _begin_actions(address: Address, item: Begin) -> list[Action]:
     return [{"Update": update}]
 
 
-def _finish_actions(address: Address, item: Finish) -> list[Action]:
+def _finish_actions(address: Address, item: Finish) -> list[Action] | None:
+    """None if DynamoDB cannot hold the row or the entry."""
     actions = [] if item.change is None else [_change(address, item.change)]
     if item.attempt is not None:
         actions.append({"Put": {"TableName": address.history, "Item": history_item(item.key, item.attempt)}})
-    return actions
+    return actions if all(fits(action["Put"]["Item"]) for action in actions if "Put" in action) else None
 
 
 def _change(address: Address, change: Put | Remove) -> Action:
@@ -217,4 +240,4 @@ def _change(address: Address, change: Put | Remove) -> Action:
     if change.expect == 0:
         condition["ConditionExpression"] = "attribute_not_exists(#version)"
         del condition["ExpressionAttributeValues"]
-    return {"Put": {**condition, "Item": timer_item(change.timer, version=change.expect + 1)}}
+    return {"Put": {**condition, "Item": timer_item(change)}}

@@ -13,13 +13,17 @@ from typing import Final
 import msgspec
 
 from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey
-from mainspring.store import Position
+from mainspring.store import Position, Put
 from mainspring.stores.dynamodb.client import Item, Value
+from mainspring.stores.sizes import text_bytes
 
 SHARD_ROW: Final = "#shard"
 
 REQUEST_WEIGHT: Final = 500_000
 """The most that one request carries, unless a single row weighs more: a large body holds up the event loop."""
+
+ITEM_BYTES: Final = 400 * 1024
+"""The most that a row may take, what stands of it in local indexes included."""
 
 _BELOW_ZERO: Final = 10**19
 
@@ -52,8 +56,9 @@ def row_key(shard_id: int, uuid: str) -> Item:
     return {"shard_id": number(shard_id), "uuid": text(uuid)}
 
 
-def timer_item(timer: Timer, *, version: int) -> Item:
+def timer_item(change: Put) -> Item:
     """The whole row. Labels stand beside the detail that contains them, where a filter can reach them."""
+    timer = change.timer
     return {
         **row_key(timer.shard_id, timer.uuid),
         "due": text(due_key(Position(timer.due_at, timer.uuid))),
@@ -62,7 +67,7 @@ def timer_item(timer: Timer, *, version: int) -> Item:
         "state": text(timer.state.value),
         "attempts": number(timer.attempts),
         "generation": number(timer.generation),
-        "version": number(version),
+        "version": number(change.expect + 1 if change.expect else timer.version),
         "fence": number(timer.fence),
         "detail": text(msgspec.json.encode(timer.detail).decode()),
         "labels": {"M": {name: text(value) for name, value in timer.detail.labels.items()}},
@@ -94,6 +99,26 @@ def due_at_from(item: Item) -> int:
 
 def shard_from(shard_id: int, item: Item | None) -> Shard:
     return Shard(shard_id) if item is None else Shard(shard_id, int(item["version"]["N"]), item["owner"]["S"])
+
+
+def fits(item: Item, *, besides: int = 0) -> bool:
+    """Whether DynamoDB can hold it, and so many bytes besides."""
+    copies = 2 if "due" in item else 1  # a timer stands in its table and in the index, and both count
+    return copies * (_item_bytes(item) + besides) <= ITEM_BYTES
+
+
+def _item_bytes(item: Item) -> int:
+    """How large DynamoDB takes a row to be."""
+    size = 0
+    for name, value in item.items():
+        size += len(name)
+        if "S" in value:
+            size += text_bytes(value["S"])
+        elif "M" in value:  # of texts
+            size += 3 + sum(1 + text_bytes(key) + text_bytes(one["S"]) for key, one in value["M"].items())
+        else:  # a number, or nothing
+            size += 21
+    return size
 
 
 def weight(item: Item) -> int:

@@ -13,7 +13,8 @@ from typing import Final
 from msgspec import Struct
 
 from mainspring.errors import ConfigError, StoreUnavailable
-from mainspring.stores.dynamodb.client import Client, Invalid, TableMissing
+from mainspring.stores.dynamodb.address import Address
+from mainspring.stores.dynamodb.client import Answer, Client, TableMissing
 from mainspring.stores.dynamodb.items import number, text
 
 DUE_INDEX: Final = "by_due"
@@ -30,32 +31,67 @@ class Migration(Struct, frozen=True):
     apply: Callable[[Client], Awaitable[None]]
 
 
+class Index(Struct, frozen=True):
+    name: str
+    key: tuple[str, str]
+    projection: str
+
+
+class Table(Struct, frozen=True):
+    """What a table has to look like. A key is a partition, and the order in it."""
+
+    name: str
+    key: tuple[str, str]
+    types: dict[str, str]
+    """Of everything that is part of a key."""
+    local: Index | None = None
+    everywhere: Index | None = None
+
+
+def _tables(names: Address) -> tuple[Table, Table, Table]:
+    """Timers with their due order beside them; history by timer, and by age for pruning; records."""
+    return (
+        Table(
+            names.timers,
+            ("shard_id", "uuid"),
+            {"shard_id": "N", "uuid": "S", "due": "S"},
+            local=Index(DUE_INDEX, ("shard_id", "due"), "ALL"),
+        ),
+        Table(
+            names.history,
+            ("timer", "entry"),
+            {"timer": "S", "entry": "S", "shard_id": "N"},
+            everywhere=Index(AGE_INDEX, ("shard_id", "entry"), "KEYS_ONLY"),
+        ),
+        Table(names.records, ("partition", "key"), {"partition": "S", "key": "S"}),
+    )
+
+
 async def _first_tables(client: Client) -> None:
-    """Timers with their due order beside them; history by timer, and by age for pruning; records with their expiry."""
-    names = client.address
-    everything, keys = {"ProjectionType": "ALL"}, {"ProjectionType": "KEYS_ONLY"}
-    due: dict[str, object] = {"IndexName": DUE_INDEX, "KeySchema": _key("shard_id", "due"), "Projection": everything}
-    age: dict[str, object] = {"IndexName": AGE_INDEX, "KeySchema": _key("shard_id", "entry"), "Projection": keys}
-    await _create(client, names.timers, _key("shard_id", "uuid"), "shard_id:N uuid:S due:S", local=[due])
-    await _create(client, names.history, _key("timer", "entry"), "timer:S entry:S shard_id:N", everywhere=[age])
-    await _create(client, names.records, _key("partition", "key"), "partition:S key:S")
-    for table in (names.timers, names.history, names.records):
-        await _until_active(client, table)
-    await _expire_by(client, names.records, "expires_s")
+    tables = _tables(client.address)
+    for table in tables:
+        await _create(client, table)
+    for table in tables:
+        await _until_active(client, table.name)
+    await _expire_by(client, client.address.records, "expires_s")
 
 
 MIGRATIONS: Final = (Migration(1, "timers, history, records", _first_tables),)
 
 
 async def pending(client: Client) -> list[Migration]:
-    """The migrations that these tables lack. Tables that have unknown ones are refused."""
+    """The migrations that these tables lack. Tables that have unknown ones, or are not ours, are refused."""
+    present = await _check(client)
     known = MIGRATIONS[-1].number
-    newest = await _newest(client)
+    newest = await _newest(client) if present.get(client.address.records) == "ACTIVE" else 0
     if newest > known:
         raise ConfigError(
             f"Expected tables with at most migration {known}, got {newest} in {client.address}: "
             "a newer Mainspring has been here, and only it may use them"
         )
+    if newest and (missing := [table.name for table in _tables(client.address) if table.name not in present]):
+        # Made anew it would be empty, and nobody would notice what is lost.
+        raise ConfigError(f"Expected the table {missing[0]}, which migration {newest} has, got none: restore it")
     return [migration for migration in MIGRATIONS if migration.number > newest]
 
 
@@ -71,51 +107,106 @@ async def migrate(client: Client) -> list[Migration]:
 
 
 async def _newest(client: Client) -> int:
-    if await _status(client, client.address.records) != "ACTIVE":
-        return 0
     answer = await client.call("get_item", TableName=client.address.records, Key=_MARK, ConsistentRead=True)
     return int(answer["Item"]["number"]["N"]) if "Item" in answer else 0
 
 
-def _key(partition: str, order: str) -> list[dict[str, str]]:
-    return [{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": order, "KeyType": "RANGE"}]
+# What is there
 
 
-async def _create(
-    client: Client,
-    table: str,
-    key: list[dict[str, str]],
-    attributes: str,
-    *,
-    local: list[dict[str, object]] | None = None,
-    everywhere: list[dict[str, object]] | None = None,
-) -> None:
-    if await _status(client, table) is not None:
+async def _check(client: Client) -> dict[str, str]:
+    """The tables of our names that are there, with their status. Refuses those that are not ours or are replicated."""
+    present: dict[str, str] = {}
+    for table in _tables(client.address):
+        found = await _description(client, table.name)
+        if found is not None:
+            _check_shape(table, found)
+            _check_regions(table, found)
+            present[table.name] = found["TableStatus"]
+    return present
+
+
+def _check_shape(table: Table, found: Answer) -> None:
+    expected = [_wanted("the key", table.key, table.types)]
+    types = {one["AttributeName"]: one["AttributeType"] for one in found["AttributeDefinitions"]}
+    seen = [_seen("the key", found, types)]
+    for index, kind in ((table.local, "LocalSecondaryIndexes"), (table.everywhere, "GlobalSecondaryIndexes")):
+        if index is not None:
+            words = f"the index {index.name} of {index.projection} on"
+            expected.append(_wanted(words, index.key, table.types))
+            seen += [
+                _seen(f"the index {one['IndexName']} of {one['Projection']['ProjectionType']} on", one, types)
+                for one in found.get(kind, [])
+            ]
+    if missing := [one for one in expected if one not in seen]:
+        raise ConfigError(
+            f"Expected the table {table.name} to be Mainspring's with {missing[0]}, got one with "
+            f"{' and '.join(seen)}: give another prefix in the URL, as in dynamodb://region/prefix"
+        )
+
+
+def _wanted(words: str, key: tuple[str, str], types: dict[str, str]) -> str:
+    return f"{words} {', '.join(f'{name} ({types[name]})' for name in key)}"
+
+
+def _seen(words: str, described: Answer, types: dict[str, str]) -> str:
+    names = [one["AttributeName"] for one in sorted(described["KeySchema"], key=lambda one: str(one["KeyType"]))]
+    return f"{words} {', '.join(f'{name} ({types.get(name)})' for name in names)}"
+
+
+def _check_regions(table: Table, found: Answer) -> None:
+    """A condition is evaluated in one region: between regions there is no fence."""
+    if found.get("Replicas") or found.get("GlobalTableVersion"):
+        regions = ", ".join(sorted(replica["RegionName"] for replica in found.get("Replicas") or [])) or "other regions"
+        raise ConfigError(
+            f"Expected the table {table.name} in one region, got a global table with replicas in {regions}: "
+            "conditional writes of different regions do not see each other, and a timer would be sent by two owners. "
+            "Remove the replicas, or give a prefix of tables without"
+        )
+
+
+def _key(key: tuple[str, str]) -> list[dict[str, str]]:
+    return [{"AttributeName": name, "KeyType": kind} for name, kind in zip(key, ("HASH", "RANGE"), strict=True)]
+
+
+def _index(index: Index | None) -> list[dict[str, object]]:
+    if index is None:
+        return []
+    projection = {"ProjectionType": index.projection}
+    return [{"IndexName": index.name, "KeySchema": _key(index.key), "Projection": projection}]
+
+
+async def _create(client: Client, table: Table) -> None:
+    if await _status(client, table.name) is not None:
         return
-    pairs = (attribute.split(":") for attribute in attributes.split())
-    indexes = {"LocalSecondaryIndexes": local, "GlobalSecondaryIndexes": everywhere}
+    indexes = {"LocalSecondaryIndexes": _index(table.local), "GlobalSecondaryIndexes": _index(table.everywhere)}
     try:
         await client.call(
             "create_table",
-            TableName=table,
-            KeySchema=key,
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": kind} for name, kind in pairs],
+            TableName=table.name,
+            KeySchema=_key(table.key),
+            AttributeDefinitions=[{"AttributeName": name, "AttributeType": kind} for name, kind in table.types.items()],
             BillingMode="PAY_PER_REQUEST",
             **{name: index for name, index in indexes.items() if index},
         )
     except StoreUnavailable:
         # Another process may be creating it. Whatever it was: a table that is there now is the table that was wanted.
-        if await _status(client, table) is None:
+        if await _status(client, table.name) is None:
             raise
 
 
-async def _status(client: Client, table: str) -> str | None:
+async def _description(client: Client, table: str) -> Answer | None:
     try:
         answer = await client.call("describe_table", TableName=table)
     except TableMissing:
         return None
-    status: str = answer["Table"]["TableStatus"]
-    return status
+    description: Answer = answer["Table"]
+    return description
+
+
+async def _status(client: Client, table: str) -> str | None:
+    description = await _description(client, table)
+    return None if description is None else str(description["TableStatus"])
 
 
 async def _until_active(client: Client, table: str) -> None:
@@ -132,7 +223,7 @@ async def _expire_by(client: Client, table: str, attribute: str) -> None:
     try:
         setting = {"Enabled": True, "AttributeName": attribute}
         await client.call("update_time_to_live", TableName=table, TimeToLiveSpecification=setting)
-    except (Invalid, StoreUnavailable):
+    except StoreUnavailable:
         if not await _expires(client, table):  # otherwise another process was faster
             raise
 

@@ -17,20 +17,33 @@ from typing import Final
 
 from msgspec import Struct
 
+from mainspring.errors import TooLarge
 from mainspring.model import Shard
-from mainspring.store import Put, Remove
+from mainspring.store import Put, Remove, Verdict
 from mainspring.stores.dynamodb.client import (
     CONTENTION_ROUNDS,
     Answer,
     Client,
     ConditionFailed,
     Contended,
+    Invalid,
     Item,
     Value,
     too_large,
     wait_out,
 )
-from mainspring.stores.dynamodb.items import REQUEST_WEIGHT, SHARD_ROW, number, row_key, text, timer_item, weight
+from mainspring.stores.dynamodb.items import (
+    REQUEST_WEIGHT,
+    SHARD_ROW,
+    fits,
+    number,
+    row_key,
+    text,
+    timer_item,
+    weight,
+)
+from mainspring.stores.partly import verdicts
+from mainspring.stores.sizes import OUTCOME_BYTES, if_it_can_be_written
 
 _BATCH: Final = 25
 _PARALLEL: Final = 16
@@ -38,6 +51,8 @@ _WAITING_LIMIT: Final = 100_000
 
 _CONDITION_FAILED: Final = frozenset({"ConditionalCheckFailed", "DuplicateItem"})
 _CONTENDED: Final = frozenset({"TransactionConflict"})
+_NO_ROOM: Final = frozenset({"ItemCollectionSizeLimitExceeded"})
+"""The shard is full."""
 
 
 class Statement(Struct, frozen=True):
@@ -62,7 +77,7 @@ SingleWrite = Statement | Removal
 
 class _Waiting(Struct, eq=False):
     write: SingleWrite
-    applied: asyncio.Future[bool]
+    verdict: asyncio.Future[Verdict]
 
 
 class Statements:
@@ -73,30 +88,27 @@ class Statements:
         self._waiting: deque[_Waiting] = deque()
         self._batches: set[asyncio.Task[None]] = set()
 
-    async def run(self, writes: Sequence[SingleWrite]) -> list[bool]:
-        """For each whether it was applied. A caller that goes away does not take its batch with it."""
+    async def run(self, writes: Sequence[SingleWrite | None]) -> list[Verdict]:
+        """A verdict for each. A caller that goes away does not take its batch with it. None is what has no room."""
         if len(self._waiting) + len(writes) > _WAITING_LIMIT:
             raise self._client.unavailable(f"more than {_WAITING_LIMIT} writes are waiting")
-        answers = [False] * len(writes)
+        results: list[Verdict | BaseException] = [Verdict.REFUSED] * len(writes)
         for wave in _waves(writes):
-            applied = [self._enqueue(writes[index]) for index in wave]
+            waiting = [self._enqueue(write) for _, write in wave]
             self._start_batches()
             # All of them end before an error is raised, so that nothing of this call is under way any more.
-            results = await asyncio.gather(*applied, return_exceptions=True)
-            for index, result in zip(wave, results, strict=True):
-                if isinstance(result, BaseException):
-                    raise result
-                answers[index] = result
-        return answers
+            for (index, _), result in zip(wave, await asyncio.gather(*waiting, return_exceptions=True), strict=True):
+                results[index] = result
+        return verdicts(results)
 
     async def close(self) -> None:
         while self._batches:
             await asyncio.wait(self._batches)
 
-    def _enqueue(self, write: SingleWrite) -> asyncio.Future[bool]:
-        applied: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(write, applied))
-        return applied
+    def _enqueue(self, write: SingleWrite) -> asyncio.Future[Verdict]:
+        verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(write, verdict))
+        return verdict
 
     def _start_batches(self) -> None:
         while self._waiting and len(self._batches) < _PARALLEL:
@@ -128,9 +140,15 @@ class Statements:
                     return
                 await wait_out(round_)
             raise self._client.unavailable("other transactions on the same rows do not end")
+        except (Invalid, TooLarge) as error:
+            if len(batch) == 1:
+                _tell(batch[0], Verdict.REFUSED if isinstance(error, TooLarge) else error)
+            else:  # one of them is to blame
+                for waiting in batch:
+                    await self._run([waiting])
         except Exception as error:  # noqa: BLE001  (every caller of the batch is told)
             for waiting in batch:
-                _fail(waiting.applied, error)
+                _tell(waiting, error)
 
     async def _ask(self, batch: list[_Waiting]) -> list[Answer]:
         statements = []
@@ -162,43 +180,57 @@ class Statements:
         contended = []
         for waiting, response in zip(batch, responses, strict=True):
             error = response.get("Error")
-            if error is None or error["Code"] in _CONDITION_FAILED:
-                if not waiting.applied.done():
-                    waiting.applied.set_result(error is None)
+            if error is None:
+                _tell(waiting, Verdict.APPLIED)
+            elif error["Code"] in _CONDITION_FAILED:
+                _tell(waiting, Verdict.STALE)
             elif error["Code"] in _CONTENDED:
                 contended.append(waiting)
+            elif error["Code"] in _NO_ROOM or too_large(error.get("Message", "")):
+                _tell(waiting, Verdict.REFUSED)
             else:
-                message = error.get("Message", "")
-                refused = too_large(message) or self._client.unavailable(f"{error['Code']}: {message}")
-                _fail(waiting.applied, refused)
+                _tell(waiting, self._client.unavailable(f"{error['Code']}: {error.get('Message', '')}"))
         return contended
 
 
-def _fail(applied: asyncio.Future[bool], error: Exception) -> None:
-    if not applied.done():
-        applied.set_exception(error)
+def _tell(waiting: _Waiting, result: Verdict | Exception) -> None:
+    if waiting.verdict.done():
+        return
+    if isinstance(result, Exception):
+        waiting.verdict.set_exception(result)
+    else:
+        waiting.verdict.set_result(result)
 
 
-def _waves(writes: Sequence[SingleWrite]) -> Iterable[list[int]]:
-    """Positions, such that no wave names a row twice and each row's writes stay in order."""
-    waves: list[list[int]] = []
+def _waves(writes: Sequence[SingleWrite | None]) -> Iterable[list[tuple[int, SingleWrite]]]:
+    """Writes with their positions, such that no wave names a row twice and each row's writes stay in order."""
+    waves: list[list[tuple[int, SingleWrite]]] = []
     seen: dict[tuple[int, str], int] = {}
     for index, write in enumerate(writes):
+        if write is None:
+            continue
         wave = seen.get(write.row, 0)
         seen[write.row] = wave + 1
         if wave == len(waves):
             waves.append([])
-        waves[wave].append(index)
+        waves[wave].append((index, write))
     return waves
 
 
 # What is written
 
 
-def change(table: str, item: Put | Remove) -> SingleWrite:
+def change(table: str, item: Put | Remove) -> SingleWrite | None:
+    """None if DynamoDB cannot hold the row with the outcome that its attempts will leave in it."""
+    return if_it_can_be_written(_change, table, item)
+
+
+def _change(table: str, item: Put | Remove) -> SingleWrite | None:
     if isinstance(item, Remove):
         return Removal((item.key.shard_id, item.key.uuid), item.expect)
-    row = timer_item(item.timer, version=item.expect + 1)
+    row = timer_item(item)
+    if not fits(row, besides=OUTCOME_BYTES):
+        return None
     return _insert(table, row) if item.expect == 0 else _update(table, row, {"version": number(item.expect)})
 
 

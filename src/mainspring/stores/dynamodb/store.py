@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mainspring.clock import Clock, wall_ms
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.stores.containment import contained
 from mainspring.stores.dynamodb import schema, statements
 from mainspring.stores.dynamodb.address import Address
 from mainspring.stores.dynamodb.client import Client
@@ -14,10 +15,11 @@ from mainspring.stores.dynamodb.fenced import Fenced
 from mainspring.stores.dynamodb.items import row_key
 from mainspring.stores.dynamodb.records import Records
 from mainspring.stores.dynamodb.server_time import ServerTime
-from mainspring.stores.dynamodb.statements import SingleWrite, Statements
+from mainspring.stores.dynamodb.statements import Statements
 from mainspring.stores.dynamodb.timers import Timers
 
 
+@contained
 class DynamoDBStore:
     """A `Store` in the tables of one prefix in one region."""
 
@@ -74,7 +76,7 @@ class DynamoDBStore:
     # Timers
 
     async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
-        return await self._run([statements.change(self._table, item) for item in changes])
+        return await self._statements.run([statements.change(self._table, item) for item in changes])
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         return await self._timers.get(keys)
@@ -102,18 +104,15 @@ class DynamoDBStore:
     async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
         return await self._timers.prune_history(shard_id, older_than=older_than, limit=limit)
 
-    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
         return await self._timers.shards(shard_ids)
 
     async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
         """A claim is refused while a fenced transaction of the shard is open, and asked again until it has ended."""
-        return await self._run([statements.claim(self._table, claim) for claim in claims])
+        return await self._statements.run([statements.claim(self._table, claim) for claim in claims])
 
     async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
-        return await self._run([statements.release(self._table, claim) for claim in claims])
-
-    async def _run(self, writes: Sequence[SingleWrite]) -> list[Verdict]:
-        return [Verdict.APPLIED if applied else Verdict.STALE for applied in await self._statements.run(writes)]
+        return await self._statements.run([statements.release(self._table, claim) for claim in claims])
 
     # Records
 
@@ -121,9 +120,18 @@ class DynamoDBStore:
         return await self._records.get(collection, key, now=now)
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
-        return await self._records.put(collection, key, value, expect=expect, now=now, expires_at=expires_at)
+        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        return record if await self._records.put(collection, record, expect=expect, now=now) else None
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
         return await self._records.delete(collection, key, expect=expect, now=now)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from heapq import heapify, heappop, heappush
 from typing import Final, TypeVar
 
+from mainspring.errors import StoreUnavailable
 from mainspring.model import FOREVER, Attempt, Shard, Timer, TimerKey
 from mainspring.store import START, DuePage, Position, TimerFilter
 from mainspring.stores.dynamodb.client import CONTENTION_ROUNDS, Client, Item, Value, wait_out
@@ -30,7 +31,10 @@ from mainspring.stores.dynamodb.items import (
     timer_from,
 )
 from mainspring.stores.dynamodb.schema import AGE_INDEX, DUE_INDEX
+from mainspring.stores.partly import answered
 
+Place = tuple[int, str]
+"""Shard and uuid: the key of a row."""
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -57,18 +61,40 @@ class Timers:
         found = {place: timer_from(item) for place, item in rows.items()}
         return [found.get((key.shard_id, key.uuid)) for key in keys]
 
-    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
-        rows = await self._rows({(shard_id, SHARD_ROW) for shard_id in shard_ids})
-        return [shard_from(shard_id, rows.get((shard_id, SHARD_ROW))) for shard_id in shard_ids]
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
+        places = list(dict.fromkeys((shard_id, SHARD_ROW) for shard_id in shard_ids))
+        batches = [places[start : start + _GET_BATCH] for start in range(0, len(places), _GET_BATCH)]
+        results: dict[int, Shard | BaseException] = {}
+        for batch, found in zip(batches, await each_result(self._get_some, batches), strict=True):
+            for place in batch:
+                shard_id = place[0]
+                if isinstance(found, BaseException):
+                    results[shard_id] = found
+                elif place in found[1]:
+                    results[shard_id] = self._overloaded()
+                else:
+                    results[shard_id] = shard_from(shard_id, found[0].get(place))
+        return answered([results[shard_id] for shard_id in shard_ids])
 
-    async def _rows(self, places: set[tuple[int, str]]) -> dict[tuple[int, str], Item]:
+    async def _rows(self, places: set[Place]) -> dict[Place, Item]:
+        ordered = list(places)
+        batches = [ordered[start : start + _GET_BATCH] for start in range(0, len(ordered), _GET_BATCH)]
+        rows: dict[Place, Item] = {}
+        for found, missed in await each(self._get_some, batches):
+            if missed:
+                raise self._overloaded()
+            rows |= found
+        return rows
+
+    def _overloaded(self) -> StoreUnavailable:
+        return self._client.unavailable("the table is overloaded")
+
+    async def _get_some(self, places: list[Place]) -> tuple[dict[Place, Item], set[Place]]:
+        """The rows that exist, and the places of which DynamoDB does not say whether they do.
+
+        An answer has at most 16 MB and names what is left; without progress the table is overloaded.
+        """
         keys = [row_key(*place) for place in places]
-        batches = [keys[start : start + _GET_BATCH] for start in range(0, len(keys), _GET_BATCH)]
-        items = [item for batch in await each(self._get_batch, batches) for item in batch]
-        return {(int(item["shard_id"]["N"]), item["uuid"]["S"]): item for item in items}
-
-    async def _get_batch(self, keys: list[Item]) -> list[Item]:
-        """An answer has at most 16 MB and names what is left; without progress the table is overloaded."""
         items: list[Item] = []
         stalled = 0
         while keys and stalled < CONTENTION_ROUNDS:
@@ -80,9 +106,7 @@ class Timers:
             if keys and not found:
                 await wait_out(stalled)
                 stalled += 1
-        if keys:
-            raise self._client.unavailable("the table is overloaded")
-        return items
+        return {_place_of(item): item for item in items}, {_place_of(key) for key in keys}
 
     # Due order
 
@@ -101,7 +125,11 @@ class Timers:
         async def first(shard_id: int) -> int | None:
             return await self._first_due(shard_id, _EARLIEST)
 
-        return await each(first, shard_ids)
+        results = await each_result(first, shard_ids)
+        return [
+            START.due_at if isinstance(result, BaseException) else instant
+            for result, instant in zip(results, answered(results), strict=True)
+        ]
 
     async def _first_due(self, shard_id: int, lowest: str) -> int | None:
         items = await self._due(shard_id, lowest, instant(FOREVER), limit=1, only=["due"])
@@ -289,6 +317,21 @@ def _filter(where: TimerFilter) -> tuple[dict[str, str], dict[str, Value], list[
         values[f":label{n}"] = text(value)
         conditions.append(f"#labels.#label{n} = :label{n}")
     return names, values, conditions
+
+
+def _place_of(item: Item) -> Place:
+    return int(item["shard_id"]["N"]), item["uuid"]["S"]
+
+
+async def each_result(call: Callable[[A], Awaitable[B]], values: Iterable[A]) -> list[B | BaseException]:
+    """The answers in order, or the errors; at most `_AT_ONCE` calls are under way."""
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(value: A) -> B:
+        async with room:
+            return await call(value)
+
+    return await asyncio.gather(*map(one, values), return_exceptions=True)
 
 
 async def each(call: Callable[[A], Awaitable[B]], values: Iterable[A]) -> list[B]:

@@ -35,6 +35,8 @@ Document = dict[str, Any]
 Collection = AsyncCollection[Document]
 Client = AsyncMongoClient[Document]
 
+TOO_LARGE: Final = frozenset({2, 10334, 17280, 17419, 17420})
+"""What servers call a document that is too large, or would be after an update. 2 is what they say of an insert."""
 _AUTHENTICATION_FAILED: Final = 18
 _UNAUTHORIZED: Final = 13
 _OLDEST_WIRE_VERSION: Final = 13  # MongoDB 5.0, the first with snapshot reads outside of transactions
@@ -116,6 +118,15 @@ def mapping_errors(*, at_start: bool = False) -> Iterator[None]:
         raise StoreUnavailable(f"Expected MongoDB to do it, got: {_reason(error)}") from error
     except PyMongoError as error:
         raise StoreUnavailable(f"Expected MongoDB to answer, got: {error}") from error
+
+
+def unavailable(error: PyMongoError) -> StoreUnavailable:
+    """The same, as a value."""
+    try:
+        with mapping_errors():
+            raise error
+    except StoreUnavailable as mapped:
+        return mapped
 
 
 def _reason(error: OperationFailure) -> str:

@@ -23,6 +23,10 @@ def row_id(key: TimerKey) -> str:
     return f"{key.shard_id}:{key.uuid}"
 
 
+DOCUMENT_BYTES: Final = 15 * 1024 * 1024
+"""The most that a row or a record may take. Documents may have 16 MB, with all their fields."""
+
+
 def timer_document(timer: Timer, *, version: int) -> Document:
     """Every field, always, so that setting them all replaces the document."""
     return {

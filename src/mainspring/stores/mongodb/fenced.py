@@ -4,8 +4,9 @@ A claim writes to the same document, so the two cannot both commit from one stat
 or finds what the first has left. Looking at the version instead of writing would let a deposed owner commit late.
 
 A transaction that collides with somebody's write is aborted by the server. That is no failure: nothing of it was
-written, so the group is decided anew on what the rows are now, in the time that is left. An error of the commit
-itself leaves the outcome unknown, and is one.
+written, so the group is decided anew on what the rows are now. If it goes on colliding, somebody holds one of the rows,
+or the document of one of the shards, and does not let go: the group is divided until only those are left, which are
+unavailable. An error of the commit itself leaves the outcome unknown, and is one.
 
 All transactions of a store run in one session, one at a time. The shard documents name it (see `ownership`), and the
 server aborts what was left open in a session when the next transaction of it starts.
@@ -31,11 +32,15 @@ from mainspring import crashpoint
 from mainspring.errors import StoreUnavailable
 from mainspring.model import State, Timer
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
-from mainspring.stores.mongodb.connection import SECONDS, Collections, Document, mapping_errors
+from mainspring.stores.mongodb.conditional import Result
+from mainspring.stores.mongodb.connection import SECONDS, TOO_LARGE, Collections, Document, mapping_errors
 from mainspring.stores.mongodb.documents import attempt_document, row_id, timer_document
 
-CONFLICT_LIMIT: Final = 300
 CONFLICT_PAUSE: Final = 0.01
+TRIES_TOGETHER: Final = 5
+"""Of a group, before it is divided. The halves are tried once before they are divided in turn."""
+TRIES_ALONE: Final = 40
+"""Of what cannot be divided any more. About half a second: the groups behind it have to wait."""
 
 _TRANSIENT: Final = "TransientTransactionError"
 _DUPLICATE_KEY: Final = 11000  # a row that was made after the transaction began
@@ -44,10 +49,20 @@ _SNAPSHOT: Final = ReadConcern("snapshot")
 _MAJORITY: Final = WriteConcern("majority")
 
 Item = Begin | Finish
+Part = Sequence[tuple[int, Item]]
+"""Items of a group with their places in it."""
 
 
 class _Conflict(Exception):
-    """The transaction is undone because of what others did."""
+    """The transaction is undone because of what others did: to its rows, or to one of the shards' documents."""
+
+    def __init__(self, *, at_fence: bool = False) -> None:
+        super().__init__()
+        self.at_fence = at_fence
+
+
+class _NoRoom(Exception):
+    """One of the rows would be larger than documents may be."""
 
 
 class FencedWriter:
@@ -57,25 +72,57 @@ class FencedWriter:
         self._collections = collections
         self._session = session
 
-    async def write(self, items: Sequence[Item]) -> list[Verdict]:
-        with mapping_errors(), pymongo.timeout(SECONDS):
-            for _ in range(CONFLICT_LIMIT):
-                try:
-                    return await self._transact(items)
-                except _Conflict:
-                    await asyncio.sleep(CONFLICT_PAUSE)
-        raise StoreUnavailable(f"Expected at most {CONFLICT_LIMIT} colliding transactions in a row, got more")
+    async def write(self, items: Sequence[Item]) -> list[Result]:
+        results: list[Result] = [Verdict.STALE] * len(items)
+        # By shards, so that a division is one between shards first; items of one row keep their order.
+        part = sorted(enumerate(items), key=lambda numbered: numbered[1].key.shard_id)
+        with pymongo.timeout(SECONDS):
+            await self._write(part, results, tries=TRIES_TOGETHER)
+        return results
+
+    async def _write(self, part: Part, results: list[Result], *, tries: int) -> None:
+        """A verdict for each, or an error, by one transaction or by several."""
+        try:
+            with mapping_errors():
+                found: list[Result] = [*await self._try([item for _, item in part], tries=tries)]
+        except StoreUnavailable as error:
+            found = [error] * len(part)
+        except (_Conflict, _NoRoom) as reason:
+            at_fence = isinstance(reason, _Conflict) and reason.at_fence
+            if len(part) > 1 and not (at_fence and len({item.key.shard_id for _, item in part}) == 1):
+                for half in (part[: len(part) // 2], part[len(part) // 2 :]):
+                    await self._write(half, results, tries=1)
+                return
+            if isinstance(reason, _Conflict) and tries < TRIES_ALONE:
+                await self._write(part, results, tries=TRIES_ALONE)
+                return
+            held = StoreUnavailable("Expected a row and its shard that nobody holds, got somebody's open transaction")
+            found = [held if isinstance(reason, _Conflict) else Verdict.REFUSED] * len(part)
+        for (index, _), result in zip(part, found, strict=True):
+            results[index] = result
+
+    async def _try(self, items: Sequence[Item], *, tries: int) -> list[Verdict]:
+        for _ in range(tries - 1):
+            try:
+                return await self._transact(items)
+            except _Conflict:
+                await asyncio.sleep(CONFLICT_PAUSE)
+        return await self._transact(items)
 
     async def _transact(self, items: Sequence[Item]) -> list[Verdict]:
         await self._session.start_transaction(read_concern=_SNAPSHOT, write_concern=_MAJORITY)
+        locked: dict[int, int] | None = None
         try:
-            plan = Plan(await self._lock(items), await self._versions(items))
+            locked = await self._lock(items)
+            plan = Plan(locked, await self._versions(items))
             verdicts = [plan.decide(item) for item in items]
             await self._apply(plan)
         except OperationFailure as error:
             await self._session.abort_transaction()
             if _is_conflict(error):
-                raise _Conflict from error
+                raise _Conflict(at_fence=locked is None) from error
+            if _is_too_large(error):
+                raise _NoRoom from error
             raise
         except BaseException:
             await self._session.abort_transaction()
@@ -136,6 +183,12 @@ def _is_conflict(error: OperationFailure) -> bool:
     return error.has_error_label(_TRANSIENT) or error.code == _INTERRUPTED
 
 
+def _is_too_large(error: OperationFailure) -> bool:
+    if isinstance(error, BulkWriteError):
+        return any(failure["code"] in TOO_LARGE for failure in error.details["writeErrors"])
+    return error.code in TOO_LARGE
+
+
 class Row(Struct):
     """A timer row as the group leaves it."""
 
@@ -186,7 +239,7 @@ class Plan:
             return Verdict.STALE
         row.begins = 0
         if isinstance(change, Put):
-            row.version += 1
+            row.version = row.version + 1 if row.version else change.timer.version
             row.timer = change.timer
         else:
             row.version = 0

@@ -3,6 +3,8 @@
 While a group is under way the next one gathers: the busier the store, the larger the groups. What waits is
 bounded by `PENDING_LIMIT` items, what one group holds by about `GROUP_LIMIT`. Items that were accepted are
 worked on even if their caller no longer waits.
+
+A group that is held up, because others hold a row of it, need not hold up those that come behind it: see `beside`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from mainspring.errors import MainspringError, StoreUnavailable
 
 PENDING_LIMIT: Final = 100_000
 GROUP_LIMIT: Final = 2_000
+PATIENCE_SECONDS: Final = 0.25
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -29,8 +32,11 @@ class _Request(NamedTuple, Generic[Item, Answer]):
 class Lane(Generic[Item, Answer]):
     """Runs `work` on the items of one group after the other until it is closed."""
 
-    def __init__(self, name: str, work: Callable[[list[Item]], Awaitable[list[Answer]]]) -> None:
+    def __init__(self, name: str, work: Callable[[list[Item]], Awaitable[list[Answer]]], *, beside: int = 0) -> None:
+        """`beside`: how many groups that take longer than `PATIENCE_SECONDS` may go on while the next one begins."""
         self._work = work
+        self._beside = beside
+        self._held_up: set[asyncio.Task[None]] = set()
         self._waiting: deque[_Request[Item, Answer]] = deque()
         self._pending = 0
         self._closed = False
@@ -60,12 +66,26 @@ class Lane(Generic[Item, Answer]):
     async def _run(self) -> None:
         while True:
             if self._waiting:
-                await self._work_on(self._next_group())
+                await self._patiently(self._next_group())
             elif self._closed:
+                if self._held_up:
+                    await asyncio.wait(self._held_up)
                 return
             else:
                 self._changed.clear()
                 await self._changed.wait()
+
+    async def _patiently(self, group: list[_Request[Item, Answer]]) -> None:
+        if not self._beside:
+            await self._work_on(group)
+            return
+        working = asyncio.create_task(self._work_on(group))
+        await asyncio.wait({working}, timeout=PATIENCE_SECONDS)
+        if not working.done():
+            self._held_up.add(working)
+            working.add_done_callback(self._held_up.discard)
+        if len(self._held_up) > self._beside:
+            await asyncio.wait(self._held_up, return_when=asyncio.FIRST_COMPLETED)
 
     def _next_group(self) -> list[_Request[Item, Answer]]:
         group = [self._waiting.popleft()]

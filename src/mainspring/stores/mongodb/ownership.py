@@ -14,30 +14,30 @@ from typing import Any
 from mainspring.model import Shard
 from mainspring.store import Verdict
 from mainspring.stores.mongodb import conditional
-from mainspring.stores.mongodb.conditional import Conditional, insert_or_update_where, update_where
+from mainspring.stores.mongodb.conditional import Conditional, Update
 from mainspring.stores.mongodb.connection import Collection
+from mainspring.stores.partly import verdicts
 
 
 async def claim(shards: Collection, claims: Sequence[Shard], *, session_id: Any) -> list[Verdict]:
     await _end_transactions(shards, claims, session_id=session_id)
-    return await _write(shards, [_claim(shard, session_id) for shard in claims])
+    return verdicts(await conditional.write(shards, [_claim(shard, session_id) for shard in claims]))
 
 
 async def release(shards: Collection, claims: Sequence[Shard]) -> list[Verdict]:
-    return await _write(shards, [_release(shard) for shard in claims])
+    return verdicts(await conditional.write(shards, [_release(shard) for shard in claims]))
 
 
 def _claim(shard: Shard, session_id: Any) -> Conditional:
     present = {"_id": shard.shard_id, "version": shard.version}
     taken = {"version": shard.version + 1, "owner": shard.owner, "session": session_id}
     # Only a shard at version 0 may have no document yet.
-    update = insert_or_update_where if shard.version == 0 else update_where
-    return Conditional(shard.shard_id, update(present, taken))
+    return Conditional(shard.shard_id, Update(present, taken, makes=shard.version == 0))
 
 
 def _release(shard: Shard) -> Conditional:
     present = {"_id": shard.shard_id, "version": shard.version, "owner": shard.owner}
-    return Conditional(shard.shard_id, update_where(present, {"owner": "", "session": None}))
+    return Conditional(shard.shard_id, Update(present, {"owner": "", "session": None}))
 
 
 async def _end_transactions(shards: Collection, claims: Sequence[Shard], *, session_id: Any) -> None:
@@ -49,7 +49,3 @@ async def _end_transactions(shards: Collection, claims: Sequence[Shard], *, sess
     sessions = await shards.distinct("session", {"$or": expected, "session": others})
     if sessions:
         await shards.database.client.admin.command("killSessions", sessions)
-
-
-async def _write(shards: Collection, writes: list[Conditional]) -> list[Verdict]:
-    return [Verdict.APPLIED if applied else Verdict.STALE for applied in await conditional.write(shards, writes)]

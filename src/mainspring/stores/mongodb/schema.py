@@ -1,6 +1,8 @@
 """The numbered migrations: collections with their rules, and indexes. Each can be applied again without harm,
 
 so several processes may do so at once. A migration that was released is never edited; a change is a new one.
+
+What is there under our names and is not ours is refused, before anything is written to it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from pymongo import ASCENDING, IndexModel
 from pymongo.errors import CollectionInvalid, OperationFailure
 
 from mainspring.errors import ConfigError
-from mainspring.stores.mongodb.connection import Collection, Collections
+from mainspring.stores.mongodb.connection import Collection, Collections, Document
 from mainspring.stores.mongodb.documents import ABSENT
 
 TTL_MARGIN_SECONDS: Final = 3600
@@ -28,22 +30,78 @@ class Migration(NamedTuple):
     apply: Callable[[Collections], Awaitable[None]]
 
 
+_RULE: Final[Document] = {ABSENT: {"$exists": False}}
+_RULED: Final = ("timers", "shards", "records")
+_INDEXES: Final = {
+    "timers": IndexModel([("shard_id", ASCENDING), ("due_at", ASCENDING), ("uuid", ASCENDING)], name="due"),
+    "history": IndexModel([("_id.shard_id", ASCENDING), ("_id.started_at", ASCENDING)], name="age"),
+    "records": IndexModel([("expires_at", ASCENDING)], name="expiry", expireAfterSeconds=TTL_MARGIN_SECONDS),
+}
+_FIELDS: Final = {
+    "timers": ("shard_id", "due_at", "uuid", "version"),
+    "shards": ("version", "owner"),
+    "history": ("document",),
+    "records": ("value", "version"),
+    "schema": ("number",),
+}
+"""What every document has, among others."""
+
+
 async def _first(collections: Collections) -> None:
-    for collection in (collections.timers, collections.shards, collections.records):
-        await _create(collection, {ABSENT: {"$exists": False}})
-    due = IndexModel([("shard_id", ASCENDING), ("due_at", ASCENDING), ("uuid", ASCENDING)], name="due")
-    await collections.timers.create_indexes([due])
-    age = IndexModel([("_id.shard_id", ASCENDING), ("_id.started_at", ASCENDING)], name="age")
-    await collections.history.create_indexes([age])
-    expiry = IndexModel([("expires_at", ASCENDING)], name="expiry", expireAfterSeconds=TTL_MARGIN_SECONDS)
-    await collections.records.create_indexes([expiry])
+    for kind in _RULED:
+        await _create(getattr(collections, kind), _RULE)
+    for kind, index in _INDEXES.items():
+        collection: Collection = getattr(collections, kind)
+        await collection.create_indexes([index])
 
 
 MIGRATIONS: Final = (Migration(1, "timers, shards, history, records", _first),)
 
 
+async def check(collections: Collections) -> None:
+    """Refuse collections of our names that are not ours. Those that are not there yet, or are empty, may become so."""
+    names = [collection.name for collection in collections]
+    listed = await collections.timers.database.list_collections(filter={"name": {"$in": names}})
+    present: dict[str, Document] = {found["name"]: dict(found) async for found in listed}
+    for kind, collection in zip(Collections._fields, collections, strict=True):
+        if collection.name in present:
+            await _check(collection, kind, present[collection.name])
+
+
+async def _check(collection: Collection, kind: str, found: Document) -> None:
+    if found["type"] != "collection":
+        raise _foreign(collection, "a collection", f"a {found['type']}")
+    if kind in _RULED and found["options"].get("validator") != _RULE:
+        raise _foreign(collection, f"the validator {_RULE}", str(found["options"].get("validator")))
+    document = await collection.find_one({})
+    if document is not None and not set(_FIELDS[kind]) <= document.keys():
+        raise _foreign(collection, f"documents with {', '.join(_FIELDS[kind])}", f"one with {', '.join(document)}")
+    if kind in _INDEXES:
+        wanted = _INDEXES[kind].document
+        index = (await collection.index_information()).get(wanted["name"])
+        if index is not None and dict(index["key"]) != dict(wanted["key"]):
+            raise _foreign(collection, f"the index {wanted['name']} on {', '.join(wanted['key'])}", f"{index['key']}")
+
+
+async def check_indexes(collections: Collections) -> None:
+    """That those are there which a migration has made."""
+    for kind, index in _INDEXES.items():
+        collection: Collection = getattr(collections, kind)
+        name = index.document["name"]
+        if name not in await collection.index_information():
+            raise _foreign(collection, f"the index {name} on {', '.join(index.document['key'])}", "none")
+
+
+def _foreign(collection: Collection, expected: str, found: str) -> ConfigError:
+    return ConfigError(
+        f"Expected the collection {collection.name} in {collection.database.name} to have {expected}, got {found}: "
+        "it is not Mainspring's, or was changed; name another database in the URL, or restore it"
+    )
+
+
 async def pending(collections: Collections) -> list[Migration]:
     """The migrations that this database lacks. A database that has unknown ones is refused."""
+    await check(collections)
     stored = await collections.schema.find_one({"_id": _ID})
     newest: int = stored["number"] if stored else 0
     known = MIGRATIONS[-1].number
@@ -60,6 +118,7 @@ async def migrate(collections: Collections) -> list[Migration]:
     for migration in applied:
         await migration.apply(collections)
         await collections.schema.update_one({"_id": _ID}, {"$max": {"number": migration.number}}, upsert=True)
+    await check_indexes(collections)
     return applied
 
 

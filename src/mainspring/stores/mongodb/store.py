@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 import pymongo
-from pymongo import InsertOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, was_applied
+from mainspring.stores.containment import contained
 from mainspring.stores.mongodb import conditional, ownership, queries, schema
-from mainspring.stores.mongodb.conditional import Conditional, Delete, insert_or_update_where, update_where
+from mainspring.stores.mongodb.conditional import Conditional, Delete, Insert, Result, Update
 from mainspring.stores.mongodb.connection import (
     Client,
     Collection,
@@ -31,6 +31,7 @@ from mainspring.stores.mongodb.connection import (
     mapping_errors,
 )
 from mainspring.stores.mongodb.documents import (
+    DOCUMENT_BYTES,
     is_expired,
     is_live,
     record_fields,
@@ -40,9 +41,15 @@ from mainspring.stores.mongodb.documents import (
 )
 from mainspring.stores.mongodb.fenced import FencedWriter
 from mainspring.stores.mongodb.lane import Lane
+from mainspring.stores.partly import verdicts
+from mainspring.stores.sizes import weigh
 
 MIGRATION_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 3.0
+HELD_UP_LIMIT: Final = 3
+"""How many groups of a lane may wait for somebody's transaction, without the next ones waiting for them."""
+
+T = TypeVar("T", Put | Remove, Finish)
 
 
 class _Opened:
@@ -53,7 +60,7 @@ class _Opened:
         self.collections = collections
         self.session = session
         fenced = FencedWriter(collections, session)
-        self.fenced: Lane[Begin | Finish, Verdict] = Lane("mainspring-fenced", fenced.write)
+        self.fenced: Lane[Begin | Finish, Result] = Lane("mainspring-fenced", fenced.write)
         self.creates = _lane("mainspring-creates", collections.timers)
         self.changes = _lane("mainspring-changes", collections.timers)
         self.records = _lane("mainspring-records", collections.records)
@@ -67,14 +74,15 @@ class _Opened:
                 await self.client.close()
 
 
-def _lane(name: str, collection: Collection) -> Lane[Conditional, bool]:
-    async def write(writes: list[Conditional]) -> list[bool]:
+def _lane(name: str, collection: Collection) -> Lane[Conditional, Result]:
+    async def write(writes: list[Conditional]) -> list[Result]:
         with mapping_errors():
             return await conditional.write(collection, writes)
 
-    return Lane(name, write)
+    return Lane(name, write, beside=HELD_UP_LIMIT)
 
 
+@contained
 class MongoDBStore:
     """A `Store` in the database that the URL names."""
 
@@ -133,7 +141,7 @@ class MongoDBStore:
         opened = self._open()
         is_create = all(isinstance(change, Put) and change.expect == 0 for change in changes)
         lane = opened.creates if is_create else opened.changes
-        return _verdicts(await lane.submit([_conditional(change) for change in changes]))
+        return await _fitting(changes, lambda fitting: lane.submit([_conditional(change) for change in fitting]))
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         if not keys:
@@ -162,10 +170,10 @@ class MongoDBStore:
             return await queries.next_due(self._open().collections.timers, shard_ids)
 
     async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
-        return await self._open().fenced.submit(items)
+        return verdicts(await self._open().fenced.submit(items))
 
     async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
-        return await self._open().fenced.submit(items)
+        return await _fitting(items, self._open().fenced.submit)
 
     async def history(self, key: TimerKey, *, before: tuple[int, int] | None = None, limit: int = 100) -> list[Attempt]:
         with mapping_errors():
@@ -177,7 +185,7 @@ class MongoDBStore:
                 self._open().collections.history, shard_id, older_than=older_than, limit=limit
             )
 
-    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+    async def shards(self, shard_ids: Sequence[int]) -> Sequence[Shard]:
         if not shard_ids:
             return []
         with mapping_errors():
@@ -199,21 +207,31 @@ class MongoDBStore:
             return await queries.get_record(self._open().collections.records, collection, key, now=now)
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
-        record = Record(key, value, expect + 1, expires_at)
+        if len(value) > DOCUMENT_BYTES:
+            raise TooLarge(f"Expected a record that fits into MongoDB ({DOCUMENT_BYTES} bytes), got {len(value)} bytes")
+        record = Record(key, value, expect + 1 if expect else first, expires_at)
         identity = record_id(collection, key)
         if expect == 0:  # there is none, or one that has expired
-            update = insert_or_update_where({"_id": identity, **is_expired(now)}, record_fields(record))
+            update = Update({"_id": identity, **is_expired(now)}, record_fields(record), makes=True)
         else:
-            update = update_where({"_id": identity, "version": expect, **is_live(now)}, record_fields(record))
-        [applied] = await self._open().records.submit([Conditional((collection, key), update)])
-        return record if applied else None
+            update = Update({"_id": identity, "version": expect, **is_live(now)}, record_fields(record))
+        [verdict] = verdicts(await self._open().records.submit([Conditional((collection, key), update)]))
+        return record if was_applied(verdict) else None
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
         delete = Delete({"_id": record_id(collection, key), "version": expect, **is_live(now)})
-        [applied] = await self._open().records.submit([Conditional((collection, key), delete)])
-        return applied
+        [verdict] = verdicts(await self._open().records.submit([Conditional((collection, key), delete)]))
+        return was_applied(verdict)
 
     async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
         with mapping_errors():
@@ -231,12 +249,16 @@ def _conditional(change: Put | Remove) -> Conditional:
     if isinstance(change, Remove):
         key = row_id(change.key)
         return Conditional(key, Delete({"_id": key, "version": change.expect}))
-    document = timer_document(change.timer, version=change.expect + 1)
+    version = change.expect + 1 if change.expect else change.timer.version
+    document = timer_document(change.timer, version=version)
     key = document["_id"]
     if change.expect == 0:
-        return Conditional(key, InsertOne(document))
-    return Conditional(key, update_where({"_id": key, "version": change.expect}, document))
+        return Conditional(key, Insert(document))
+    return Conditional(key, Update({"_id": key, "version": change.expect}, document))
 
 
-def _verdicts(applied: list[bool]) -> list[Verdict]:
-    return [Verdict.APPLIED if one else Verdict.STALE for one in applied]
+async def _fitting(changes: Sequence[T], submit: Callable[[list[T]], Awaitable[list[Result]]]) -> list[Verdict]:
+    """The verdicts of those that the database can hold, beside those that it cannot."""
+    fits = [weigh(change, limit=DOCUMENT_BYTES) is not None for change in changes]
+    results = iter(await submit([change for change, fit in zip(changes, fits, strict=True) if fit]))
+    return verdicts([next(results) if fit else Verdict.REFUSED for fit in fits])

@@ -1,0 +1,149 @@
+"""Records how attempts ended: one fenced `finish` for all that have ended meanwhile.
+
+An ending is kept until it is recorded, or another owner has the shard. It waits for a store that is away; it is decided
+again for a row that a user changed meanwhile; and it is recorded once, also when the answer of the store got lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from mainspring import crashpoint, telemetry
+from mainspring.clock import Clock
+from mainspring.errors import StoreUnavailable
+from mainspring.kernel.agenda import Agenda
+from mainspring.kernel.batches import Batches, Spawn
+from mainspring.kernel.carrier import Ending, conclude, conclude_small
+from mainspring.kernel.fenced import FencedWrites
+from mainspring.model import Timer
+from mainspring.store import Finish, Put, Store, Verdict
+
+
+class Ended:
+    """An attempt that is over and not yet recorded."""
+
+    __slots__ = ("begun", "current", "ending", "is_small", "may_be_recorded")
+
+    def __init__(self, begun: Timer, ending: Ending) -> None:
+        self.begun = begun
+        self.ending = ending
+        self.current: Timer | None = begun
+        """The row as it stands, as far as is known."""
+        self.may_be_recorded = False
+        """It was written, and nobody knows with what success."""
+        self.is_small = False
+        """The database refused the row with all that was to be said about the attempt."""
+
+
+class Finisher:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        writes: FencedWrites,
+        clock: Clock,
+        agenda: Agenda,
+        gone: Callable[[Timer], None],
+        note: Callable[[int, int], None],
+        spawn: Spawn,
+        retry_seconds: float,
+    ) -> None:
+        """`gone` is told of attempts that nobody waits for any more, `note` of rows that are due later."""
+        self._store = store
+        self._writes = writes
+        self._agenda = agenda
+        self._gone = gone
+        self._note = note
+        self._spawn = spawn
+        self._retry_seconds = retry_seconds
+        self._batches: Batches[Ended] = Batches(self._finish, clock=clock, spawn=spawn)
+
+    def loop(self) -> Coroutine[Any, Any, None]:
+        return self._batches.loop()
+
+    def end(self, begun: Timer, ending: Ending) -> None:
+        if ending.kept:
+            telemetry.attempts.add(ending.outcome)
+        self._put(Ended(begun, ending))
+
+    def _put(self, ended: Ended) -> None:
+        self._batches.put(ended.begun.shard_id, ended)
+
+    async def _finish(self, batch: Sequence[Ended]) -> None:
+        items: list[tuple[Ended, Finish]] = []
+        for ended in batch:
+            shard = self._agenda.shards.get(ended.begun.shard_id)
+            if shard is None:
+                self._gone(ended.begun)  # another owner judges it
+                continue
+            decide = conclude_small if ended.is_small else conclude
+            items.append((ended, decide(ended.begun, ended.current, ended.ending, shard.fence)))
+        verdicts = await self._writes.finish([finish for _, finish in items])
+        crashpoint.reach(crashpoint.ATTEMPT_FINISHED)
+        changed: list[Ended] = []
+        later: list[Ended] = []
+        deposed: set[int] = set()
+        for (ended, finish), verdict in zip(items, verdicts, strict=True):
+            if verdict is Verdict.APPLIED:
+                self._recorded(ended, finish.change.timer if isinstance(finish.change, Put) else ended.current)
+            elif verdict is Verdict.STALE:
+                changed.append(ended)
+            elif verdict is Verdict.FENCED and self._writes.is_deposed(finish.key.shard_id, finish.fence):
+                deposed.add(finish.key.shard_id)
+                self._gone(ended.begun)
+            elif verdict is Verdict.REFUSED and not ended.is_small:
+                ended.is_small = True
+                self._put(ended)
+            else:
+                ended.may_be_recorded |= verdict is Verdict.UNAVAILABLE
+                later.append(ended)
+        self._writes.note_deposed(deposed)
+        if later:
+            self._spawn(self._look_later(later))
+        if changed:
+            await self._look_again(changed)
+
+    def _recorded(self, ended: Ended, row: Timer | None) -> None:
+        """`row` is what has become of it, if it is not gone."""
+        begun = ended.begun
+        self._gone(begun)
+        shard = self._agenda.shards.get(begun.shard_id)
+        if shard is not None:
+            shard.end(begun)
+        if row is not None and row is not begun:
+            self._note(row.shard_id, row.due_at)
+
+    async def _look_later(self, endings: Sequence[Ended]) -> None:
+        """Endings wait for the store: they are few (the slots), and the fence decides when they come too late."""
+        await asyncio.sleep(self._retry_seconds)
+        await self._look_again(endings)
+
+    async def _look_again(self, endings: Sequence[Ended]) -> None:
+        """The rows may not be what they were: changed by users, or by a record of ours whose answer was lost."""
+        try:
+            rows = await self._store.get([ended.begun.key for ended in endings])
+            recorded = [ended.may_be_recorded and await self._is_recorded(ended) for ended in endings]
+        except StoreUnavailable:
+            self._spawn(self._look_later(endings))
+            return
+        for ended, current, is_recorded in zip(endings, rows, recorded, strict=True):
+            ended.current = current
+            ended.may_be_recorded = False
+            if is_recorded:
+                self._recorded(ended, current)
+            else:
+                self._put(ended)
+
+    async def _is_recorded(self, ended: Ended) -> bool:
+        """Whether the history tells of this attempt."""
+        begun, started_at = ended.begun, ended.ending.started_at
+        if not ended.ending.kept:
+            return False  # what is written again then is the same as before
+        found = await self._store.history(begun.key, before=(started_at, begun.attempts + 1), limit=1)
+        return any(
+            (entry.started_at, entry.attempt, entry.delivery_id)
+            == (started_at, begun.attempts, begun.detail.delivery_id)
+            for entry in found
+        )

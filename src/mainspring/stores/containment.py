@@ -1,0 +1,39 @@
+"""What leaves a store: errors that the contract names, and no other.
+
+Whatever a driver, a codec or a row that somebody else has written raises besides, is `StoreUnavailable` to the engine,
+which waits and asks again, and not its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+from mainspring.errors import MainspringError, StoreUnavailable
+from mainspring.store import RecordStore, TimerStore
+
+S = TypeVar("S")
+
+_VERBS: Final = [name for contract in (TimerStore, RecordStore) for name in vars(contract) if not name.startswith("_")]
+
+
+def contained(store: type[S]) -> type[S]:
+    """A class of stores with all of its verbs wrapped."""
+    for name in _VERBS:
+        setattr(store, name, _contained(getattr(store, name)))
+    return store
+
+
+def _contained(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @wraps(verb)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await verb(*args, **kwargs)
+        except MainspringError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise StoreUnavailable(f"Expected the store to do {verb.__name__}, got: {reason}") from error
+
+    return call

@@ -1,0 +1,84 @@
+"""What leaves a store is what the contract names, whatever a driver, a codec or a strange row raises."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec import DecodeError
+
+from mainspring.errors import StoreUnavailable, TooLarge
+from mainspring.store import RecordStore, TimerStore, Verdict
+from mainspring.stores.cassandra import CassandraStore
+from mainspring.stores.cassandra.connection import Connection, Row
+from mainspring.stores.cassandra.limits import DEFAULT_BYTES, largest_row
+from mainspring.stores.containment import contained
+from mainspring.stores.dynamodb import DynamoDBStore
+from mainspring.stores.mongodb import MongoDBStore
+from mainspring.stores.partly import answered, verdicts
+
+
+@pytest.mark.parametrize("store", [CassandraStore, DynamoDBStore, MongoDBStore])
+def test_every_verb_of_a_store_is_contained(store: type) -> None:
+    verbs = [name for contract in (TimerStore, RecordStore) for name in vars(contract) if not name.startswith("_")]
+    assert all(hasattr(getattr(store, verb), "__wrapped__") for verb in verbs)
+
+
+async def test_an_unforeseen_error_is_unavailable_and_a_foreseen_one_stays() -> None:
+    class Strange:
+        async def time(self) -> int:
+            raise DecodeError("JSON is malformed")
+
+        async def put_record(self) -> None:
+            raise TooLarge("a record")
+
+        async def get(self) -> None:
+            raise asyncio.CancelledError
+
+        async def nothing(self) -> None: ...
+
+        write = list_timers = load_due = next_due = begin = finish = history = prune_history = shards = nothing
+        claim_shards = release_shards = get_record = delete_record = scan_records = nothing
+
+    store = contained(Strange)()
+    with pytest.raises(StoreUnavailable, match="time, got: DecodeError: JSON is malformed"):
+        await store.time()
+    with pytest.raises(TooLarge):
+        await store.put_record()
+    with pytest.raises(asyncio.CancelledError):
+        await store.get()
+
+
+def test_a_part_that_failed_is_told_of_its_items_and_all_of_them_of_the_call() -> None:
+    failure = StoreUnavailable("no quorum")
+    assert verdicts([Verdict.APPLIED, failure]) == [Verdict.APPLIED, Verdict.UNAVAILABLE]
+    assert verdicts([Verdict.REFUSED, failure]) == [Verdict.REFUSED, Verdict.UNAVAILABLE]
+    assert answered([]) == []
+    with pytest.raises(StoreUnavailable, match="no quorum") as caught:
+        verdicts([failure, failure])
+    assert caught.value is not failure
+    with pytest.raises(asyncio.CancelledError):
+        verdicts([Verdict.APPLIED, asyncio.CancelledError()])
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ([("4096KiB",)], 2 * 1024**2),
+        ([("16MiB",)], 8 * 1024**2),
+        ([("16384",)], 8 * 1024**2),
+        ([("null",)], DEFAULT_BYTES // 2),
+        ([], DEFAULT_BYTES // 2),
+        (None, DEFAULT_BYTES // 2),
+    ],
+)
+def test_the_largest_row_of_cassandra_follows_from_the_settings_of_its_server(
+    settings: list[Row] | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(connection: Connection, query: str) -> list[Row]:
+        if settings is None:
+            raise StoreUnavailable("Keyspace system_views does not exist")
+        return settings
+
+    monkeypatch.setattr(Connection, "run", run)
+    assert largest_row(Connection.__new__(Connection)) == expected
