@@ -39,7 +39,7 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, InvalidInput, LockLost, LockTaken, StoreUnavailable
 from mainspring.model import Record, to_json
-from mainspring.store import RecordStore, first_version
+from mainspring.store import RecordStore
 
 LOCKS: Final = "lock"
 TTL_SECONDS: Final = 90.0
@@ -51,7 +51,6 @@ _BELIEVED: Final = 0.9
 _KEPT_MS: Final = 7 * 86_400_000
 """How long the record outlives its last lease: names that are used once do not fill the store."""
 _WRITE_TRIES: Final = 3
-_RANDOM: Final = secrets.SystemRandom()
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
@@ -363,8 +362,9 @@ async def _let_go(held: Held) -> bool:
 
 async def _put(records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int) -> Record | None:
     expires_at = max(now, lease.lease_until) + _KEPT_MS
+    first = int(lease.nonce, 16) % 2**62 + 1  # drawn with the nonce: no other holding has it
     return await records.put_record(
-        LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at, first=first_version(_RANDOM)
+        LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at, first=first
     )
 
 
