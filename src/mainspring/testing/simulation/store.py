@@ -178,10 +178,10 @@ class Database:
         answer: Callable[[], object] = partial(self._answer_after, answers, self._tell, future, None)
         if regime == "lose":
             self._sometimes(f"{verb}: answer lost")
-            answer = partial(self._lose, answers, future)
+            answer = partial(self._answer_after, answers, self._fail, future, "the answer was lost")
         elif regime == "late":
             arrives += self._late(caller, verb)
-            answer = self._unheard
+            answer = _nobody
         if regime == "refuse":
             self._after(arrives, self._fail, future, "refused")
         elif regime == "hang":
@@ -217,8 +217,6 @@ class Database:
                 if faults[place] is None:
                     verdicts[place] = verdict
             request.answer = verdicts
-            if "lose" in faults:
-                self._unheard()
             patience = asked.at + self._world.store_timeout * 1000 - self._loop.now_us
             waits = "hang" in faults or "late" in faults
             self._answer_after(max(0, patience) if waits else 0, asked.answer)
@@ -229,16 +227,8 @@ class Database:
             current.answer = []
             done()
         if later:
-            rest = _Part(asked, _part_of(request, later), self._unheard)
+            rest = _Part(asked, _part_of(request, later), _nobody)
             self._after(self._late(asked.caller, asked.verb), self._join, rest)
-
-    def _lose(self, answers: int, future: asyncio.Future[None]) -> None:
-        self._unheard()
-        self._answer_after(answers, self._fail, future, "the answer was lost")
-
-    def _unheard(self) -> None:
-        """Nobody knows that it was written: to whoever asks for the writes of others it is one of theirs."""
-        self.foreign_writes += 1
 
     def _join(self, part: _Part) -> None:
         lane = self._lanes.setdefault((part.asked.caller.name, part.asked.lane), _Lane())
