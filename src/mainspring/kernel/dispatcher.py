@@ -123,7 +123,8 @@ class Dispatcher:
         if timer.state is State.RUNNING:
             self.window.rows[timer.uuid] = timer
             reason = "Its owner stopped before it recorded an outcome; the call may have been made."
-            self._finisher.end(timer, self._carrier.lost(timer, self._clock.now_ms(), reason))
+            lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
+            self._finisher.end(timer, lost, fence=shard.fence)
             return True
         lane = self._lane_of(timer)
         if not self.window.admit(timer, lane):
@@ -210,7 +211,7 @@ class Dispatcher:
                 self._put_back(lane, timer)
             elif (refused := self._carrier.refusal(timer, now)) is not None:
                 self._release_slot(lane, timer)
-                self._finisher.end(timer, refused)
+                self._finisher.end(timer, refused, fence=shard.fence)
             else:
                 going.append((lane, timer, shard.fence))
         verdicts = await self._writes.begin([Begin(timer.key, fence, timer.version) for _, timer, fence in going])
@@ -230,9 +231,8 @@ class Dispatcher:
                 self._spawn(self._recheck(timer))
             elif verdict is Verdict.REFUSED:
                 self._release_slot(lane, timer)
-                self._finisher.end(
-                    timer, put_aside(timer, now, "The database cannot hold the record of another attempt.")
-                )
+                reason = "The database cannot hold the record of another attempt."
+                self._finisher.end(timer, put_aside(timer, now, reason), fence=fence)
             else:
                 self._put_back(lane, timer)
                 if verdict is Verdict.FENCED and self._writes.is_deposed(timer.shard_id, fence):
@@ -268,7 +268,7 @@ class Dispatcher:
             ending = await self._ending(timer, ending.settle())
             if self._settling.pop(timer.uuid, None) is None:
                 return  # given up, and recorded as unknown
-        self._finisher.end(timer, ending)
+        self._finisher.end(timer, ending, fence=timer.fence)
 
     async def _ending(self, timer: Timer, carrying: Coroutine[Any, Any, Ending]) -> Ending:
         try:
@@ -326,5 +326,6 @@ class Dispatcher:
             if timer.shard_id in shard_ids:
                 if self._settling.pop(uuid, None) is None:
                     self._release_slot(self._calls[uuid][0], timer)
-                self._finisher.end(timer, self._carrier.lost(timer, self._clock.now_ms(), reason))
+                lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
+                self._finisher.end(timer, lost, fence=timer.fence)
                 call.cancel()
