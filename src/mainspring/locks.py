@@ -39,7 +39,7 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, InvalidInput, LockLost, LockTaken, StoreUnavailable
 from mainspring.model import Record, to_json
-from mainspring.store import RecordStore
+from mainspring.store import RecordStore, first_version
 
 LOCKS: Final = "lock"
 TTL_SECONDS: Final = 90.0
@@ -362,7 +362,6 @@ async def _let_go(held: Held) -> bool:
 
 async def _put(records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int) -> Record | None:
     expires_at = max(now, lease.lease_until) + _KEPT_MS
-    first = int(lease.nonce, 16) % 2**62 + 1  # drawn with the nonce: no other holding has it
     return await records.put_record(
         LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at, first=first
     )

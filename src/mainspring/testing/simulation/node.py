@@ -18,11 +18,12 @@ from mainspring.server import STOP_SECONDS, api_of
 from mainspring.store import Store
 from mainspring.surroundings import Identity, Surroundings
 from mainspring.testing.simulation.clock import SimulatedClock
+from mainspring.testing.simulation.database import OPERATION, Database
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.plan import World
 from mainspring.testing.simulation.receivers import Answer
-from mainspring.testing.simulation.store import OPERATION, Database, NoticingStore, SimulatedStore
+from mainspring.testing.simulation.store import NoticingStore, SimulatedStore
 from mainspring.testing.simulation.wire import PEERS, Respond, Wire
 
 TOKEN: Final = "simulated-token-of-every-instance"  # noqa: S105  (opens nothing but a simulation)

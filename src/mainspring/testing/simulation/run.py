@@ -7,13 +7,8 @@ after ten simulated minutes. Processes that died are unwound only after the verd
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from hashlib import blake2b
-from types import CoroutineType
 from typing import Final
 
 import msgspec
@@ -24,20 +19,21 @@ from mainspring.kernel.ownership import Lease
 from mainspring.model import State, Timer
 from mainspring.store import START, Put, TimerFilter
 from mainspring.stores.plan import Write
-from mainspring.testing.oracle import world as oracle
 from mainspring.testing.oracle.history import Violation
-from mainspring.testing.oracle.journal import AnyEvent, Bound, Commit, Entry, Fault, Left, Owner, Reached, Row
+from mainspring.testing.oracle.journal import AnyEvent, Bound, Commit, Fault, Left, Owner, Reached
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.simulation.clock import SimulatedClock
-from mainspring.testing.simulation.commits import mark_of, service_of
+from mainspring.testing.simulation.database import FOREIGN, Caller, Database
 from mainspring.testing.simulation.draws import Dice, Draws
+from mainspring.testing.simulation.left import entries_of, oracle_world, row_of
 from mainspring.testing.simulation.loop import CURRENT, Process, SimulatedLoop, Spinning, context_of
 from mainspring.testing.simulation.node import Died, Node
-from mainspring.testing.simulation.plan import Blow, Operation, Plan, Regime, World
-from mainspring.testing.simulation.receivers import Receivers, host_of
+from mainspring.testing.simulation.plan import Blow, Operation, Plan, Regime
+from mainspring.testing.simulation.receivers import Receivers
 from mainspring.testing.simulation.sqlite import SQLiteTables
-from mainspring.testing.simulation.store import FOREIGN, Caller, Database, SimulatedStore
+from mainspring.testing.simulation.store import SimulatedStore
 from mainspring.testing.simulation.tables import Tables
+from mainspring.testing.simulation.unwinding import quiet, unwind
 from mainspring.testing.simulation.users.timers import TimerUsers
 from mainspring.testing.simulation.wire import Peer, Wire
 from mainspring.timers import changes
@@ -46,8 +42,6 @@ from mainspring.timers.namespaces import NamespaceService
 
 LONGEST_US: Final = 600_000_000
 LOOK_US: Final = 250_000
-UNWINDINGS: Final = 200
-"""How often a coroutine may wait once more while it is closed."""
 AIR_US: Final = 2_500_000
 HORIZON_MS: Final = 60_000
 """Timers due later than this after healing are not waited for."""
@@ -65,23 +59,21 @@ class Outcome(Struct, frozen=True, kw_only=True):
     digest: str
     """Of the whole journal."""
     reached: list[str]
-    labels: list[str]
-    """That were drawn."""
     seconds: float
     """Simulated."""
     journal: list[AnyEvent]
-    calls: int = 0
 
 
 def simulate(plan: Plan) -> Outcome:
     draws = Draws(plan.seed, muted=plan.muted)
     loop = SimulatedLoop(draws.order)
-    with _quiet():
+    with quiet():
         run = _Run(plan, loop, draws)
         try:
             violations = run.verdict()
         finally:
-            _unwind(loop, run)
+            run.database.closed = True
+            unwind(loop)
     digest = blake2b(digest_size=16)
     encoder = msgspec.json.Encoder()
     for event in run.journal:
@@ -91,30 +83,8 @@ def simulate(plan: Plan) -> Outcome:
         violations=violations,
         digest=digest.hexdigest(),
         reached=list(run.reached),
-        labels=draws.labels,
         seconds=loop.time(),
         journal=run.journal,
-    )
-
-
-def oracle_world(world: World) -> oracle.World:
-    return oracle.World(
-        commits=True,
-        lease_seconds=world.lease_seconds,
-        look_seconds=world.look_seconds,
-        wire_ms=2 * world.wire,
-        latency_ms=world.latency,
-        call_timeout_ms=5000,
-        window_limit=world.window_limit,
-        in_flight_limit=world.in_flight_limit,
-        host_limit=world.host_limit,
-        page_size=world.page_size,
-        circuit_seconds=world.circuit_seconds,
-        hosts={
-            host_of(number): oracle.Host(kind=known.kind, seconds=known.seconds, healed=known.healed)
-            for number, known in enumerate(world.destinations)
-            if known.kind != "fast"
-        },
     )
 
 
@@ -497,7 +467,8 @@ class _Run:
         world = self._world
         limits = {"in-flight": world.in_flight_limit, "window": world.window_limit, "host": world.host_limit}
         alive = tuple(node.name for index, node in self._current.items() if node.is_alive and index != world.left_cut)
-        rows, entries = self._rows(), tuple(self._entries())
+        ids = {id: None for operation in self._plan.operations for id in operation.ids}
+        rows, entries = self._rows(), tuple(entries_of(self._tables, self._namespace, ids))
         if any(entry.detail.startswith("This instance stopped") for entry in entries):
             self.sometimes("drain given up")
         return Left(
@@ -505,7 +476,7 @@ class _Run:
             wall_ms=self.database.now_ms(),
             healed_at=self.healed_at,
             alive=alive,
-            rows=tuple(map(_row, rows)),
+            rows=tuple(map(row_of, rows)),
             history=entries,
             owners=tuple(self._owners(alive)),
             bounds=tuple(
@@ -513,24 +484,6 @@ class _Run:
                 for (node, what), value in self._bounds.items()
             ),
         )
-
-    def _entries(self) -> Iterator[Entry]:
-        ids = {id: None for operation in self._plan.operations for id in operation.ids}
-        for id in ids:
-            for attempt in reversed(self._tables.history(self._namespace.key_of(id), limit=1_000_000)):
-                yield Entry(
-                    id=id,
-                    delivery_id=attempt.delivery_id,
-                    attempt=attempt.attempt,
-                    generation=attempt.generation,
-                    outcome=attempt.outcome.value,
-                    next=attempt.next,
-                    started_ms=attempt.started_at,
-                    duration_ms=attempt.duration_ms,
-                    next_ms=attempt.next_at,
-                    status=attempt.status,
-                    detail=attempt.detail,
-                )
 
     def _owners(self, alive: tuple[str, ...]) -> Iterator[Owner]:
         for shard in self._tables.shards(self._namespace.shards):
@@ -540,72 +493,7 @@ class _Run:
             yield Owner(shard=shard.shard_id, version=shard.version, owner=shard.owner, alive=knows)
 
 
-def _row(timer: Timer) -> Row:
-    last = timer.detail.last_outcome
-    return Row(
-        id=timer.timer_id,
-        delivery_id=timer.detail.delivery_id,
-        generation=timer.generation,
-        state=timer.state.value,
-        attempts=timer.attempts,
-        due_ms=timer.detail.execute_at,
-        version=timer.version,
-        delivery=timer.detail.delivery.value,
-        mark=mark_of(timer.payload) if service_of(timer) == "timers" else "",
-        host=timer.detail.callback_url.removeprefix("http://").removesuffix("/hook"),
-        reason=last.detail if last is not None else "",
-        shard=timer.shard_id,
-    )
-
-
 def _words(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No logs, and no collector: both only cost time."""
-    before, was_on = logging.root.manager.disable, gc.isenabled()
-    logging.disable(logging.CRITICAL)
-    gc.disable()
-    try:
-        yield
-    finally:
-        logging.disable(before)
-        if was_on:
-            gc.enable()
-
-
-def _unwind(loop: SimulatedLoop, run: _Run) -> None:
-    """Close every coroutine that still waits, the dead ones' included: nothing that happens now counts."""
-    run.database.closed = True
-    loop.set_exception_handler(lambda _loop, _context: None)
-    asyncio._set_running_loop(loop)
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # of those that want to wait while they are closed
-    try:
-        while tasks := [task for task in asyncio.all_tasks(loop) if _is_open(task)]:
-            for task in sorted(tasks, key=hash):
-                _close(task)
-    finally:
-        sys.unraisablehook = hook
-        asyncio._set_running_loop(None)
-        loop.close()
-
-
-def _is_open(task: asyncio.Task[object]) -> bool:
-    coroutine = task.get_coro()
-    return isinstance(coroutine, CoroutineType) and coroutine.cr_frame is not None
-
-
-def _close(task: asyncio.Task[object]) -> None:
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    coroutine = task.get_coro()
-    assert isinstance(coroutine, CoroutineType)
-    for _ in range(UNWINDINGS):
-        if coroutine.cr_frame is None:
-            return
-        with suppress(Exception, Died):
-            coroutine.close()
-    raise RuntimeError(f"Expected a coroutine that ends, got {coroutine}")
