@@ -1,0 +1,121 @@
+"""Every fetch that was accepted has a row that makes somebody look at it, and none that was not blocks its reqId."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from mainspring.fetches.asking import new_fetch
+from mainspring.fetches.messages import FetchRef, FetchView, ListFetches
+from mainspring.fetches.outcome import of_lost_executor
+from mainspring.fetches.record import FETCHES, WATCHDOG_MS, Fetch, encode
+from mainspring.testing.simulation import SimulatedLoop, run_simulated
+from tests.fetches.asking import asking
+from tests.fetches.simulated import World, answer, world
+
+URL = "http://t.example/"
+TIMEOUT_SECONDS = 5.0
+LOOK_SECONDS = 2.0
+"""How long it takes at most until a row that is due is looked at."""
+ENDS_SECONDS = TIMEOUT_SECONDS + WATCHDOG_MS / 1000 + LOOK_SECONDS
+DAY_SECONDS = 86_400.0
+
+
+async def _record_alone(here: World, req_id: str, **fields: Any) -> Fetch:
+    """What a crash leaves behind, after the record was written and before the row was. Nobody was told of it."""
+    now = here.clock.now_ms()
+    fetch = new_fetch(asking(URL, timeout_seconds=TIMEOUT_SECONDS, **fields), req_id=req_id, now=now)
+    assert await here.store.put_record(FETCHES, req_id, encode(fetch), expect=0, now=now) is not None
+    return fetch
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0, TIMEOUT_SECONDS + 1, ENDS_SECONDS, DAY_SECONDS])
+def test_a_fetch_that_a_crash_left_without_a_row_is_carried_out_when_it_is_asked_for_again(seconds: float) -> None:
+    async def main(loop: SimulatedLoop) -> tuple[FetchView, list[str], int]:
+        async with world(loop) as here:
+            await _record_alone(here, "left")
+            await asyncio.sleep(seconds)
+            await here.fetches.create(asking(URL, req_id="left", timeout_seconds=TIMEOUT_SECONDS))
+            listed = [fetch.req_id for fetch in (await here.fetches.list(ListFetches())).fetches]
+            return await here.fetches.wait("left", LOOK_SECONDS), listed, here.network.calls[URL]
+
+    view, listed, calls = run_simulated(main)
+    assert (view.state, listed, calls) == ("succeeded", ["left"], 1)
+
+
+def test_a_fetch_that_a_crash_left_without_a_row_ends_for_whoever_looks_at_it() -> None:
+    async def main(loop: SimulatedLoop) -> tuple[FetchView, list[str]]:
+        async with world(loop) as here:
+            await _record_alone(here, "left")
+            await asyncio.sleep(ENDS_SECONDS)
+            view = await here.fetches.wait("left", LOOK_SECONDS)
+            return view, [fetch.req_id for fetch in (await here.fetches.list(ListFetches())).fetches]
+
+    view, listed = run_simulated(main)
+    assert (view.state, listed) == ("failed", ["left"])
+
+
+def test_a_req_id_that_is_asked_for_again_while_its_record_expires_is_carried_out() -> None:
+    async def main(loop: SimulatedLoop) -> Counter[str]:
+        dice = random.Random(1)
+        states: Counter[str] = Counter()
+        async with world(loop, latency_seconds=0.01, retention_days=1) as here:
+
+            async def ask(req_id: str) -> None:
+                asked = asking(URL, req_id=req_id, timeout_seconds=TIMEOUT_SECONDS)
+                await here.fetches.create(asked)
+                first = await here.fetches.wait(req_id, LOOK_SECONDS)
+                assert first.result is not None
+                again_at = first.result.finished_at.timestamp() + DAY_SECONDS + dice.uniform(-0.02, 0.08)
+                while (left := again_at - here.clock.now_ms() / 1000) > 0:
+                    await asyncio.sleep(left)  # noqa: ASYNC110 - engine time is not the loop's time
+                await here.fetches.create(asked)
+                await asyncio.sleep(ENDS_SECONDS)
+                # Not `wait`, which would mend what it finds.
+                fetch = await here.fetching.ledger.find(req_id)
+                states["gone" if fetch is None else fetch.state] += 1
+
+            async with asyncio.TaskGroup() as asking_all:
+                for number in range(1_000):
+                    asking_all.create_task(ask(f"again{number}"))
+        return states
+
+    states = run_simulated(main)
+    assert states["pending"] == 0
+    assert states["succeeded"] > 500, "most were asked for again after they had expired"
+
+
+def test_a_fetch_that_a_crash_left_without_a_row_tells_its_origin_that_it_was_cancelled() -> None:
+    async def main(loop: SimulatedLoop) -> list[str]:
+        async with world(loop) as here:
+            await _record_alone(here, "left", result_url="http://origin.example/results")
+            await here.fetches.cancel(FetchRef(req_id="left"))
+            await asyncio.sleep(LOOK_SECONDS)
+            return here.network.results["left"]
+
+    assert run_simulated(main) == ["cancelled"]
+
+
+def test_what_became_of_a_fetch_that_has_expired_concerns_no_later_one_of_its_req_id() -> None:
+    async def main(loop: SimulatedLoop) -> tuple[bool, str]:
+        async with world(loop, retention_days=1) as here:
+            ledger = here.fetching.ledger
+            asked = asking(URL, req_id="again", timeout_seconds=TIMEOUT_SECONDS)
+            await here.fetches.create(asked)
+            await here.fetches.wait("again", LOOK_SECONDS)
+            earlier = await ledger.find("again")
+            assert earlier is not None
+            await asyncio.sleep(DAY_SECONDS + 60)
+            here.network.behave = lambda _: (TIMEOUT_SECONDS / 2, answer())
+            await here.fetches.create(asked)
+            await asyncio.sleep(1)
+            # An executor that was frozen all the while comes with what it has to say.
+            outcome = of_lost_executor("frozen", started_at=0, now=here.clock.now_ms())
+            _, was_its_end = await ledger.settle(earlier, outcome, by_executor=True)
+            return was_its_end, (await here.fetches.wait("again", TIMEOUT_SECONDS)).state
+
+    assert run_simulated(main) == (False, "succeeded")
