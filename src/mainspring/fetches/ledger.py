@@ -76,8 +76,9 @@ class Ledger:
         One of that id whose time is over and that has no row was never acknowledged: the new one takes its place.
         """
         while True:
-            now = self._clock.now_ms()
-            if await self._records.put_record(FETCHES, fetch.req_id, encode(fetch), expect=0, now=now) is not None:
+            now, first = self._clock.now_ms(), first_version(self._random)
+            new = await self._records.put_record(FETCHES, fetch.req_id, encode(fetch), expect=0, now=now, first=first)
+            if new is not None:
                 break
             record = await self._records.get_record(FETCHES, fetch.req_id, now=now)
             if record is None:
