@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from mainspring.errors import StoreUnavailable
 from mainspring.fetches.asking import new_fetch
 from mainspring.fetches.messages import FetchRef, FetchView, ListFetches
 from mainspring.fetches.outcome import of_lost_executor
 from mainspring.fetches.record import FETCHES, WATCHDOG_MS, Fetch, encode
+from mainspring.fetches.watcher import Watcher
+from mainspring.store import Put, Remove, Verdict
 from mainspring.testing.simulation import SimulatedLoop, run_simulated
 from tests.fetches.asking import asking
 from tests.fetches.simulated import World, answer, world
@@ -119,3 +123,76 @@ def test_what_became_of_a_fetch_that_has_expired_concerns_no_later_one_of_its_re
             return was_its_end, (await here.fetches.wait("again", TIMEOUT_SECONDS)).state
 
     assert run_simulated(main) == (False, "succeeded")
+
+
+class Partly:
+    """A store of which one shard can be read and not written."""
+
+    def __init__(self, here: World) -> None:
+        self._write = here.store._inner.write
+        here.store._inner.write = self.write
+        self.shard: int | None = None
+        self.written: set[str] = set()
+
+    async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
+        [change] = changes
+        assert isinstance(change, Put)
+        if change.timer.shard_id == self.shard:
+            return [Verdict.UNAVAILABLE]
+        self.written.add(change.timer.timer_id)
+        verdicts: list[Verdict] = await self._write(changes)
+        return verdicts
+
+
+def test_a_fetch_whose_row_cannot_be_written_is_not_acknowledged_and_can_be_asked_for_again() -> None:
+    async def main(loop: SimulatedLoop) -> tuple[str, int]:
+        async with world(loop) as here:
+            partly = Partly(here)
+            partly.shard = (await here.fetching.ledger.key_of("late")).shard_id
+            asked = asking(URL, req_id="late", timeout_seconds=TIMEOUT_SECONDS)
+            for _ in range(3):
+                with pytest.raises(StoreUnavailable):
+                    await here.fetches.create(asked)
+            partly.shard = None
+            await asyncio.sleep(ENDS_SECONDS)
+            await here.fetches.create(asked)
+            return (await here.fetches.wait("late", LOOK_SECONDS)).state, here.network.calls[URL]
+
+    assert run_simulated(main) == ("succeeded", 1)
+
+
+def test_one_shard_that_cannot_be_written_keeps_nobody_from_the_calls_of_dead_executors_in_others() -> None:
+    async def main(loop: SimulatedLoop) -> tuple[set[str], set[str], set[str]]:
+        async with world(loop) as here:
+            here.network.behave = lambda _: (1_000.0, answer())
+            ids = {f"f{number}" for number in range(20)}
+            for req_id in ids:
+                await here.fetches.create(asking(URL, req_id=req_id, timeout_seconds=2_000.0))
+            await asyncio.sleep(1)
+            ledger = here.fetching.ledger
+            shards = {req_id: (await ledger.key_of(req_id)).shard_id for req_id in ids}
+
+            async def no(*_: object) -> bool:
+                return False
+
+            watcher = Watcher(
+                timers=here.store,
+                ledger=ledger,
+                members=tuple,
+                executor_gone=no,
+                owned=lambda: set(shards.values()),
+                lives=no,
+                overdue=here.fetching.watcher._overdue,
+            )
+            partly = Partly(here)
+            partly.shard = shards["f0"]
+            await watcher.look()
+            others, partly.written = partly.written, set()
+            partly.shard = None
+            await watcher.look()
+            bad = {req_id for req_id in ids if shards[req_id] == shards["f0"]}
+            return others, partly.written, bad
+
+    others, late, bad = run_simulated(main)
+    assert others == {f"f{number}" for number in range(20)} - bad
+    assert late >= bad

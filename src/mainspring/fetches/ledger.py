@@ -193,13 +193,16 @@ class Ledger:
     async def move(self, fetch: Fetch) -> None:
         """Put the row where it belongs. Given up when others keep moving it: they know the record, too."""
         key = await self.key_of(fetch.req_id)
-        for _ in range(MOVES):
-            [row] = await self._timers.get([key])
-            if row is None:
-                await self._give_row(fetch)
-                return
-            if await self._put_row(moved(row, fetch, self._clock.now_ms()), row.version):
-                return
+        try:
+            for _ in range(MOVES):
+                [row] = await self._timers.get([key])
+                if row is None:
+                    await self._give_row(fetch)
+                    return
+                if await self._put_row(moved(row, fetch, self._clock.now_ms()), row.version):
+                    return
+        except TooLarge as error:  # the alarm that is set in the row stays as it is
+            telemetry.error("the row of a fetch was not moved", req_id=fetch.req_id, reason=error.detail)
 
     async def hasten(self, row: Timer) -> None:
         """Have the owner of a row look at it now, unless it has been moved since it was read."""
