@@ -103,7 +103,7 @@ class UncertainClaims:
             if record is None:
                 if lands_on != ABSENT:
                     return
-                free, version = Entry(freed(claim.header)), first_version(new_token())
+                free, version = Entry(freed(claim.header)), first_version(new_token(self._desk.model.entropy))
                 if await store.claim(address, encoded(free), version=version, now=now) is None:
                     await self._desk.write(address, free, expect=version, now=now)
                     return

@@ -32,7 +32,7 @@ from mainspring.testing.simulation.clock import SimulatedClock
 from mainspring.testing.simulation.commits import mark_of, service_of
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.loop import CURRENT, Process, SimulatedLoop, Spinning, context_of
-from mainspring.testing.simulation.node import Died, Node
+from mainspring.testing.simulation.node import Died, Inhabitant, Node
 from mainspring.testing.simulation.plan import Blow, Operation, Plan, Regime, World
 from mainspring.testing.simulation.receivers import Receivers, host_of
 from mainspring.testing.simulation.sqlite import SQLiteTables
@@ -73,10 +73,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def simulate(plan: Plan) -> Outcome:
+    from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (they build upon this module)
+
     draws = Draws(plan.seed, muted=plan.muted)
     loop = SimulatedLoop(draws.order)
     with _quiet():
-        run = _Run(plan, loop, draws)
+        run = SERVICES[plan.service].run(plan, loop, draws)
         try:
             violations = run.verdict()
         finally:
@@ -100,6 +102,7 @@ def oracle_world(world: World) -> oracle.World:
     return oracle.World(
         commits=True,
         lease_seconds=world.lease_seconds,
+        idempotency_ttl_seconds=world.ttl_seconds,
         look_seconds=world.look_seconds,
         wire_ms=2 * world.wire,
         latency_ms=world.latency,
@@ -124,7 +127,9 @@ class _Foreign:
     index = -1
 
 
-class _Run:
+class Run:
+    """A run of timers. Those of other services begin with this one: see `services`."""
+
     def __init__(self, plan: Plan, loop: SimulatedLoop, draws: Draws) -> None:
         self._plan = plan
         self._world = world = plan.world
@@ -159,8 +164,8 @@ class _Run:
             foreign=self._transact,
             wall_ms=self.database.now_ms,
         )
-        self.nodes: dict[str, Node] = {}
-        self._current: dict[int, Node] = {}
+        self.nodes: dict[str, Inhabitant] = {}
+        self._current: dict[int, Inhabitant] = {}
         self._lives: dict[int, int] = {}
         self._traps: dict[int, list[Blow]] = {}
         self._bounds: dict[tuple[str, str], int] = {}
@@ -193,9 +198,9 @@ class _Run:
             self._at(regime.at + regime.length, self._end_regime, regime)
         for blow in self._plan.blows:
             self._at(blow.at, self._strike, blow)
-        self._users.start(self._plan.operations)
+        self._begin()
         await asyncio.sleep(self._plan.heals_at / 1000)
-        while not self._users.done:
+        while not self._is_done():
             await asyncio.sleep(LOOK_US / 1_000_000)
         self._heal()
         await self._rest()
@@ -208,6 +213,13 @@ class _Run:
         namespaces = NamespaceService(records=bare, clock=self._clock, randomness=self._dice, created=lambda: None)
         await namespaces.create(CreateNamespace(name="default", shard_count=self._world.shards))
         self._namespace = await namespaces.find("default")
+
+    def _begin(self) -> None:
+        """Let the users act."""
+        self._users.start(self._plan.operations)
+
+    def _is_done(self) -> bool:
+        return self._users.done
 
     def _at(self, ms: int, act: object, *args: object) -> None:
         assert callable(act)
@@ -243,7 +255,14 @@ class _Run:
         life = self._lives.get(index, 0) + 1
         self._lives[index] = life
         name = f"i{index}" if life == 1 else f"i{index}-{life}"
-        node = self.nodes[name] = self._current[index] = Node(
+        node = self.nodes[name] = self._current[index] = self._make(index, name)
+        for regime in self.database.regimes:
+            if regime.node == index:
+                self._tell_regime(regime)
+        node.start()
+
+    def _make(self, index: int, name: str) -> Inhabitant:
+        return Node(
             index,
             name,
             loop=self._loop,
@@ -254,10 +273,6 @@ class _Run:
             is_dead=self._is_dead,
             ended=self._ended,
         )
-        for regime in self.database.regimes:
-            if regime.node == index:
-                self._tell_regime(regime)
-        node.start()
 
     def _is_dead(self, lease: Lease) -> bool:
         if not self._world.one_machine:
@@ -267,12 +282,12 @@ class _Run:
 
     def _peer(self, name: str) -> Peer | None:
         node = self.nodes.get(name)
-        return node if node is not None and node.listens else None
+        return node if isinstance(node, Node) and node.listens else None
 
     def _address(self, index: int) -> str:
         return self._current[index].name
 
-    def _ended(self, node: Node, error: BaseException | None) -> None:
+    def _ended(self, node: Inhabitant, error: BaseException | None) -> None:
         """A process has ended by itself; that is a defect unless it was asked to."""
         if not node.is_alive or self._is_over:
             return
@@ -284,7 +299,7 @@ class _Run:
         self._loop.kill(node.process)
         self._wire.reset(node.name)
 
-    def _kill(self, node: Node, point: str = "") -> None:
+    def _kill(self, node: Inhabitant, point: str = "") -> None:
         if not node.is_alive:
             return
         self.journal.append(Fault(at=self._loop.now_us, kind="kill", node=node.name, mode=point))
@@ -293,7 +308,7 @@ class _Run:
         if not any(other.is_alive for other in self._current.values()):
             self.sometimes("all dead")
 
-    def _pause(self, node: Node, length_ms: int, point: str = "") -> None:
+    def _pause(self, node: Inhabitant, length_ms: int, point: str = "") -> None:
         if not node.is_alive or node.process.held:
             return
         until = self._loop.now_us + length_ms * 1000
@@ -301,7 +316,7 @@ class _Run:
         self._loop.hold(node.process)
         self._loop.call_at_us(until, self._go_on, node, context=self._context)
 
-    def _go_on(self, node: Node) -> None:
+    def _go_on(self, node: Inhabitant) -> None:
         if node.is_alive:
             self._loop.go_on(node.process)
 
@@ -536,7 +551,7 @@ def _quiet() -> Iterator[None]:
             gc.enable()
 
 
-def _unwind(loop: SimulatedLoop, run: _Run) -> None:
+def _unwind(loop: SimulatedLoop, run: Run) -> None:
     """Close every coroutine that still waits, the dead ones' included: nothing that happens now counts."""
     run.database.closed = True
     loop.set_exception_handler(lambda _loop, _context: None)

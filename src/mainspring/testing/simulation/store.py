@@ -16,7 +16,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from mainspring import crashpoint
 from mainspring.errors import StoreUnavailable
+from mainspring.idempotency.entries import COLLECTION as KEYS
 from mainspring.kernel.ownership import INSTANCES
+from mainspring.locks import LOCKS
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import START, Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
 from mainspring.stores.plan import (
@@ -43,6 +45,8 @@ T = TypeVar("T")
 
 OPERATION: Final[ContextVar[str]] = ContextVar("operation", default="")
 """The client's operation on whose behalf something is asked."""
+RECORD_VERBS: Final = {INSTANCES: "renew", KEYS: "claim", LOCKS: "lock"}
+"""By which faults know the writes of a collection; those of all others are a `record`."""
 FOREIGN: Final = "foreign"
 """Who writes in a transaction of its own."""
 
@@ -448,16 +452,25 @@ class SimulatedStore:
         return await self._read("get_record", lambda: self._tables.get_record(collection, key, now=now))
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
-        request = PutRecord((collection, key), Record(key, value, expect + 1, expires_at), now=now)
-        verb = "renew" if collection == INSTANCES else "record"
+        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        request = PutRecord((collection, key), record, expect=expect, now=now)
+        verb = RECORD_VERBS.get(collection, "record")
         await self._database.change(self._caller, verb, "records", request)
         return request.answer
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
         request = DeleteRecord((collection, key), expect=expect, now=now)
-        await self._database.change(self._caller, "record", "records", request)
+        await self._database.change(self._caller, RECORD_VERBS.get(collection, "record"), "records", request)
         return request.answer
 
     async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
