@@ -49,6 +49,7 @@ def _world(chance: Chance) -> World:
 def _operations(chance: Chance, world: World) -> tuple[Operation, ...]:
     lease = round(world.lease_seconds * 1000)
     keys = [f"k{number}" for number in range(chance.number("keys", 1, 3))]
+    epoch = chance.one("epoch", (1_000_000, lease // 2, 2 * lease))  # a key that is done is of little interest
     locks = [f"l{number}" for number in range(chance.number("locks", 1, 2))]
     used = {"call", *chance.some("verb", list(VERBS))}
     weights = {name: weight for name, weight in VERBS.items() if name in used}
@@ -59,13 +60,13 @@ def _operations(chance: Chance, world: World) -> tuple[Operation, ...]:
         for _ in range(chance.one("operations", (1, 2, 5, 10))):
             at += chance.one("pause", pauses)
             verb = chance.weighted("which verb", weights)
-            among = locks if verb == "hold" else keys
+            key = f"{chance.one('which key', keys)}.{(at - OPENING) // epoch}"
             made.append(
                 Operation(
                     client=client,
                     at=at,
                     verb=verb,
-                    ids=(chance.one("which id", among),),
+                    ids=(chance.one("which lock", locks) if verb == "hold" else key,),
                     node=chance.number("which program", 0, world.instances - 1),
                     timeout=chance.number("cancelled after", 0, chance.one("cancelled", (20, 200, 2000))),
                     hold=chance.one("takes", (10, 0, 200, lease // 2, 2 * lease)),
