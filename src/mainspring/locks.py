@@ -365,8 +365,9 @@ async def _put(
     records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int, first: int = 1
 ) -> Record | None:
     expires_at = max(now, lease.lease_until) + _KEPT_MS
-    value = to_json(lease)
-    return await records.put_record(LOCKS, name, value, expect=expect, now=now, expires_at=expires_at, first=first)
+    return await records.put_record(
+        LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at, first=first
+    )
 
 
 def _read(record: Record) -> LockRecord:

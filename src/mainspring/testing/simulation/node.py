@@ -21,6 +21,7 @@ from mainspring.testing.simulation.clock import SimulatedClock
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.plan import World
+from mainspring.testing.simulation.receivers import Answer
 from mainspring.testing.simulation.store import OPERATION, Database, NoticingStore, SimulatedStore
 from mainspring.testing.simulation.wire import PEERS, Respond, Wire
 
@@ -132,11 +133,11 @@ class Node(Inhabitant):
             "headers": [(name.encode(), value.encode()) for name, value in call.headers],
         }
         if self._app is None:
-            respond(503, {}, b"")
+            respond(Answer(0, 503, body=b""))
             return
         await self._app(scope, receive, send)
         headers = {name.decode(): value.decode() for name, value in answered["headers"]}
-        respond(answered["status"], headers, answered["body"])
+        respond(Answer(0, answered["status"], headers, answered["body"]))
 
     async def _live(self) -> None:
         error: BaseException | None = None

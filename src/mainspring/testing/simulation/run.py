@@ -26,7 +26,7 @@ from mainspring.store import START, Put, TimerFilter
 from mainspring.stores.plan import Write
 from mainspring.testing.oracle import world as oracle
 from mainspring.testing.oracle.history import Violation
-from mainspring.testing.oracle.journal import AnyEvent, Bound, Entry, Fault, Left, Owner, Reached, Row, View
+from mainspring.testing.oracle.journal import AnyEvent, Bound, Entry, Fault, Left, Owner, Reached, Row
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.simulation.clock import SimulatedClock
 from mainspring.testing.simulation.commits import mark_of, service_of
@@ -38,11 +38,10 @@ from mainspring.testing.simulation.receivers import Receivers, host_of
 from mainspring.testing.simulation.sqlite import SQLiteTables
 from mainspring.testing.simulation.store import FOREIGN, Caller, Database, SimulatedStore
 from mainspring.testing.simulation.tables import Tables
-from mainspring.testing.simulation.users.timers import TimerUsers, view_of
+from mainspring.testing.simulation.users.timers import TimerUsers
 from mainspring.testing.simulation.wire import Peer, Wire
 from mainspring.timers import changes
-from mainspring.timers.messages import CreateNamespace, CreateTimer
-from mainspring.timers.messages import view_of as timer_view
+from mainspring.timers.messages import CreateNamespace, CreateTimer, TimerView, view_of
 from mainspring.timers.namespaces import NamespaceService
 
 LONGEST_US: Final = 600_000_000
@@ -200,8 +199,7 @@ class Run:
             self._at(blow.at, self._strike, blow)
         self._begin()
         await asyncio.sleep(self._plan.heals_at / 1000)
-        while not self._is_done():
-            await asyncio.sleep(LOOK_US / 1_000_000)
+        await self._done()
         self._heal()
         await self._rest()
         self.journal.append(self._left())
@@ -218,8 +216,8 @@ class Run:
         """Let the users act."""
         self._users.start(self._plan.operations)
 
-    def _is_done(self) -> bool:
-        return self._users.done
+    async def _done(self) -> None:
+        await self._users.done()
 
     def _at(self, ms: int, act: object, *args: object) -> None:
         assert callable(act)
@@ -362,7 +360,7 @@ class Run:
 
     def reach_current(self, name: str) -> None:
         """The running process has come to a crash point."""
-        process = CURRENT.get()
+        process = CURRENT.get(None)
         node = self.nodes.get(process.name) if process is not None else None
         if node is not None and node.is_alive:
             self._reach(node, name)
@@ -423,7 +421,7 @@ class Run:
 
     # --- a foreign transaction ----------------------------------------------------------------------------------
 
-    async def _transact(self, name: str, operation: Operation, request: CreateTimer) -> View:
+    async def _transact(self, name: str, operation: Operation, request: CreateTimer) -> TimerView:
         """Create a timer as a program does in its own transaction, which stays open for a while."""
         key = self._namespace.key_of(request.timer_id)
         row = (key.shard_id, key.uuid)
@@ -448,8 +446,8 @@ class Run:
         )
         [present] = self._tables.get([key])
         timer = fresh if present is None else changes.recreated(fresh, present)
-        await self.database.commit_now(_Foreign(), Write([Put(timer, present.version if present else 0)]), name)
-        return view_of(timer_view(timer))
+        self.database.commit_now(_Foreign(), Write([Put(timer, present.version if present else 0)]), name)
+        return view_of(timer)
 
     # --- what is there ------------------------------------------------------------------------------------------
 

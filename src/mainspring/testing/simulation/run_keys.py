@@ -61,8 +61,9 @@ class KeysRun(Run):
         for place, operation in enumerate(self._plan.operations):
             self._at(operation.at, self._callers.ask, f"{operation.verb}-{place}", operation)
 
-    def _is_done(self) -> bool:
-        return self._callers.done
+    async def _done(self) -> None:
+        while not self._callers.done:
+            await asyncio.sleep(LOOK_US / 1_000_000)
 
     def _surprised(self, name: str, error: Exception) -> None:
         self.exits.append(Violation(EXIT, name, f"{name} raised {error!r}", len(self.journal)))
