@@ -138,7 +138,10 @@ class Program(Inhabitant):
 
     def stop(self) -> None:
         """As `asyncio.run` ends: all that runs is cancelled, and waited for."""
-        self.context.run(self._loop.create_task, self._stop())
+        self._loop.call_soon(self._begin_to_stop, context=self.context)
+
+    def _begin_to_stop(self) -> None:
+        self._stopping = self._loop.create_task(self._stop())
 
     async def _stop(self) -> None:
         while tasks := [task for task in self._tasks if not task.done()]:
