@@ -26,7 +26,7 @@ from mainspring.store import START, Put, TimerFilter
 from mainspring.stores.plan import Write
 from mainspring.testing.oracle import world as oracle
 from mainspring.testing.oracle.history import Violation
-from mainspring.testing.oracle.journal import AnyEvent, Bound, Entry, Fault, Left, Owner, Reached, Row
+from mainspring.testing.oracle.journal import AnyEvent, Bound, Commit, Entry, Fault, Left, Owner, Reached, Row
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.simulation.clock import SimulatedClock
 from mainspring.testing.simulation.commits import mark_of, service_of
@@ -51,6 +51,8 @@ UNWINDINGS: Final = 200
 AIR_US: Final = 2_500_000
 HORIZON_MS: Final = 60_000
 """Timers due later than this after healing are not waited for."""
+MANY: Final = 100
+"""Destinations whose circuits are not all looked at."""
 EXIT: Final = "Exit"
 """The rule that no instance ends by itself."""
 
@@ -141,7 +143,14 @@ class Run:
         self._clock = SimulatedClock(loop)
         self._tables: Tables = SQLiteTables() if world.sqlite else Tables()
         self.database = Database(
-            loop, self._tables, world, draws, journal=self.journal, reached=self._reach, sometimes=self.sometimes
+            loop,
+            self._tables,
+            world,
+            draws,
+            journal=self.journal,
+            reached=self._reach,
+            sometimes=self.sometimes,
+            committed=self._observe,
         )
         self._receivers = Receivers(world.destinations, draws, self.journal)
         self._wire = Wire(
@@ -168,6 +177,7 @@ class Run:
         self._lives: dict[int, int] = {}
         self._traps: dict[int, list[Blow]] = {}
         self._bounds: dict[tuple[str, str], int] = {}
+        self._open_circuits: dict[str, int] = {}
         self._dice = Dice(draws, FOREIGN)
         self.healed_at = 0
         self._is_over = False
@@ -190,6 +200,7 @@ class Run:
 
     async def to_the_end(self) -> None:
         await self._prepare()
+        self.database.calm = False
         for index in range(self._world.instances):
             self._start(index)
         for regime in self._plan.regimes:
@@ -406,7 +417,7 @@ class Run:
         """Everything is well from now on, but for what the plan leaves bad."""
         self.healed_at = self._loop.now_us
         self._traps.clear()
-        self._receivers.healed = self.database.healed = True
+        self._receivers.healed = self.database.calm = True
         cut = self._world.left_cut
         if cut is not None and len(self._current) > 1:
             regime = Regime(at=self._plan.heals_at, length=LONGEST_US, kind="hang", node=cut)
@@ -449,6 +460,30 @@ class Run:
         self.database.commit_now(_Foreign(), Write([Put(timer, present.version if present else 0)]), name)
         return view_of(timer)
 
+    # --- what happens sometimes ---------------------------------------------------------------------------------
+
+    def _observe(self, commit: Commit) -> None:
+        """Look into the instances when something was written that is rare in company."""
+        if commit.verb == "renew":
+            node = self.nodes.get(commit.node)
+            ownership = node.instance.ownership if node is not None and node.instance is not None else None
+            if ownership is not None and ownership.fences and not ownership.valid():
+                self.sometimes("lease lapsed here, yet kept")
+        elif commit.verb == "write" and commit.service == "timers" and commit.after:
+            uuid = self._namespace.key_of(commit.id).uuid
+            for node in self._current.values():
+                self._observe_row(node, uuid, commit.delivery_id)
+
+    def _observe_row(self, node: Node, uuid: str, delivery_id: str) -> None:
+        """A row was written: does this instance still have another delivery of its id in hand?"""
+        engine = node.instance.engine if node.is_alive and node.instance is not None else None
+        row = engine.dispatcher.window.rows.get(uuid) if engine is not None else None
+        if engine is None or row is None or row.detail.delivery_id == delivery_id:
+            return
+        _, call = engine.dispatcher._calls.get(uuid, (None, None))
+        in_hand = uuid in engine.dispatcher._calls
+        self.sometimes(f"re-created while {'in flight' if call else 'starting' if in_hand else 'queued'}")
+
     # --- what is there ------------------------------------------------------------------------------------------
 
     def _measure(self, name: str) -> None:
@@ -461,6 +496,13 @@ class Run:
         self._note(name, "in-flight", in_flight)
         self._note(name, "window", in_flight + engine.dispatcher.queued)
         self._note(name, "host", max(self._wire.to_hosts.values(), default=0))
+        if engine.dispatcher.window.left_any and engine.dispatcher.window.room == 0:
+            self.sometimes("rows left in the store")
+        if len(self._world.destinations) < MANY:
+            open_circuits = engine.dispatcher.open_circuits
+            if open_circuits < self._open_circuits.get(name, 0):
+                self.sometimes("circuit closed")
+            self._open_circuits[name] = open_circuits
 
     def _note(self, name: str, what: str, value: int) -> None:
         if value > self._bounds.get((name, what), 0):
@@ -470,14 +512,16 @@ class Run:
         world = self._world
         limits = {"in-flight": world.in_flight_limit, "window": world.window_limit, "host": world.host_limit}
         alive = tuple(node.name for index, node in self._current.items() if node.is_alive and index != world.left_cut)
-        rows = self._rows()
+        rows, entries = self._rows(), tuple(self._entries())
+        if any(entry.detail.startswith("This instance stopped") for entry in entries):
+            self.sometimes("drain given up")
         return Left(
             at=self._loop.now_us,
             wall_ms=self.database.now_ms(),
             healed_at=self.healed_at,
             alive=alive,
             rows=tuple(map(_row, rows)),
-            history=tuple(self._entries()),
+            history=entries,
             owners=tuple(self._owners(alive)),
             bounds=tuple(
                 Bound(node=node, what=what, value=value, limit=limits[what])

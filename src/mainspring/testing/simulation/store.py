@@ -9,6 +9,7 @@ items then have a verdict of their own. Every write that takes effect is told to
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from mainspring.stores.plan import (
     Release,
     Write,
 )
-from mainspring.testing.oracle.journal import AnyEvent, Fault
+from mainspring.testing.oracle.journal import AnyEvent, Commit, Fault
 from mainspring.testing.simulation.clock import EPOCH_MS
 from mainspring.testing.simulation.commits import Commits
 from mainspring.testing.simulation.draws import Draws
@@ -81,6 +82,8 @@ class _Asked:
     commits: int
     """Microseconds from its arrival to its commit, unless it joins others."""
     answer: Callable[[], object]
+    is_heard: bool = True
+    """Whether the caller will know that it was done."""
 
 
 class _Part(NamedTuple):
@@ -104,8 +107,10 @@ class Database:
         journal: list[AnyEvent],
         reached: Callable[[Caller, str], None],
         sometimes: Callable[[str], None],
+        committed: Callable[[Commit], None] = lambda _: None,
     ) -> None:
-        """`reached` is told of crash points of a caller, `sometimes` of what should happen sometimes."""
+        """`reached` is told of crash points of a caller, `sometimes` of what should happen sometimes, `committed` of
+        every write that took effect, before its caller is."""
         self._loop = loop
         self.tables = tables
         self._world = world
@@ -113,6 +118,7 @@ class Database:
         self._journal = journal
         self._reached = reached
         self._sometimes = sometimes
+        self._committed = committed
         self._context = context_of(Process("store"))
         self._lanes: dict[tuple[str, str], _Lane] = {}
         self.regimes: list[Regime] = []
@@ -121,12 +127,16 @@ class Database:
         """Rows that a foreign transaction holds, with how many of them do."""
         self.step_ms = 0
         """By how much the database's clock is wrong."""
-        self.foreign_writes = 0
+        self._commits: Counter[str] = Counter()
         self.closed = False
-        self.healed = False
-        """From then on there are no spikes."""
+        self.calm = True
+        """Before the first instance starts and after healing: there are no spikes."""
         self.written_at = 0
         """When the last row was changed."""
+
+    def foreign_writes(self, caller: Caller) -> int:
+        """How often others have committed something, those before it included."""
+        return self._commits.total() - self._commits[caller.name]
 
     def now_ms(self) -> int:
         return EPOCH_MS + self.step_ms + self._loop.now_us // 1000
@@ -172,10 +182,10 @@ class Database:
         answer: Callable[[], object] = partial(self._answer_after, answers, self._tell, future, None)
         if regime == "lose":
             self._sometimes(f"{verb}: answer lost")
-            answer = partial(self._lose, answers, future)
+            answer = partial(self._answer_after, answers, self._fail, future, "the answer was lost")
         elif regime == "late":
             arrives += self._late(caller, verb)
-            answer = self._unheard
+            answer = _nobody
         if regime == "refuse":
             self._after(arrives, self._fail, future, "refused")
         elif regime == "hang":
@@ -183,7 +193,9 @@ class Database:
         else:
             certain = regime != "late" and not self.regimes and not self.locked
             self._give_up(future, 2 * (arrives + commits + answers) if certain else None)
-            asked = _Asked(caller, verb, lane, self._loop.now_us, OPERATION.get(), commits, answer)
+            asked = _Asked(
+                caller, verb, lane, self._loop.now_us, OPERATION.get(), commits, answer, is_heard=regime is None
+            )
             self._after(arrives, self._arrive, asked, request)
         await self._answer(future)
 
@@ -209,8 +221,6 @@ class Database:
                 if faults[place] is None:
                     verdicts[place] = verdict
             request.answer = verdicts
-            if "lose" in faults:
-                self._unheard()
             patience = asked.at + self._world.store_timeout * 1000 - self._loop.now_us
             waits = "hang" in faults or "late" in faults
             self._answer_after(max(0, patience) if waits else 0, asked.answer)
@@ -221,16 +231,8 @@ class Database:
             current.answer = []
             done()
         if later:
-            rest = _Part(asked, _part_of(request, later), self._unheard)
+            rest = _Part(asked, _part_of(request, later), _nobody)
             self._after(self._late(asked.caller, asked.verb), self._join, rest)
-
-    def _lose(self, answers: int, future: asyncio.Future[None]) -> None:
-        self._unheard()
-        self._answer_after(answers, self._fail, future, "the answer was lost")
-
-    def _unheard(self) -> None:
-        """Nobody knows that it was written: to whoever asks for the writes of others it is one of theirs."""
-        self.foreign_writes += 1
 
     def _join(self, part: _Part) -> None:
         lane = self._lanes.setdefault((part.asked.caller.name, part.asked.lane), _Lane())
@@ -252,11 +254,13 @@ class Database:
             asked = part.asked
             for event in commits.of(part.request, node=node, asked_at=asked.at, operation=asked.operation):
                 self._journal.append(event)
+                self._committed(event)
                 if event.verb in ("write", "begin", "finish"):
                     self.written_at = event.at
         self._reached(caller, crashpoint.AFTER_COMMIT)
-        if caller.name == FOREIGN:
-            self.foreign_writes += 1
+        # What nobody heard of was done on a connection that is no longer the caller's: it counts as another's.
+        heard = all(part.asked.is_heard and part.done is not _nobody for part in group)
+        self._commits[caller.name if heard else ""] += 1
         for part in group:
             part.done()
 
@@ -317,7 +321,7 @@ class Database:
         drawn = self._draws.draw(f"store/{caller.name}/{verb}", 1 << 30)
         most = self._world.latency * 1000
         legs = [(drawn >> shift & 1023) * most // 3069 for shift in (0, 10, 20)]
-        if self._world.spikes and not self.healed and self._draws.chance(f"spike/{caller.name}/{verb}", 1):
+        if self._world.spikes and not self.calm and self._draws.chance(f"spike/{caller.name}/{verb}", 1):
             legs = [50 * leg for leg in legs]
             now = self._loop.now_us
             self._journal.append(Fault(at=now, until=now + sum(legs), kind="store", node=caller.name, mode="slow"))
@@ -480,7 +484,7 @@ class NoticingStore(SimulatedStore):
     """One that also tells of foreign writers."""
 
     async def foreign_writes(self) -> int:
-        return await self._read("foreign_writes", lambda: self._database.foreign_writes)
+        return await self._read("foreign_writes", lambda: self._database.foreign_writes(self._caller))
 
 
 def _nobody() -> None:
