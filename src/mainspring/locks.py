@@ -39,7 +39,7 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, InvalidInput, LockLost, LockTaken, StoreUnavailable
 from mainspring.model import Record, to_json
-from mainspring.store import RecordStore, first_version
+from mainspring.store import RecordStore
 
 LOCKS: Final = "lock"
 TTL_SECONDS: Final = 90.0
@@ -163,7 +163,12 @@ class Lock:
         if written is None:
             telemetry.debug("a lock was taken by somebody else", lock=self.name)
             return None
-        return Held(self._records, self._clock, self.name, lease, version=written.version, since=before)
+        held = Held(self._records, self._clock, self.name, lease, version=written.version, since=before)
+        if not held.seconds_left:
+            self._unsure = lease.nonce
+            telemetry.debug("a lock was taken too slowly: its lease has ended", lock=self.name)
+            return None
+        return held
 
     async def _wait(self, wait_seconds: float) -> Held:
         deadline = self._clock.monotonic() + wait_seconds
@@ -362,6 +367,7 @@ async def _let_go(held: Held) -> bool:
 
 async def _put(records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int) -> Record | None:
     expires_at = max(now, lease.lease_until) + _KEPT_MS
+    first = int(lease.nonce, 16) % 2**62 + 1  # drawn with the nonce: no other holding has it
     return await records.put_record(
         LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at, first=first
     )

@@ -30,10 +30,19 @@ SOMETIMES: Final = (
 )
 
 
-def unreached(reached: Iterable[str]) -> list[str]:
+KEYS: Final = (
+    "holder outlives lease",
+    *(f"{verb}: {what}" for verb in ("claim", "lock") for what in ("answer lost", "landed late")),
+    "unknown is resolved",
+    "all dead",
+)
+OF: Final = {"timers": SOMETIMES, "idempotency": KEYS}
+
+
+def unreached(reached: Iterable[str], service: str = "timers") -> list[str]:
     """Of what should happen in a thousand seeds, what has not."""
     seen = set(reached)
-    return [name for name in SOMETIMES if name not in seen]
+    return [name for name in OF[service] if name not in seen]
 
 
 def total(runs: Iterable[Iterable[str]]) -> Counter[str]:

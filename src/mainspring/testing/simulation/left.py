@@ -17,6 +17,7 @@ def oracle_world(world: World) -> oracle.World:
     return oracle.World(
         commits=True,
         lease_seconds=world.lease_seconds,
+        idempotency_ttl_seconds=world.ttl_seconds,
         look_seconds=world.look_seconds,
         wire_ms=2 * world.wire,
         latency_ms=world.latency,

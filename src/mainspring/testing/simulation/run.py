@@ -27,7 +27,7 @@ from mainspring.testing.simulation.database import FOREIGN, Caller, Database
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.left import entries_of, oracle_world, row_of
 from mainspring.testing.simulation.loop import CURRENT, Process, SimulatedLoop, Spinning, context_of
-from mainspring.testing.simulation.node import Died, Node
+from mainspring.testing.simulation.node import Died, Inhabitant, Node
 from mainspring.testing.simulation.plan import Blow, Operation, Plan, Regime
 from mainspring.testing.simulation.receivers import Receivers
 from mainspring.testing.simulation.sqlite import SQLiteTables
@@ -65,10 +65,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def simulate(plan: Plan) -> Outcome:
+    from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (they build upon this module)
+
     draws = Draws(plan.seed, muted=plan.muted)
     loop = SimulatedLoop(draws.order)
     with quiet():
-        run = _Run(plan, loop, draws)
+        run = SERVICES[plan.service].run(plan, loop, draws)
         try:
             violations = run.verdict()
         finally:
@@ -95,7 +97,9 @@ class _Foreign:
     index = -1
 
 
-class _Run:
+class Run:
+    """A run of timers. Those of other services begin with this one: see `services`."""
+
     def __init__(self, plan: Plan, loop: SimulatedLoop, draws: Draws) -> None:
         self._plan = plan
         self._world = world = plan.world
@@ -137,8 +141,8 @@ class _Run:
             foreign=self._transact,
             wall_ms=self.database.now_ms,
         )
-        self.nodes: dict[str, Node] = {}
-        self._current: dict[int, Node] = {}
+        self.nodes: dict[str, Inhabitant] = {}
+        self._current: dict[int, Inhabitant] = {}
         self._lives: dict[int, int] = {}
         self._traps: dict[int, list[Blow]] = {}
         self._bounds: dict[tuple[str, str], int] = {}
@@ -173,9 +177,9 @@ class _Run:
             self._at(regime.at + regime.length, self._end_regime, regime)
         for blow in self._plan.blows:
             self._at(blow.at, self._strike, blow)
-        self._users.start(self._plan.operations)
+        self._begin()
         await asyncio.sleep(self._plan.heals_at / 1000)
-        await self._users.done()
+        await self._done()
         self._heal()
         await self._rest()
         self.journal.append(self._left())
@@ -187,6 +191,13 @@ class _Run:
         namespaces = NamespaceService(records=bare, clock=self._clock, randomness=self._dice, created=lambda: None)
         await namespaces.create(CreateNamespace(name="default", shard_count=self._world.shards))
         self._namespace = await namespaces.find("default")
+
+    def _begin(self) -> None:
+        """Let the users act."""
+        self._users.start(self._plan.operations)
+
+    async def _done(self) -> None:
+        await self._users.done()
 
     def _at(self, ms: int, act: object, *args: object) -> None:
         assert callable(act)
@@ -222,7 +233,14 @@ class _Run:
         life = self._lives.get(index, 0) + 1
         self._lives[index] = life
         name = f"i{index}" if life == 1 else f"i{index}-{life}"
-        node = self.nodes[name] = self._current[index] = Node(
+        node = self.nodes[name] = self._current[index] = self._make(index, name)
+        for regime in self.database.regimes:
+            if regime.node == index:
+                self._tell_regime(regime)
+        node.start()
+
+    def _make(self, index: int, name: str) -> Inhabitant:
+        return Node(
             index,
             name,
             loop=self._loop,
@@ -233,10 +251,6 @@ class _Run:
             is_dead=self._is_dead,
             ended=self._ended,
         )
-        for regime in self.database.regimes:
-            if regime.node == index:
-                self._tell_regime(regime)
-        node.start()
 
     def _is_dead(self, lease: Lease) -> bool:
         if not self._world.one_machine:
@@ -246,12 +260,12 @@ class _Run:
 
     def _peer(self, name: str) -> Peer | None:
         node = self.nodes.get(name)
-        return node if node is not None and node.listens else None
+        return node if isinstance(node, Node) and node.listens else None
 
     def _address(self, index: int) -> str:
         return self._current[index].name
 
-    def _ended(self, node: Node, error: BaseException | None) -> None:
+    def _ended(self, node: Inhabitant, error: BaseException | None) -> None:
         """A process has ended by itself; that is a defect unless it was asked to."""
         if not node.is_alive or self._is_over:
             return
@@ -263,7 +277,7 @@ class _Run:
         self._loop.kill(node.process)
         self._wire.reset(node.name)
 
-    def _kill(self, node: Node, point: str = "") -> None:
+    def _kill(self, node: Inhabitant, point: str = "") -> None:
         if not node.is_alive:
             return
         self.journal.append(Fault(at=self._loop.now_us, kind="kill", node=node.name, mode=point))
@@ -272,7 +286,7 @@ class _Run:
         if not any(other.is_alive for other in self._current.values()):
             self.sometimes("all dead")
 
-    def _pause(self, node: Node, length_ms: int, point: str = "") -> None:
+    def _pause(self, node: Inhabitant, length_ms: int, point: str = "") -> None:
         if not node.is_alive or node.process.held:
             return
         until = self._loop.now_us + length_ms * 1000
@@ -280,7 +294,7 @@ class _Run:
         self._loop.hold(node.process)
         self._loop.call_at_us(until, self._go_on, node, context=self._context)
 
-    def _go_on(self, node: Node) -> None:
+    def _go_on(self, node: Inhabitant) -> None:
         if node.is_alive:
             self._loop.go_on(node.process)
 
@@ -427,7 +441,8 @@ class _Run:
         elif commit.verb == "write" and commit.service == "timers" and commit.after:
             uuid = self._namespace.key_of(commit.id).uuid
             for node in self._current.values():
-                self._observe_row(node, uuid, commit.delivery_id)
+                if isinstance(node, Node):
+                    self._observe_row(node, uuid, commit.delivery_id)
 
     def _observe_row(self, node: Node, uuid: str, delivery_id: str) -> None:
         """A row was written: does this instance still have another delivery of its id in hand?"""

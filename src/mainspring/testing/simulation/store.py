@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from mainspring.idempotency.entries import COLLECTION as KEYS
 from mainspring.kernel.ownership import INSTANCES
+from mainspring.locks import LOCKS
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import START, Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
 from mainspring.stores.plan import (
@@ -21,6 +23,9 @@ from mainspring.stores.plan import (
 from mainspring.testing.simulation.database import Caller, Database
 
 T = TypeVar("T")
+
+RECORD_VERBS: Final = {INSTANCES: "renew", KEYS: "claim", LOCKS: "lock"}
+"""By which faults know the writes of a collection; those of all others are a `record`."""
 
 
 class SimulatedStore:
@@ -115,13 +120,13 @@ class SimulatedStore:
     ) -> Record | None:
         record = Record(key, value, expect + 1 if expect else first, expires_at)
         request = PutRecord((collection, key), record, expect=expect, now=now)
-        verb = "renew" if collection == INSTANCES else "record"
+        verb = RECORD_VERBS.get(collection, "record")
         await self._database.change(self._caller, verb, "records", request)
         return request.answer
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
         request = DeleteRecord((collection, key), expect=expect, now=now)
-        await self._database.change(self._caller, "record", "records", request)
+        await self._database.change(self._caller, RECORD_VERBS.get(collection, "record"), "records", request)
         return request.answer
 
     async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:

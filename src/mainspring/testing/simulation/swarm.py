@@ -59,7 +59,7 @@ POLICIES: Final = (
 )
 
 
-class _Chance:
+class Chance:
     """Draws of a plan, under its own labels."""
 
     def __init__(self, draws: Draws) -> None:
@@ -88,25 +88,28 @@ class _Chance:
 
 
 def draw_plan(seed: int, service: str = "timers") -> Plan:
-    chance = _Chance(Draws(seed))
-    world = _world(chance)
+    from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (they build upon this module)
+
+    return SERVICES[service].draw(Chance(Draws(seed)), seed)
+
+
+def draw_timers(chance: Chance, seed: int) -> Plan:
+    world = draw_world(chance)
     operations = _operations(chance, world)
     end = max(operation.at for operation in operations) + 1000
-    regimes = _regimes(chance, world, end)
     return Plan(
         seed=seed,
-        service=service,
         world=world,
         operations=operations,
-        regimes=regimes,
-        blows=_blows(chance, world, end),
+        regimes=draw_regimes(chance, world, end),
+        blows=draw_blows(chance, world, end),
     )
 
 
 # --- the world --------------------------------------------------------------------------------------------
 
 
-def _world(chance: _Chance) -> World:
+def draw_world(chance: Chance) -> World:
     instances = chance.one("instances", (1, 2, 3, 3, 4, 5))
     latency = chance.one("latency", (1, 0, 5, 20, 50, 200))
     # A lease has to be long enough for the store to renew it: six questions, one after the other.
@@ -142,7 +145,7 @@ def _world(chance: _Chance) -> World:
     )
 
 
-def _destinations(chance: _Chance) -> tuple[Destination, ...]:
+def _destinations(chance: Chance) -> tuple[Destination, ...]:
     count = 2000 if chance.percent("many destinations", 3) else chance.one("destinations", (3, 1, 40))
     kinds = chance.some("destination kind", KINDS)
     found = []
@@ -159,7 +162,7 @@ def _destinations(chance: _Chance) -> tuple[Destination, ...]:
 # --- what users do ----------------------------------------------------------------------------------------
 
 
-def _operations(chance: _Chance, world: World) -> tuple[Operation, ...]:
+def _operations(chance: Chance, world: World) -> tuple[Operation, ...]:
     clients = chance.number("clients", 1, 8)
     each = chance.one("operations", (5, 10, 20, 40)) if clients < 5 else chance.one("operations", (3, 8, 16))
     pool = [f"t{number}" for number in range(chance.one("pool", (5, 1, 2, 50)))]
@@ -178,7 +181,7 @@ def _operations(chance: _Chance, world: World) -> tuple[Operation, ...]:
 
 
 def _operation(
-    chance: _Chance, world: World, verb: str, *, client: int, at: int, pool: list[str], shared: int
+    chance: Chance, world: World, verb: str, *, client: int, at: int, pool: list[str], shared: int
 ) -> list[Operation]:
     crowd = len(world.destinations) > 100
     many = chance.one("batch size", (50, 200) if crowd else (2, 3, 8, 20)) if verb == "create-batch" else 1
@@ -207,14 +210,14 @@ def _operation(
     return [gone, replace(operation, at=at + chance.number("recreated after", 0, 50))]
 
 
-def _ids(chance: _Chance, client: int, at: int, many: int, pool: list[str]) -> tuple[str, ...]:
+def _ids(chance: Chance, client: int, at: int, many: int, pool: list[str]) -> tuple[str, ...]:
     if many > len(pool) or chance.percent("new ids", 10 if many == 1 else 50):
         return tuple(f"n{client}-{at}-{number}" for number in range(many))
     first = chance.number("which id", 0, len(pool) - 1)
     return tuple(pool[(first + number) % len(pool)] for number in range(many))
 
 
-def _due(chance: _Chance, shared: int) -> dict[str, int]:
+def _due(chance: Chance, shared: int) -> dict[str, int]:
     match chance.one("due", ("soon", "past", "now", "shared", "soon", "later", "hour")):
         case "past":
             return {"delay": -chance.number("how long ago", 1, 100_000)}
@@ -233,7 +236,7 @@ def _due(chance: _Chance, shared: int) -> dict[str, int]:
 # --- what goes wrong --------------------------------------------------------------------------------------
 
 
-def _regimes(chance: _Chance, world: World, end: int) -> tuple[Regime, ...]:
+def draw_regimes(chance: Chance, world: World, end: int, verbs: Sequence[str] = STORE_VERBS) -> tuple[Regime, ...]:
     kinds = chance.some("regime kind", REGIMES)
     if not kinds or not chance.percent("store faults", 60):
         return ()
@@ -249,17 +252,17 @@ def _regimes(chance: _Chance, world: World, end: int) -> tuple[Regime, ...]:
                 kind=chance.one("regime", kinds),
                 node=chance.number("regime node", 0, world.instances - 1) if scope == "node" else None,
                 shard=chance.number("regime shard", 0, world.shards - 1) if scope == "shard" else None,
-                verb=chance.one("regime verb", STORE_VERBS) if scope == "verb" or _both(chance, scope) else None,
+                verb=chance.one("regime verb", verbs) if scope == "verb" or _both(chance, scope) else None,
             )
         )
     return tuple(sorted(found, key=lambda regime: regime.at))
 
 
-def _both(chance: _Chance, scope: str) -> bool:
+def _both(chance: Chance, scope: str) -> bool:
     return scope != "all" and chance.percent("a verb of it", 30)
 
 
-def _blows(chance: _Chance, world: World, end: int) -> tuple[Blow, ...]:
+def draw_blows(chance: Chance, world: World, end: int) -> tuple[Blow, ...]:
     kinds = chance.some("blow kind", BLOWS)
     found: list[Blow] = []
     if kinds and chance.percent("blows", 60):
