@@ -90,6 +90,8 @@ class Chance:
 def draw_plan(seed: int, service: str = "timers") -> Plan:
     from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (they build upon this module)
 
+    if service == "all":
+        service = list(SERVICES)[seed % len(SERVICES)]
     return SERVICES[service].draw(Chance(Draws(seed)), seed)
 
 
@@ -236,9 +238,7 @@ def _due(chance: Chance, shared: int) -> dict[str, int]:
 # --- what goes wrong --------------------------------------------------------------------------------------
 
 
-def draw_regimes(
-    chance: Chance, world: World, end: int, verbs: Sequence[str] = STORE_VERBS
-) -> tuple[Regime, ...]:
+def draw_regimes(chance: Chance, world: World, end: int, verbs: Sequence[str] = STORE_VERBS) -> tuple[Regime, ...]:
     kinds = chance.some("regime kind", REGIMES)
     if not kinds or not chance.percent("store faults", 60):
         return ()
