@@ -36,7 +36,7 @@ KEYS: Final = (
     "unknown is resolved",
     "all dead",
 )
-OF: Final = {"timers": SOMETIMES, "idempotency": KEYS}
+OF: Final = {"timers": SOMETIMES, "idempotency": KEYS, "all": tuple(dict.fromkeys((*SOMETIMES, *KEYS)))}
 
 
 def unreached(reached: Iterable[str], service: str = "timers") -> list[str]:
