@@ -39,7 +39,7 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, InvalidInput, LockLost, LockTaken, StoreUnavailable
 from mainspring.model import Record, to_json
-from mainspring.store import RecordStore
+from mainspring.store import RecordStore, first_version
 
 LOCKS: Final = "lock"
 TTL_SECONDS: Final = 90.0
@@ -51,6 +51,7 @@ _BELIEVED: Final = 0.9
 _KEPT_MS: Final = 7 * 86_400_000
 """How long the record outlives its last lease: names that are used once do not fill the store."""
 _WRITE_TRIES: Final = 3
+_RANDOM: Final = secrets.SystemRandom()
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
@@ -261,9 +262,8 @@ class FencedRecords:
     """A `RecordStore` for the holder of a lock: it overwrites and removes nothing that a later holder wrote.
 
     That rests on `expect`, which the caller has read before. Nobody else held the lock when the record of the lock was
-    read; so whatever a later holder writes, it writes afterwards, and the version is another one. A later holder that
-    removes a record, and brings it back to the very version that is expected, is the exception: the versions of a new
-    record start again. Empty a record instead of removing it where that matters.
+    read; so whatever a later holder writes, it writes afterwards, and the version is another one. That holds for a
+    record that it removes and brings back, too, provided that it draws the `first` version: see `first_version`.
     """
 
     def __init__(self, records: RecordStore, clock: Clock, held: Held) -> None:
@@ -283,11 +283,12 @@ class FencedRecords:
         expect: int,
         now: int | None = None,
         expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
         """As in the contract; `LockLost` instead of None, too, if the reason may be a later holder."""
         await self._held.confirm()
         written = await self._records.put_record(
-            collection, key, value, expect=expect, now=self._time(now), expires_at=expires_at
+            collection, key, value, expect=expect, now=self._time(now), expires_at=expires_at, first=first
         )
         if written is None:
             await self._held.confirm()
@@ -362,7 +363,9 @@ async def _let_go(held: Held) -> bool:
 
 async def _put(records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int) -> Record | None:
     expires_at = max(now, lease.lease_until) + _KEPT_MS
-    return await records.put_record(LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at)
+    return await records.put_record(
+        LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at, first=first_version(_RANDOM)
+    )
 
 
 def _read(record: Record) -> LockRecord:

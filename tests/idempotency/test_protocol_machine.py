@@ -62,6 +62,9 @@ class SteppedModel:
     ) -> AbstractAsyncContextManager[object]:
         return nullcontext()
 
+    def keep_trying(self, step: Callable[[], Awaitable[bool]], every_seconds: float) -> None:
+        raise AssertionError("Expected a store that answers")
+
     async def shielded(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return await coroutine
 

@@ -259,3 +259,17 @@ async def test_names_and_leases_are_checked_and_foreign_records_left_alone() -> 
     with pytest.raises(Conflict, match="somebody else wrote"):
         await Lock(records, clock, "n").try_acquire()
     assert await records.get_record(LOCKS, "n", now=clock.now_ms()) == foreign
+
+
+def test_a_write_of_an_earlier_holder_that_comes_late_does_not_touch_a_lock_of_the_same_name() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        clock, records = simulated(loop)
+        earlier = await acquired(Lock(records, clock, "n", ttl_seconds=1))
+        await asyncio.sleep(8 * 86_400)  # nobody has used the name for so long that its record is gone
+        later = await acquired(Lock(records, clock, "n"))
+        stale = {"expect": earlier._version, "now": clock.now_ms()}
+        assert await records.put_record(LOCKS, "n", b"", **stale) is None
+        assert not await records.delete_record(LOCKS, "n", **stale)
+        await later.confirm()
+
+    run_simulated(main)

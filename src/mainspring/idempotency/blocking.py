@@ -245,6 +245,9 @@ class ThreadModel:
     def beating(self, renew: Callable[[], Awaitable[bool]], every_seconds: float) -> _Beat:
         return _Beat(self._heart, renew, every_seconds)
 
+    def keep_trying(self, step: Callable[[], Awaitable[bool]], every_seconds: float) -> None:
+        self._heart.add(_Beat(self._heart, step, every_seconds))
+
     async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return await coroutine
 

@@ -26,8 +26,11 @@ class ClaimStore(Protocol):
         """Milliseconds, by the clock that all who share the store go by."""
         ...
 
-    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
-        """Write a record without expiry, version 1, if there is none. None if written, else the one that is there."""
+    async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:
+        """Write a record without expiry, if there is none. None if written, else the one that is there.
+
+        `version` is one that no record of this address has ever had: a write that comes late hits no later record.
+        """
         ...
 
     async def look(self, address: str, *, now: int) -> Record | None:

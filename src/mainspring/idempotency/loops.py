@@ -118,12 +118,24 @@ class LoopModel:
 
     def __init__(self) -> None:
         self.lines: dict[str, _Line] = {}
+        self._trying: set[asyncio.Task[None]] = set()
 
     def turn(self, address: str, seconds: float) -> _Turn:
         return _Turn(self.lines, address, seconds)
 
     def beating(self, renew: Callable[[], Awaitable[bool]], every_seconds: float) -> _Beat:
         return _Beat(renew, every_seconds)
+
+    def keep_trying(self, step: Callable[[], Awaitable[bool]], every_seconds: float) -> None:
+        async def keep_trying() -> None:
+            goes_on = True
+            while goes_on:
+                await asyncio.sleep(every_seconds)
+                goes_on = await step()
+
+        task = asyncio.create_task(keep_trying(), name="mainspring-idempotency-withdrawal")
+        self._trying.add(task)
+        task.add_done_callback(self._trying.discard)
 
     async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return await _to_its_end(asyncio.create_task(coroutine, name="mainspring-idempotency-write"))

@@ -37,9 +37,9 @@ class RecordClaims:
             return self.clock.align(await (await self._records()).time())
         return self.clock.now_ms()
 
-    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
+    async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:
         records = await self._records()
-        while await records.put_record(COLLECTION, address, value, expect=0, now=now) is None:
+        while await records.put_record(COLLECTION, address, value, expect=0, now=now, first=version) is None:
             present = await records.get_record(COLLECTION, address, now=now)
             if present is not None:
                 return present
