@@ -51,7 +51,6 @@ _BELIEVED: Final = 0.9
 _KEPT_MS: Final = 7 * 86_400_000
 """How long the record outlives its last lease: names that are used once do not fill the store."""
 _WRITE_TRIES: Final = 3
-_RANDOM: Final = secrets.SystemRandom()
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
@@ -157,7 +156,8 @@ class Lock:
             lease_ms=self._lease_ms,
         )
         try:
-            written = await _put(self._records, self.name, lease, expect=expect, now=now)
+            first = first_version(self._random)
+            written = await _put(self._records, self.name, lease, expect=expect, now=now, first=first)
         except (StoreUnavailable, asyncio.CancelledError):
             self._unsure = lease.nonce
             raise
@@ -361,11 +361,12 @@ async def _let_go(held: Held) -> bool:
         return True
 
 
-async def _put(records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int) -> Record | None:
+async def _put(
+    records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int, first: int = 1
+) -> Record | None:
     expires_at = max(now, lease.lease_until) + _KEPT_MS
-    return await records.put_record(
-        LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at, first=first_version(_RANDOM)
-    )
+    value = to_json(lease)
+    return await records.put_record(LOCKS, name, value, expect=expect, now=now, expires_at=expires_at, first=first)
 
 
 def _read(record: Record) -> LockRecord:

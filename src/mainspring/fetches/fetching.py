@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
@@ -28,8 +27,6 @@ from mainspring.fetches.watcher import Watcher
 from mainspring.kernel.ownership import INSTANCES, Lease, Ownership
 from mainspring.store import Store
 from mainspring.timers.namespaces import NamespaceService
-
-DAY_MS: Final = 86_400_000
 
 
 def call_sender(senders: MakesSenders, config: Config, guard: Guard) -> OpenSender:
@@ -81,7 +78,7 @@ class Fetching:
             wake=wake,
             randomness=randomness,
             noted=recent.noted,
-            retention_ms=config.fetch_retention_days * DAY_MS,
+            retention_ms=config.fetch_retention_ms,
         )
         self.inside = InsideSender(callbacks, clock, check_url=guard.check_url)
         origins = Origins(sender=self.inside, ledger=ledger, namespaces=namespaces, clock=clock, randomness=randomness)

@@ -83,7 +83,9 @@ def commits_of(
             if key[0] == INSTANCES:
                 yield Commit(at=at, node=node, verb="renew", id=key[1], after=record.version, asked_at=asked_at)
             else:
-                yield Commit(at=at, node=node, verb="put", id="/".join(key), after=record.version)
+                yield Commit(
+                    at=at, node=node, verb="put", id="/".join(key), before=request.expect, after=record.version
+                )
         case DeleteRecord(key=key) if request.answer:
             yield Commit(at=at, node=node, verb="forget", id="/".join(key))
         case _:

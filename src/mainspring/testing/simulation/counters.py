@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from mainspring import crashpoint
+from mainspring.testing.oracle.counters import FETCHES
 
 SOMETIMES: Final = (
     "re-created while queued",
@@ -31,10 +32,20 @@ SOMETIMES: Final = (
 )
 
 
-def unreached(reached: Iterable[str]) -> list[str]:
+OF_FETCHES: Final = (
+    *FETCHES,
+    "all dead",
+    "drain given up",
+    *(f"{verb}: {what}" for verb in ("record", "write", "renew") for what in ("answer lost", "landed late")),
+    *(f"crash point {name}" for name in crashpoint.FETCH_NAMES),
+)
+OF_SERVICES: Final = {"timers": SOMETIMES, "fetches": OF_FETCHES}
+
+
+def unreached(reached: Iterable[str], service: str = "timers") -> list[str]:
     """Of what should happen in a thousand seeds, what has not."""
     seen = set(reached)
-    return [name for name in SOMETIMES if name not in seen]
+    return [name for name in OF_SERVICES[service] if name not in seen]
 
 
 def total(runs: Iterable[Iterable[str]]) -> Counter[str]:

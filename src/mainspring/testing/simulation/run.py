@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from types import CoroutineType
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mainspring import crashpoint
 from mainspring.kernel.ownership import Lease
@@ -25,6 +26,7 @@ from mainspring.model import State, Timer
 from mainspring.store import START, Put, TimerFilter
 from mainspring.stores.plan import Write
 from mainspring.testing.oracle import world as oracle
+from mainspring.testing.oracle.counters import EXECUTOR_LOST
 from mainspring.testing.oracle.history import Violation
 from mainspring.testing.oracle.journal import AnyEvent, Bound, Entry, Fault, Left, Owner, Reached, Row, View
 from mainspring.testing.oracle.judge import judge
@@ -32,18 +34,22 @@ from mainspring.testing.simulation.clock import SimulatedClock
 from mainspring.testing.simulation.commits import mark_of, service_of
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.loop import CURRENT, Process, SimulatedLoop, Spinning, context_of
-from mainspring.testing.simulation.node import Died, Node
-from mainspring.testing.simulation.plan import Blow, Operation, Plan, Regime, World
+from mainspring.testing.simulation.node import Died, ExecutorNode, Node
+from mainspring.testing.simulation.plan import EXECUTORS, Blow, Operation, Plan, Regime, World
 from mainspring.testing.simulation.receivers import Receivers, host_of
 from mainspring.testing.simulation.sqlite import SQLiteTables
 from mainspring.testing.simulation.store import FOREIGN, Caller, Database, SimulatedStore
 from mainspring.testing.simulation.tables import Tables
+from mainspring.testing.simulation.users.clients import Clients
+from mainspring.testing.simulation.users.fetches import FetchUsers
 from mainspring.testing.simulation.users.timers import TimerUsers, view_of
 from mainspring.testing.simulation.wire import Peer, Wire
 from mainspring.timers import changes
 from mainspring.timers.messages import CreateNamespace, CreateTimer
 from mainspring.timers.messages import view_of as timer_view
 from mainspring.timers.namespaces import NamespaceService
+
+U = TypeVar("U", bound=Clients)
 
 LONGEST_US: Final = 600_000_000
 LOOK_US: Final = 250_000
@@ -109,6 +115,7 @@ def oracle_world(world: World) -> oracle.World:
         host_limit=world.host_limit,
         page_size=world.page_size,
         circuit_seconds=world.circuit_seconds,
+        fetch_retention_seconds=world.fetch_retention / 1000,
         hosts={
             host_of(number): oracle.Host(kind=known.kind, seconds=known.seconds, healed=known.healed)
             for number, known in enumerate(world.destinations)
@@ -150,15 +157,7 @@ class _Run:
             peer=self._peer,
             sent=self._measure,
         )
-        self._users = TimerUsers(
-            loop,
-            world,
-            self._wire,
-            journal=self.journal,
-            address=self._address,
-            foreign=self._transact,
-            wall_ms=self.database.now_ms,
-        )
+        self._users = self._all_users()
         self.nodes: dict[str, Node] = {}
         self._current: dict[int, Node] = {}
         self._lives: dict[int, int] = {}
@@ -167,6 +166,25 @@ class _Run:
         self._dice = Dice(draws, FOREIGN)
         self.healed_at = 0
         self._is_over = False
+
+    def _all_users(self) -> tuple[Clients, ...]:
+        """The clients of each service."""
+
+        def make(kind: type[U], **more: Any) -> U:
+            return kind(
+                self._loop,
+                self._world,
+                self._wire,
+                journal=self.journal,
+                address=self._address,
+                wall_ms=self.database.now_ms,
+                **more,
+            )
+
+        return (
+            make(TimerUsers, foreign=self._transact),
+            make(FetchUsers, tables=self._tables, sometimes=self.sometimes),
+        )
 
     def sometimes(self, what: str) -> None:
         if what not in self.reached:
@@ -186,16 +204,17 @@ class _Run:
 
     async def to_the_end(self) -> None:
         await self._prepare()
-        for index in range(self._world.instances):
+        for index in self._world.nodes:
             self._start(index)
         for regime in self._plan.regimes:
             self._at(regime.at, self._begin_regime, regime)
             self._at(regime.at + regime.length, self._end_regime, regime)
         for blow in self._plan.blows:
             self._at(blow.at, self._strike, blow)
-        self._users.start(self._plan.operations)
+        for users in self._users:
+            users.start(self._plan.operations)
         await asyncio.sleep(self._plan.heals_at / 1000)
-        while not self._users.done:
+        while not all(users.done for users in self._users):
             await asyncio.sleep(LOOK_US / 1_000_000)
         self._heal()
         await self._rest()
@@ -223,7 +242,8 @@ class _Run:
             if self._loop.now_us < earliest:
                 continue
             waiting = [row for row in self._rows() if self._is_owed(row)]
-            if not waiting and not any(self._wire.to_hosts.values()):
+            is_owed = any(users.is_owed(self.healed_at) for users in self._users)
+            if not waiting and not is_owed and not any(self._wire.to_hosts.values()):
                 return
             last = max(self.database.written_at, self.healed_at)
             now_ms = self.database.now_ms()
@@ -242,8 +262,10 @@ class _Run:
     def _start(self, index: int) -> None:
         life = self._lives.get(index, 0) + 1
         self._lives[index] = life
-        name = f"i{index}" if life == 1 else f"i{index}-{life}"
-        node = self.nodes[name] = self._current[index] = Node(
+        kind, name = (ExecutorNode, f"x{index - EXECUTORS}") if index >= EXECUTORS else (Node, f"i{index}")
+        if life > 1:
+            name += f"-{life}"
+        node = self.nodes[name] = self._current[index] = kind(
             index,
             name,
             loop=self._loop,
@@ -262,7 +284,7 @@ class _Run:
     def _is_dead(self, lease: Lease) -> bool:
         if not self._world.one_machine:
             return False
-        node = self.nodes.get(lease.instance)
+        node = self.nodes.get(lease.instance.rpartition("/")[2])
         return node is None or not node.is_alive
 
     def _peer(self, name: str) -> Peer | None:
@@ -288,6 +310,8 @@ class _Run:
         if not node.is_alive:
             return
         self.journal.append(Fault(at=self._loop.now_us, kind="kill", node=node.name, mode=point))
+        if node.calls and node.index >= EXECUTORS:
+            self.sometimes(EXECUTOR_LOST)
         self._loop.kill(node.process)
         self._wire.reset(node.name)
         if not any(other.is_alive for other in self._current.values()):
@@ -404,7 +428,9 @@ class _Run:
 
     def _others_live(self, index: int) -> bool:
         cut = self._world.left_cut
-        return any(node.is_alive for other, node in self._current.items() if other not in (index, cut))
+        return any(
+            node.is_alive for other, node in self._current.items() if other not in (index, cut) and other < EXECUTORS
+        )
 
     # --- a foreign transaction ----------------------------------------------------------------------------------
 
@@ -456,9 +482,13 @@ class _Run:
     def _left(self) -> Left:
         world = self._world
         limits = {"in-flight": world.in_flight_limit, "window": world.window_limit, "host": world.host_limit}
-        alive = tuple(node.name for index, node in self._current.items() if node.is_alive and index != world.left_cut)
+        alive = tuple(
+            node.name
+            for index, node in self._current.items()
+            if node.is_alive and index != world.left_cut and index < EXECUTORS
+        )
         rows = self._rows()
-        return Left(
+        left = Left(
             at=self._loop.now_us,
             wall_ms=self.database.now_ms(),
             healed_at=self.healed_at,
@@ -471,9 +501,12 @@ class _Run:
                 for (node, what), value in self._bounds.items()
             ),
         )
+        for users in self._users:
+            left = replace(left, **users.left())
+        return left
 
     def _entries(self) -> Iterator[Entry]:
-        ids = {id: None for operation in self._plan.operations for id in operation.ids}
+        ids = {id: None for operation in self._plan.operations if operation.service == "timers" for id in operation.ids}
         for id in ids:
             for attempt in reversed(self._tables.history(self._namespace.key_of(id), limit=1_000_000)):
                 yield Entry(
@@ -491,7 +524,8 @@ class _Run:
                 )
 
     def _owners(self, alive: tuple[str, ...]) -> Iterator[Owner]:
-        for shard in self._tables.shards(self._namespace.shards):
+        shards = [*self._namespace.shards, *(shard for users in self._users for shard in users.shards)]
+        for shard in self._tables.shards(shards):
             node = self.nodes.get(shard.owner)
             engine = node.instance.engine if node is not None and node.instance is not None else None
             knows = shard.owner in alive and engine is not None and engine.owns(shard.shard_id)

@@ -448,9 +448,18 @@ class SimulatedStore:
         return await self._read("get_record", lambda: self._tables.get_record(collection, key, now=now))
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
-        request = PutRecord((collection, key), Record(key, value, expect + 1, expires_at), now=now)
+        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        request = PutRecord((collection, key), record, expect=expect, now=now)
         verb = "renew" if collection == INSTANCES else "record"
         await self._database.change(self._caller, verb, "records", request)
         return request.answer

@@ -6,15 +6,16 @@ the rest to be quiet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from mainspring import crashpoint
 from mainspring.model import RetryPolicy
-from mainspring.testing.simulation.draws import Draws
+from mainspring.testing.simulation.draws import Chance, Draws
 from mainspring.testing.simulation.plan import (
+    OPENING,
     Blow,
     BlowKind,
     Destination,
@@ -25,11 +26,8 @@ from mainspring.testing.simulation.plan import (
     RegimeKind,
     World,
 )
+from mainspring.testing.simulation.swarms import fetches
 
-T = TypeVar("T")
-
-OPENING: Final = 2_000
-"""Until then instances start, and nothing goes wrong."""
 STORE_VERBS: Final = ("begin", "finish", "write", "claim", "release", "renew", "load_due", "next_due", "shards", "get")
 KINDS: Final[tuple[DestinationKind, ...]] = ("slow", "silent", "refusing", "flapping", "gone", "busy", "cuts")
 REGIMES: Final[tuple[RegimeKind, ...]] = ("refuse", "lose", "hang", "late")
@@ -59,54 +57,38 @@ POLICIES: Final = (
 )
 
 
-class _Chance:
-    """Draws of a plan, under its own labels."""
+class Drawn(NamedTuple):
+    """What is drawn for a service."""
 
-    def __init__(self, draws: Draws) -> None:
-        self._draws = draws
-
-    def one(self, label: str, among: Sequence[T]) -> T:
-        return self._draws.choose(f"plan/{label}", among)
-
-    def number(self, label: str, low: int, high: int) -> int:
-        return low + self._draws.draw(f"plan/{label}", high - low + 1)
-
-    def percent(self, label: str, percent: float) -> bool:
-        return self._draws.chance(f"plan/{label}", percent)
-
-    def some(self, label: str, among: Sequence[T]) -> list[T]:
-        """Each of them with one half."""
-        return [thing for place, thing in enumerate(among) if self._draws.draw(f"plan/{label}/{place}", 2)]
-
-    def weighted(self, label: str, weights: dict[str, int]) -> str:
-        left = self._draws.draw(f"plan/{label}", sum(weights.values()))
-        for name, weight in weights.items():
-            left -= weight
-            if left < 0:
-                return name
-        raise AssertionError
+    operations: Callable[[Chance, World], tuple[Operation, ...]]
+    widen: Callable[[Chance, World], World] = lambda _, world: world
+    """Draws what only this service knows of the world."""
+    verbs: tuple[str, ...] = STORE_VERBS
+    """Of the store, that fail."""
+    points: tuple[str, ...] = crashpoint.NAMES
 
 
 def draw_plan(seed: int, service: str = "timers") -> Plan:
-    chance = _Chance(Draws(seed))
-    world = _world(chance)
-    operations = _operations(chance, world)
+    chance = Chance(Draws(seed))
+    drawn = SERVICES[service]
+    world = drawn.widen(chance, _world(chance))
+    operations = drawn.operations(chance, world)
     end = max(operation.at for operation in operations) + 1000
-    regimes = _regimes(chance, world, end)
+    regimes = _regimes(chance, world, end, drawn.verbs)
     return Plan(
         seed=seed,
         service=service,
         world=world,
         operations=operations,
         regimes=regimes,
-        blows=_blows(chance, world, end),
+        blows=_blows(chance, world, end, drawn.points),
     )
 
 
 # --- the world --------------------------------------------------------------------------------------------
 
 
-def _world(chance: _Chance) -> World:
+def _world(chance: Chance) -> World:
     instances = chance.one("instances", (1, 2, 3, 3, 4, 5))
     latency = chance.one("latency", (1, 0, 5, 20, 50, 200))
     # A lease has to be long enough for the store to renew it: six questions, one after the other.
@@ -142,7 +124,7 @@ def _world(chance: _Chance) -> World:
     )
 
 
-def _destinations(chance: _Chance) -> tuple[Destination, ...]:
+def _destinations(chance: Chance) -> tuple[Destination, ...]:
     count = 2000 if chance.percent("many destinations", 3) else chance.one("destinations", (3, 1, 40))
     kinds = chance.some("destination kind", KINDS)
     found = []
@@ -159,7 +141,7 @@ def _destinations(chance: _Chance) -> tuple[Destination, ...]:
 # --- what users do ----------------------------------------------------------------------------------------
 
 
-def _operations(chance: _Chance, world: World) -> tuple[Operation, ...]:
+def _operations(chance: Chance, world: World) -> tuple[Operation, ...]:
     clients = chance.number("clients", 1, 8)
     each = chance.one("operations", (5, 10, 20, 40)) if clients < 5 else chance.one("operations", (3, 8, 16))
     pool = [f"t{number}" for number in range(chance.one("pool", (5, 1, 2, 50)))]
@@ -177,7 +159,7 @@ def _operations(chance: _Chance, world: World) -> tuple[Operation, ...]:
 
 
 def _operation(
-    chance: _Chance, world: World, client: int, at: int, verb: str, pool: list[str], shared: int
+    chance: Chance, world: World, client: int, at: int, verb: str, pool: list[str], shared: int
 ) -> list[Operation]:
     crowd = len(world.destinations) > 100
     many = chance.one("batch size", (50, 200) if crowd else (2, 3, 8, 20)) if verb == "create-batch" else 1
@@ -206,14 +188,14 @@ def _operation(
     return [gone, replace(operation, at=at + chance.number("recreated after", 0, 50))]
 
 
-def _ids(chance: _Chance, client: int, at: int, many: int, pool: list[str]) -> tuple[str, ...]:
+def _ids(chance: Chance, client: int, at: int, many: int, pool: list[str]) -> tuple[str, ...]:
     if many > len(pool) or chance.percent("new ids", 10 if many == 1 else 50):
         return tuple(f"n{client}-{at}-{number}" for number in range(many))
     first = chance.number("which id", 0, len(pool) - 1)
     return tuple(pool[(first + number) % len(pool)] for number in range(many))
 
 
-def _due(chance: _Chance, shared: int) -> dict[str, int]:
+def _due(chance: Chance, shared: int) -> dict[str, int]:
     match chance.one("due", ("soon", "past", "now", "shared", "soon", "later", "hour")):
         case "past":
             return {"delay": -chance.number("how long ago", 1, 100_000)}
@@ -232,7 +214,7 @@ def _due(chance: _Chance, shared: int) -> dict[str, int]:
 # --- what goes wrong --------------------------------------------------------------------------------------
 
 
-def _regimes(chance: _Chance, world: World, end: int) -> tuple[Regime, ...]:
+def _regimes(chance: Chance, world: World, end: int, verbs: tuple[str, ...]) -> tuple[Regime, ...]:
     kinds = chance.some("regime kind", REGIMES)
     if not kinds or not chance.percent("store faults", 60):
         return ()
@@ -246,19 +228,19 @@ def _regimes(chance: _Chance, world: World, end: int) -> tuple[Regime, ...]:
                 at=chance.number("regime at", OPENING, end),
                 length=chance.number("regime length", lease // 10, 3 * lease),
                 kind=chance.one("regime", kinds),
-                node=chance.number("regime node", 0, world.instances - 1) if scope == "node" else None,
+                node=chance.one("regime node", world.nodes) if scope == "node" else None,
                 shard=chance.number("regime shard", 0, world.shards - 1) if scope == "shard" else None,
-                verb=chance.one("regime verb", STORE_VERBS) if scope == "verb" or _both(chance, scope) else None,
+                verb=chance.one("regime verb", verbs) if scope == "verb" or _both(chance, scope) else None,
             )
         )
     return tuple(sorted(found, key=lambda regime: regime.at))
 
 
-def _both(chance: _Chance, scope: str) -> bool:
+def _both(chance: Chance, scope: str) -> bool:
     return scope != "all" and chance.percent("a verb of it", 30)
 
 
-def _blows(chance: _Chance, world: World, end: int) -> tuple[Blow, ...]:
+def _blows(chance: Chance, world: World, end: int, points: tuple[str, ...]) -> tuple[Blow, ...]:
     kinds = chance.some("blow kind", BLOWS)
     found: list[Blow] = []
     if kinds and chance.percent("blows", 60):
@@ -266,10 +248,10 @@ def _blows(chance: _Chance, world: World, end: int) -> tuple[Blow, ...]:
         for _ in range(chance.number("how many blows", 1, 12)):
             kind = chance.one("blow", kinds)
             at = chance.number("blow at", OPENING, end)
-            node = -1 if chance.percent("all at once", 10) else chance.number("blow node", 0, world.instances - 1)
+            node = -1 if chance.percent("all at once", 10) else chance.one("blow node", world.nodes)
             point = ""
             if kind in ("kill", "pause") and node >= 0 and chance.percent("at a crash point", 40):
-                point = chance.one("point", crashpoint.NAMES)
+                point = chance.one("point", points)
             length = chance.number("blow length", lease // 5, 4 * lease) if kind in ("pause", "cut-peers") else 0
             found.append(Blow(at=at, kind=kind, node=node, length=length, point=point))
             if kind in ("kill", "stop") and chance.percent("restarted", 70):
@@ -279,3 +261,14 @@ def _blows(chance: _Chance, world: World, end: int) -> tuple[Blow, ...]:
         by = chance.one("step", (3_600_000, -3_600_000, 500, -500))
         found.append(Blow(at=chance.number("step at", OPENING, end), kind="store-clock", length=by))
     return tuple(sorted(found, key=lambda blow: blow.at))
+
+
+SERVICES: Final = {
+    "timers": Drawn(_operations),
+    "fetches": Drawn(
+        fetches.operations,
+        widen=fetches.widen,
+        verbs=(*STORE_VERBS, *fetches.STORE_VERBS),
+        points=(*crashpoint.NAMES, *crashpoint.FETCH_NAMES),
+    ),
+}
