@@ -128,5 +128,6 @@ def _not_offered(history: History) -> Iterator[Finding]:
         if fetch.taken and fetch.id not in taken:
             yield Finding(fetch.id, "its result is on record as taken, and nobody took it")
         is_waited_for = fetch.wanted and fetch.state in FINAL and not fetch.taken and not fetch.reason
-        if is_waited_for and left.alive and not fetch.offered:
+        leapt = fetch.expired and history.steps()
+        if is_waited_for and left.alive and not fetch.offered and not leapt:
             yield Finding(fetch.id, f"it is {fetch.state}; its result was neither taken nor given up")
