@@ -228,7 +228,8 @@ class NoticesWriters(Protocol):
     """
 
     async def foreign_writes(self) -> int:
-        """A number that is another one after somebody else has committed. It may change for no reason."""
+        """A number that is another one after somebody else has committed, or this process something whose caller had
+        given up by then. It may change for no reason."""
         ...
 
 

@@ -184,7 +184,13 @@ def without(place: int) -> Journal:
 
 
 def overlap_with_a_catch_up() -> Journal:
-    late = launch(instants()[2], kind="catchup", finished_at=to_instant(instants()[3] + 1000))
+    on_time = instants()[3]
+    late = launch(
+        instants()[2],
+        kind="catchup",
+        started_at=to_instant(on_time - 1000),
+        finished_at=to_instant(on_time + 1000),
+    )
     behind = skipped(instants()[3], instants()[3], "overlap", judged=instants()[3])
     return ledger([*CALM[:2], late, behind, *CALM[4:]], ALL_DOWN)
 

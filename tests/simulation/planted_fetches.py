@@ -1,11 +1,13 @@
-"""Bugs of fetches, each a patch of one method: the search has to find them, each by its own rule."""
+"""Defects of fetches that are planted to see whether the search finds them.
+
+python -m tests.simulation.planted_fetches [name ...]        how many seeds it takes to find each
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple
-from unittest.mock import patch
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -15,24 +17,17 @@ from mainspring.fetches.carrier import FetchCarrier
 from mainspring.fetches.executor import Executor
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.outcome import Outcome
-from mainspring.fetches.record import FETCHES, Fetch, decode, encode, settled
+from mainspring.fetches.record import FETCHES, NAMESPACE, Fetch, decode, encode, settled
 from mainspring.fetches.rows import new_row
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Result, Timer
 from mainspring.store import Put, first_version
+from mainspring.testing.simulation.search import look
+from tests.simulation.planted import MOST, Planted
 
 
-class Planted(NamedTuple):
-    """Where it is, the rule that finds it, and the first seed from 0 on that does."""
-
-    where: str
-    rule: str
-    seed: int
-    plant: Callable[[], AbstractContextManager[Any]]
-
-
-def ignoring_the_mark() -> AbstractContextManager[Any]:
-    """Whoever finds a fetch running by this executor makes the call, although it was begun before."""
+def _the_mark_is_ignored(_: Any) -> Any:
+    """Whoever finds a fetch running makes its call, although somebody else has begun it."""
 
     async def take(self: Executor, req_id: str) -> Fetch | None:
         if self.room <= 0:
@@ -43,12 +38,10 @@ def ignoring_the_mark() -> AbstractContextManager[Any]:
             self._run(fetch)
         return fetch
 
-    return patch.object(Executor, "take", take)
+    return take
 
 
-def overwriting_the_end() -> AbstractContextManager[Any]:
-    """The last end stays, and not the first."""
-
+def _the_last_end_stays(_: Any) -> Any:
     async def settle(
         self: Ledger, of: Fetch, outcome: Outcome, *, by_executor: bool, offers: bool = False
     ) -> tuple[Fetch | None, bool]:
@@ -58,25 +51,24 @@ def overwriting_the_end() -> AbstractContextManager[Any]:
         fetch, _ = await self._change(of.req_id, overwrite, created_at=of.created_at)
         return fetch, True
 
-    return patch.object(Ledger, "settle", settle)
+    return settle
 
 
-def dropping_an_untaken_result() -> AbstractContextManager[Any]:
-    """A result that was offered once, in vain, is not offered again."""
-    carry = FetchCarrier.carry
+def _an_untaken_result_is_dropped(good: Any) -> Any:
+    """What was offered in vain is not offered again."""
 
-    async def forgetful(self: FetchCarrier, timer: Timer) -> Ending:
-        ending = await carry(self, timer)
+    async def carry(self: FetchCarrier, timer: Timer) -> Ending:
+        ending: Ending = await good(self, timer)
         fetch = await self._ledger.find(timer.timer_id)
         if fetch is not None and fetch.delivery.state == "waiting" and fetch.delivery.attempts > 0:
             return Ending(outcome=Result.SUCCEEDED, next="done", started_at=self._clock.now_ms(), kept=False)
         return ending
 
-    return patch.object(FetchCarrier, "carry", forgetful)
+    return carry
 
 
-def leaving_no_row() -> AbstractContextManager[Any]:
-    """A reqId that is on record is answered with what is there, whether or not a crash left it without a row."""
+def _a_crash_leaves_no_row(_: Any) -> Any:
+    """A reqId that is on record is answered with what is there, whether or not it has a row."""
 
     async def add(self: Ledger, fetch: Fetch) -> Fetch:
         while True:
@@ -91,35 +83,50 @@ def leaving_no_row() -> AbstractContextManager[Any]:
         await self._give_row(fetch)
         return fetch
 
-    return patch.object(Ledger, "add", add)
+    return add
 
 
-def ignoring_a_stale_row() -> AbstractContextManager[Any]:
+def _a_stale_row_is_left(_: Any) -> Any:
     """The row of a new fetch is not written while that of its expired namesake is still there."""
 
     async def give_row(self: Ledger, fetch: Fetch) -> None:
-        row = new_row(fetch, await self._namespaces.system(ledger.NAMESPACE), version=first_version(self._random))
+        row = new_row(fetch, await self._namespaces.system(NAMESPACE), version=first_version(self._random))
         await self._timers.write([Put(row, 0)])
         self._wake(row.shard_id, row.due_at)
 
-    return patch.object(Ledger, "_give_row", give_row)
+    return give_row
 
 
-def forgetting_a_result_beyond_retention() -> AbstractContextManager[Any]:
-    """A fetch expires while its result is still offered."""
-
+def _it_expires_while_it_is_offered(good: Any) -> Any:
     def short(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) -> Fetch:
-        ended = settled(fetch, outcome, offers=offers, retention_ms=retention_ms)
+        ended: Fetch = good(fetch, outcome, offers=offers, retention_ms=retention_ms)
         return replace(ended, expires_at=outcome.finished_at + retention_ms)
 
-    return patch.object(ledger, "settled", short)
+    return short
 
 
-PLANTED: Final = (
-    Planted("executor.take: ignores the mark", "P", 0, ignoring_the_mark),
-    Planted("ledger.settle: overwrites", "P", 0, overwriting_the_end),
-    Planted("fetches/carrier.carry: drops an untaken result", "P", 0, dropping_an_untaken_result),
-    Planted("fetches/ledger.add: crash leaves no row", "Live", 0, leaving_no_row),
-    Planted("fetches/ledger._give_row: ignores STALE", "Live", 0, ignoring_a_stale_row),
-    Planted("fetches/record.settled: expires while it is offered", "P", 0, forgetting_a_result_beyond_retention),
-)
+PLANTED: Final = {
+    "executor.take: ignores the mark": Planted("P", Executor, "take", _the_mark_is_ignored),
+    "ledger.settle: overwrites": Planted("P", Ledger, "settle", _the_last_end_stays),
+    "carrier.carry: drops an untaken result": Planted("P", FetchCarrier, "carry", _an_untaken_result_is_dropped),
+    "record.settled: expires while it is offered": Planted("P", ledger, "settled", _it_expires_while_it_is_offered),
+    "ledger.add: a crash leaves no row": Planted("Live", Ledger, "add", _a_crash_leaves_no_row),
+    "ledger._give_row: ignores STALE": Planted("Live", Ledger, "_give_row", _a_stale_row_is_left),
+}
+
+
+def found_at(name: str, seeds: Sequence[int]) -> int | None:
+    """The first of these seeds that finds a planted defect by its rule."""
+    planted = PLANTED[name]
+    with planted.in_place():
+        for seed in seeds:
+            if any(violation.rule == planted.rule for violation in look(seed, "fetches").violations):
+                return seed
+    return None
+
+
+if __name__ == "__main__":
+    for name in [name for name in PLANTED if not sys.argv[1:] or any(part in name for part in sys.argv[1:])]:
+        seed = found_at(name, range(MOST))
+        after = "not found" if seed is None else f"{seed + 1}"
+        print(f"| {name} | {PLANTED[name].rule} | {after} |", flush=True)  # noqa: T201

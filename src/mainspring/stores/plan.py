@@ -174,7 +174,7 @@ class Plan:
                     self.shards[claim.shard_id] = Shard(claim.shard_id)
             case PutRecord(key=key) | DeleteRecord(key=key):
                 self.records[key] = StoredRecord()
-                if isinstance(request, DeleteRecord) or request.record.version > 1:
+                if request.expect:
                     self.expected.add(key)
             case PruneHistory():
                 pass

@@ -125,7 +125,7 @@ class SQLiteStore:
         """Asks the writer's connection, for which this store's own writes are not foreign. Waits for no lock."""
         request = NoticeWriters()
         await self._write(request)
-        return request.answer
+        return self._open_threads().writer.unheard << 64 | request.answer
 
     async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
         request = BeginAttempts(items)

@@ -36,6 +36,7 @@ class Answer(Struct, frozen=True):
     """When it answers; with no status, when it cuts the line."""
     status: int | None
     headers: dict[str, str] = {}
+    body: bytes = b"{}"
     is_silent: bool = False
     """It never answers, and never cuts."""
     number: int = 0
@@ -55,7 +56,7 @@ class Desk(Protocol):
 
     def arrived(self, call: Call, host: str, *, node: str, at: int, wall_ms: int, number: int) -> AnyEvent | None: ...
     def answered(self, call: Call, answer: Answer, *, at: int, heard: bool) -> AnyEvent: ...
-    def body(self, answer: Answer) -> bytes: ...
+    def body(self, number: int) -> bytes: ...
 
 
 class Callbacks:
@@ -100,7 +101,7 @@ class Callbacks:
             retry_after_ms=BUSY_SECONDS * 1000 if answer.status == 429 else 0,
         )
 
-    def body(self, answer: Answer) -> bytes:
+    def body(self, number: int) -> bytes:
         return b"{}"
 
 
@@ -133,8 +134,8 @@ class Targets:
             mark=_last(call),
         )
 
-    def body(self, answer: Answer) -> bytes:
-        return b"call %d" % answer.number
+    def body(self, number: int) -> bytes:
+        return b"call %d" % number
 
 
 class Origins:
@@ -161,7 +162,7 @@ class Origins:
             status=answer.status,
         )
 
-    def body(self, answer: Answer) -> bytes:
+    def body(self, number: int) -> bytes:
         return b"{}"
 
 

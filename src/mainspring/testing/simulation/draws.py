@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -101,8 +101,8 @@ class Dice(random.Random):
     def seed(self, *_: object) -> None:
         """It has the seed of the run."""
 
-    def getstate(self) -> tuple[object, ...]:
+    def getstate(self) -> tuple[Any, ...]:
         raise NotImplementedError
 
-    def setstate(self, _: tuple[object, ...]) -> None:
+    def setstate(self, _: tuple[Any, ...]) -> None:
         raise NotImplementedError

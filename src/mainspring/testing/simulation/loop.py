@@ -44,7 +44,7 @@ class Process:
         self.ready: deque[_Handle] = deque()
 
 
-CURRENT: Final[contextvars.ContextVar[Process | None]] = contextvars.ContextVar("simulated process", default=None)
+CURRENT: Final[contextvars.ContextVar[Process]] = contextvars.ContextVar("simulated process")
 
 
 def context_of(process: Process) -> contextvars.Context:

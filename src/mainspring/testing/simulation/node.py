@@ -20,6 +20,7 @@ from mainspring.server import STOP_SECONDS, api_of
 from mainspring.store import Store
 from mainspring.surroundings import Identity, Surroundings
 from mainspring.testing.simulation.clock import SimulatedClock
+from mainspring.testing.simulation.desks import Answer
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.plan import World
@@ -120,11 +121,11 @@ class Node:
             "headers": [(name.encode(), value.encode()) for name, value in call.headers],
         }
         if self._app is None:
-            respond(503, {}, b"")
+            respond(Answer(0, 503, body=b""))
             return
         await self._app(scope, receive, send)
         headers = {name.decode(): value.decode() for name, value in answered["headers"]}
-        respond(answered["status"], headers, answered["body"])
+        respond(Answer(0, answered["status"], headers, answered["body"]))
 
     async def _live(self) -> None:
         error: BaseException | None = None

@@ -42,7 +42,7 @@ class Receivers:
         told = desk_of(call).arrived(call, host, node=node, at=now_us, wall_ms=wall_ms, number=number)
         if told is not None:
             self._journal.append(told)
-        return replace(self._answer(host, now_us), number=number)
+        return replace(self._answer(host, now_us), number=number, body=desk_of(call).body(number))
 
     def answered(self, call: Call, answer: Answer, *, now_us: int, heard: bool) -> None:
         """It has answered, or cut the line; `heard` by who called, unless that one has given up waiting."""

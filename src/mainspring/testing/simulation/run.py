@@ -28,7 +28,7 @@ from mainspring.stores.plan import Write
 from mainspring.testing.oracle import world as oracle
 from mainspring.testing.oracle.counters import EXECUTOR_LOST
 from mainspring.testing.oracle.history import Violation
-from mainspring.testing.oracle.journal import AnyEvent, Bound, Entry, Fault, Left, Owner, Reached, Row, View
+from mainspring.testing.oracle.journal import AnyEvent, Bound, Commit, Entry, Fault, Left, Owner, Reached, Row
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.simulation.clock import SimulatedClock
 from mainspring.testing.simulation.commits import mark_of, service_of
@@ -42,11 +42,10 @@ from mainspring.testing.simulation.store import FOREIGN, Caller, Database, Simul
 from mainspring.testing.simulation.tables import Tables
 from mainspring.testing.simulation.users.clients import Clients
 from mainspring.testing.simulation.users.fetches import FetchUsers
-from mainspring.testing.simulation.users.timers import TimerUsers, view_of
+from mainspring.testing.simulation.users.timers import TimerUsers
 from mainspring.testing.simulation.wire import Peer, Wire
 from mainspring.timers import changes
-from mainspring.timers.messages import CreateNamespace, CreateTimer
-from mainspring.timers.messages import view_of as timer_view
+from mainspring.timers.messages import CreateNamespace, CreateTimer, TimerView, view_of
 from mainspring.timers.namespaces import NamespaceService
 
 U = TypeVar("U", bound=Clients)
@@ -58,6 +57,8 @@ UNWINDINGS: Final = 200
 AIR_US: Final = 2_500_000
 HORIZON_MS: Final = 60_000
 """Timers due later than this after healing are not waited for."""
+MANY: Final = 100
+"""Destinations whose circuits are not all looked at."""
 EXIT: Final = "Exit"
 """The rule that no instance ends by itself."""
 
@@ -144,7 +145,14 @@ class _Run:
         self._clock = SimulatedClock(loop)
         self._tables: Tables = SQLiteTables() if world.sqlite else Tables()
         self.database = Database(
-            loop, self._tables, world, draws, journal=self.journal, reached=self._reach, sometimes=self.sometimes
+            loop,
+            self._tables,
+            world,
+            draws,
+            journal=self.journal,
+            reached=self._reach,
+            sometimes=self.sometimes,
+            committed=self._observe,
         )
         self._receivers = Receivers(world.destinations, draws, self.journal)
         self._wire = Wire(
@@ -163,6 +171,7 @@ class _Run:
         self._lives: dict[int, int] = {}
         self._traps: dict[int, list[Blow]] = {}
         self._bounds: dict[tuple[str, str], int] = {}
+        self._open_circuits: dict[str, int] = {}
         self._dice = Dice(draws, FOREIGN)
         self.healed_at = 0
         self._is_over = False
@@ -204,6 +213,7 @@ class _Run:
 
     async def to_the_end(self) -> None:
         await self._prepare()
+        self.database.calm = False
         for index in self._world.nodes:
             self._start(index)
         for regime in self._plan.regimes:
@@ -214,8 +224,8 @@ class _Run:
         for users in self._users:
             users.start(self._plan.operations)
         await asyncio.sleep(self._plan.heals_at / 1000)
-        while not all(users.done for users in self._users):
-            await asyncio.sleep(LOOK_US / 1_000_000)
+        for users in self._users:
+            await users.done()
         self._heal()
         await self._rest()
         self.journal.append(self._left())
@@ -371,7 +381,7 @@ class _Run:
 
     def reach_current(self, name: str) -> None:
         """The running process has come to a crash point."""
-        process = CURRENT.get()
+        process = CURRENT.get(None)
         node = self.nodes.get(process.name) if process is not None else None
         if node is not None and node.is_alive:
             self._reach(node, name)
@@ -417,7 +427,7 @@ class _Run:
         """Everything is well from now on, but for what the plan leaves bad."""
         self.healed_at = self._loop.now_us
         self._traps.clear()
-        self._receivers.healed = self.database.healed = True
+        self._receivers.healed = self.database.calm = True
         cut = self._world.left_cut
         if cut is not None and len(self._current) > 1:
             regime = Regime(at=self._plan.heals_at, length=LONGEST_US, kind="hang", node=cut)
@@ -434,7 +444,7 @@ class _Run:
 
     # --- a foreign transaction ----------------------------------------------------------------------------------
 
-    async def _transact(self, name: str, operation: Operation, request: CreateTimer) -> View:
+    async def _transact(self, name: str, operation: Operation, request: CreateTimer) -> TimerView:
         """Create a timer as a program does in its own transaction, which stays open for a while."""
         key = self._namespace.key_of(request.timer_id)
         row = (key.shard_id, key.uuid)
@@ -459,8 +469,32 @@ class _Run:
         )
         [present] = self._tables.get([key])
         timer = fresh if present is None else changes.recreated(fresh, present)
-        await self.database.commit_now(_Foreign(), Write([Put(timer, present.version if present else 0)]), name)
-        return view_of(timer_view(timer))
+        self.database.commit_now(_Foreign(), Write([Put(timer, present.version if present else 0)]), name)
+        return view_of(timer)
+
+    # --- what happens sometimes ---------------------------------------------------------------------------------
+
+    def _observe(self, commit: Commit) -> None:
+        """Look into the instances when something was written that is rare in company."""
+        if commit.verb == "renew":
+            node = self.nodes.get(commit.node)
+            ownership = node.instance.ownership if node is not None and node.instance is not None else None
+            if ownership is not None and ownership.fences and not ownership.valid():
+                self.sometimes("lease lapsed here, yet kept")
+        elif commit.verb == "write" and commit.service == "timers" and commit.after:
+            uuid = self._namespace.key_of(commit.id).uuid
+            for node in self._current.values():
+                self._observe_row(node, uuid, commit.delivery_id)
+
+    def _observe_row(self, node: Node, uuid: str, delivery_id: str) -> None:
+        """A row was written: does this instance still have another delivery of its id in hand?"""
+        engine = node.instance.engine if node.is_alive and node.instance is not None else None
+        row = engine.dispatcher.window.rows.get(uuid) if engine is not None else None
+        if engine is None or row is None or row.detail.delivery_id == delivery_id:
+            return
+        _, call = engine.dispatcher._calls.get(uuid, (None, None))
+        in_hand = uuid in engine.dispatcher._calls
+        self.sometimes(f"re-created while {'in flight' if call else 'starting' if in_hand else 'queued'}")
 
     # --- what is there ------------------------------------------------------------------------------------------
 
@@ -474,6 +508,13 @@ class _Run:
         self._note(name, "in-flight", in_flight)
         self._note(name, "window", in_flight + engine.dispatcher.queued)
         self._note(name, "host", max(self._wire.to_hosts.values(), default=0))
+        if engine.dispatcher.window.left_any and engine.dispatcher.window.room == 0:
+            self.sometimes("rows left in the store")
+        if len(self._world.destinations) < MANY:
+            open_circuits = engine.dispatcher.open_circuits
+            if open_circuits < self._open_circuits.get(name, 0):
+                self.sometimes("circuit closed")
+            self._open_circuits[name] = open_circuits
 
     def _note(self, name: str, what: str, value: int) -> None:
         if value > self._bounds.get((name, what), 0):
@@ -487,14 +528,16 @@ class _Run:
             for index, node in self._current.items()
             if node.is_alive and index != world.left_cut and index < EXECUTORS
         )
-        rows = self._rows()
+        rows, entries = self._rows(), tuple(self._entries())
+        if any(entry.detail.startswith("This instance stopped") for entry in entries):
+            self.sometimes("drain given up")
         left = Left(
             at=self._loop.now_us,
             wall_ms=self.database.now_ms(),
             healed_at=self.healed_at,
             alive=alive,
             rows=tuple(map(_row, rows)),
-            history=tuple(self._entries()),
+            history=entries,
             owners=tuple(self._owners(alive)),
             bounds=tuple(
                 Bound(node=node, what=what, value=value, limit=limits[what])

@@ -9,10 +9,12 @@ items then have a verdict of their own. Every write that takes effect is told to
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from mainspring import crashpoint
 from mainspring.errors import StoreUnavailable
@@ -31,9 +33,9 @@ from mainspring.stores.plan import (
     Release,
     Write,
 )
-from mainspring.testing.oracle.journal import AnyEvent, Fault
+from mainspring.testing.oracle.journal import AnyEvent, Commit, Fault
 from mainspring.testing.simulation.clock import EPOCH_MS
-from mainspring.testing.simulation.commits import commits_of
+from mainspring.testing.simulation.commits import Commits
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.plan import Regime, World
@@ -64,19 +66,28 @@ class _Lane:
         self.is_planned = False
 
 
-class _Part:
-    """What of a request is committed at once, and whom that is told."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked, by whom, and what is still to happen with it."""
 
-    __slots__ = ("asked_at", "caller", "done", "operation", "request")
+    caller: Caller
+    verb: str
+    lane: str
+    at: int
+    operation: str
+    commits: int
+    """Microseconds from its arrival to its commit, unless it joins others."""
+    answer: Callable[[], object]
+    is_heard: bool = True
+    """Whether the caller will know that it was done."""
 
-    def __init__(
-        self, caller: Caller, request: Change, *, asked_at: int, operation: str, done: Callable[[], None]
-    ) -> None:
-        self.caller = caller
-        self.request = request
-        self.asked_at = asked_at
-        self.operation = operation
-        self.done = done
+
+class _Part(NamedTuple):
+    """What of a request is committed at once, and who is told then."""
+
+    asked: _Asked
+    request: Change
+    done: Callable[[], object]
 
 
 class Database:
@@ -92,8 +103,10 @@ class Database:
         journal: list[AnyEvent],
         reached: Callable[[Caller, str], None],
         sometimes: Callable[[str], None],
+        committed: Callable[[Commit], None] = lambda _: None,
     ) -> None:
-        """`reached` is told of crash points of a caller, `sometimes` of what should happen sometimes."""
+        """`reached` is told of crash points of a caller, `sometimes` of what should happen sometimes, `committed` of
+        every write that took effect, before its caller is."""
         self._loop = loop
         self.tables = tables
         self._world = world
@@ -101,6 +114,7 @@ class Database:
         self._journal = journal
         self._reached = reached
         self._sometimes = sometimes
+        self._committed = committed
         self._context = context_of(Process("store"))
         self._lanes: dict[tuple[str, str], _Lane] = {}
         self.regimes: list[Regime] = []
@@ -109,12 +123,16 @@ class Database:
         """Rows that a foreign transaction holds, with how many of them do."""
         self.step_ms = 0
         """By how much the database's clock is wrong."""
-        self.foreign_writes = 0
+        self._commits: Counter[str] = Counter()
         self.closed = False
-        self.healed = False
-        """From then on there are no spikes."""
+        self.calm = True
+        """Before the first instance starts and after healing: there are no spikes."""
         self.written_at = 0
         """When the last row was changed."""
+
+    def foreign_writes(self, caller: Caller) -> int:
+        """How often others have committed something, those before it included."""
+        return self._commits.total() - self._commits[caller.name]
 
     def now_ms(self) -> int:
         return EPOCH_MS + self.step_ms + self._loop.now_us // 1000
@@ -157,126 +175,96 @@ class Database:
         future: asyncio.Future[None] = self._loop.create_future()
         arrives, commits, answers = self._legs(caller, verb)
         regime = self._regime(caller, verb)
-        asked_at = self._loop.now_us
-        operation = OPERATION.get()
-        answer = partial(self._answer_after, answers, self._tell, future, None)
+        answer: Callable[[], object] = partial(self._answer_after, answers, self._tell, future, None)
         if regime == "lose":
             self._sometimes(f"{verb}: answer lost")
             answer = partial(self._answer_after, answers, self._fail, future, "the answer was lost")
+        elif regime == "late":
+            arrives += self._late(caller, verb)
+            answer = _nobody
         if regime == "refuse":
             self._after(arrives, self._fail, future, "refused")
         elif regime == "hang":
             self._give_up(future)
         else:
-            if regime == "late":
-                late = self._late(caller, verb)
-                arrives += late
-                answer = _nobody
             certain = regime != "late" and not self.regimes and not self.locked
             self._give_up(future, 2 * (arrives + commits + answers) if certain else None)
-            part = partial(_Part, caller, asked_at=asked_at, operation=operation)
-            self._after(arrives, self._arrive, part, request, lane, commits, verb, answer, future)
+            asked = _Asked(
+                caller, verb, lane, self._loop.now_us, OPERATION.get(), commits, answer, is_heard=regime is None
+            )
+            self._after(arrives, self._arrive, asked, request)
         await self._answer(future)
 
-    def _arrive(
-        self,
-        part: Callable[..., _Part],
-        request: Change,
-        lane: str,
-        commits: int,
-        verb: str,
-        answer: Callable[[], object],
-        future: asyncio.Future[None],
-    ) -> None:
-        whole = part(request=request, done=answer)
-        if not isinstance(request, Batch):
-            self._join(lane, whole, commits)
-            return
-        faults = [self._item_fault(whole.caller, verb, item) for item in request.items]
-        if not any(faults):
-            self._join(lane, whole, commits)
-            return
-        self._sometimes("one bad shard in a batch" if not all(faults) else "a bad shard")
-        self._arrive_in_parts(part, request, faults, lane, commits, answer, future)
+    def _arrive(self, asked: _Asked, request: Change) -> None:
+        faults: list[str | None] = []
+        if isinstance(request, Batch) and (self.regimes or self.locked):
+            faults = [self._item_fault(asked.caller, asked.verb, item) for item in request.items]
+        if isinstance(request, Batch) and any(faults):
+            self._sometimes("one bad shard in a batch" if not all(faults) else "a bad shard")
+            self._arrive_in_parts(asked, request, faults)
+        else:
+            self._join(_Part(asked, request, asked.answer))
 
-    def _arrive_in_parts(
-        self,
-        part: Callable[..., _Part],
-        request: Batch[Any],
-        faults: list[str | None],
-        lane: str,
-        commits: int,
-        answer: Callable[[], object],
-        future: asyncio.Future[None],
-    ) -> None:
+    def _arrive_in_parts(self, asked: _Asked, request: Batch[Any], faults: list[str | None]) -> None:
         """Items of shards that are well go on; the others have a verdict of their own, whatever becomes of them."""
         now = [place for place, fault in enumerate(faults) if fault in (None, "lose")]
         later = [place for place, fault in enumerate(faults) if fault == "late"]
-        verdicts = [Verdict.UNAVAILABLE] * len(faults)
-        current = type(request)([request.items[place] for place in now])
+        current = _part_of(request, now)
 
         def done() -> None:
+            verdicts = [Verdict.UNAVAILABLE] * len(faults)
             for place, verdict in zip(now, current.answer, strict=True):
                 if faults[place] is None:
                     verdicts[place] = verdict
             request.answer = verdicts
-            if "hang" in faults or "late" in faults:
-                wait = max(0, part_asked + self._world.store_timeout * 1000 - self._loop.now_us)
-                self._after(wait, answer)
-            else:
-                answer()
+            patience = asked.at + self._world.store_timeout * 1000 - self._loop.now_us
+            waits = "hang" in faults or "late" in faults
+            self._answer_after(max(0, patience) if waits else 0, asked.answer)
 
-        first = part(request=current, done=done)
-        part_asked = first.asked_at
         if now:
-            self._join(lane, first, commits)
+            self._join(_Part(asked, current, done))
         else:
             current.answer = []
             done()
         if later:
-            rest = part(request=type(request)([request.items[place] for place in later]), done=_nobody)
-            self._after(self._late(rest.caller, lane), self._join, lane, rest, commits)
+            rest = _Part(asked, _part_of(request, later), _nobody)
+            self._after(self._late(asked.caller, asked.verb), self._join, rest)
 
-    def _join(self, name: str, part: _Part, commits: int) -> None:
-        lane = self._lanes.setdefault((part.caller.name, name), _Lane())
+    def _join(self, part: _Part) -> None:
+        lane = self._lanes.setdefault((part.asked.caller.name, part.asked.lane), _Lane())
         lane.waiting.append(part)
         if not lane.is_planned:
             lane.is_planned = True
-            self._after(commits, self._commit, lane)
+            self._after(part.asked.commits, self._commit, lane)
 
     def _commit(self, lane: _Lane) -> None:
         lane.is_planned = False
         group, lane.waiting = lane.waiting, []
-        caller = group[0].caller
+        caller = group[0].asked.caller
         self._reached(caller, crashpoint.BEFORE_COMMIT)
-        before = self._rows_of(group)
-        versions = self._versions_of(group)
+        rows, versions = self._rows_of(group), self._versions_of(group)
+        commits = Commits(rows, versions, at=self._loop.now_us, sometimes=self._sometimes)
         self.tables.work([part.request for part in group])
-        at = self._loop.now_us
+        node = "" if caller.name == FOREIGN else caller.name
         for part in group:
-            for event in commits_of(
-                part.request,
-                at=at,
-                node="" if part.caller.name == FOREIGN else part.caller.name,
-                rows=before,
-                versions=versions,
-                asked_at=part.asked_at,
-                operation=part.operation,
-                sometimes=self._sometimes,
-            ):
+            asked = part.asked
+            for event in commits.of(part.request, node=node, asked_at=asked.at, operation=asked.operation):
                 self._journal.append(event)
+                self._committed(event)
                 if event.verb in ("write", "begin", "finish"):
-                    self.written_at = at
+                    self.written_at = event.at
         self._reached(caller, crashpoint.AFTER_COMMIT)
-        if caller.name == FOREIGN:
-            self.foreign_writes += 1
+        # What nobody heard of was done on a connection that is no longer the caller's: it counts as another's.
+        heard = all(part.asked.is_heard and part.done is not _nobody for part in group)
+        self._commits[caller.name if heard else ""] += 1
         for part in group:
             part.done()
 
-    async def commit_now(self, caller: Caller, request: Change, operation: str) -> None:
+    def commit_now(self, caller: Caller, request: Change, operation: str) -> None:
         """A write of somebody who holds the locks already."""
         lane = _Lane()
-        lane.waiting.append(_Part(caller, request, asked_at=self._loop.now_us, operation=operation, done=_nobody))
+        asked = _Asked(caller, "write", "", self._loop.now_us, operation, 0, _nobody)
+        lane.waiting.append(_Part(asked, request, _nobody))
         self._commit(lane)
 
     def _rows_of(self, group: list[_Part]) -> dict[RowKey, Timer]:
@@ -329,7 +317,7 @@ class Database:
         drawn = self._draws.draw(f"store/{caller.name}/{verb}", 1 << 30)
         most = self._world.latency * 1000
         legs = [(drawn >> shift & 1023) * most // 3069 for shift in (0, 10, 20)]
-        if self._world.spikes and not self.healed and self._draws.chance(f"spike/{caller.name}/{verb}", 1):
+        if self._world.spikes and not self.calm and self._draws.chance(f"spike/{caller.name}/{verb}", 1):
             legs = [50 * leg for leg in legs]
             now = self._loop.now_us
             self._journal.append(Fault(at=now, until=now + sum(legs), kind="store", node=caller.name, mode="slow"))
@@ -479,7 +467,9 @@ class SimulatedStore:
     async def _read(self, verb: str, read: Callable[[], T], shards: Sequence[int] = ()) -> T:
         return await self._database.read(self._caller, verb, read, shards)
 
-    async def _change(self, verb: str, lane: str, request: Batch[Any]) -> list[Verdict]:
+    async def _change(
+        self, verb: str, lane: str, request: Write | BeginAttempts | FinishAttempts | Claim | Release
+    ) -> list[Verdict]:
         if not request.items:
             return []
         await self._database.change(self._caller, verb, lane, request)
@@ -490,11 +480,16 @@ class NoticingStore(SimulatedStore):
     """One that also tells of foreign writers."""
 
     async def foreign_writes(self) -> int:
-        return await self._read("foreign_writes", lambda: self._database.foreign_writes)
+        return await self._read("foreign_writes", lambda: self._database.foreign_writes(self._caller))
 
 
 def _nobody() -> None:
     """Nobody is told."""
+
+
+def _part_of(request: Batch[Any], places: list[int]) -> Any:
+    """The same request, of some of its items only."""
+    return type(request)([request.items[place] for place in places])
 
 
 def _key_of(item: Put | Remove | Begin | Finish) -> TimerKey:

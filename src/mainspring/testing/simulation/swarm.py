@@ -154,12 +154,13 @@ def _operations(chance: Chance, world: World) -> tuple[Operation, ...]:
         at = OPENING + chance.number("first", 0, 500)
         for _ in range(each):
             at += chance.one("pause", pauses)
-            made += _operation(chance, world, client, at, chance.weighted("which verb", weights), pool, shared)
+            verb = chance.weighted("which verb", weights)
+            made += _operation(chance, world, verb, client=client, at=at, pool=pool, shared=shared)
     return tuple(sorted(made, key=lambda operation: (operation.at, operation.client)))
 
 
 def _operation(
-    chance: Chance, world: World, client: int, at: int, verb: str, pool: list[str], shared: int
+    chance: Chance, world: World, verb: str, *, client: int, at: int, pool: list[str], shared: int
 ) -> list[Operation]:
     crowd = len(world.destinations) > 100
     many = chance.one("batch size", (50, 200) if crowd else (2, 3, 8, 20)) if verb == "create-batch" else 1
@@ -178,8 +179,8 @@ def _operation(
         call_timeout=chance.one("call timeout", (1000, 2000, 5000)),
         label=chance.one("label", ("", "a", "b")),
         hold=chance.one("hold", (0, 100, 1500)) if verb == "transaction" else 0,
-        **_due(chance, shared),
     )
+    operation = replace(operation, **_due(chance, shared))
     if verb != "recreate":
         return [operation]
     gone = Operation(
@@ -269,6 +270,6 @@ SERVICES: Final = {
         fetches.operations,
         widen=fetches.widen,
         verbs=(*STORE_VERBS, *fetches.STORE_VERBS),
-        points=(*crashpoint.NAMES, *crashpoint.FETCH_NAMES),
+        points=fetches.POINTS,
     ),
 }

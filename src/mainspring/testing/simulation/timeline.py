@@ -1,6 +1,6 @@
 """A journal for people: one line per event, the broken ids marked, the rules that they broke last.
 
-+12.034  i2   commit finish t3 v2→– D=b7c1 fence 4 done succeeded        one who did something, and what
++12.034  i2   commit finish t3 v2→0 D=b7c1 fence 4 done succeeded        one who did something, and what
 +12.040  c1   ok     delete-17 t3 D=b7c1                                     ! marks lines of a broken id
 """
 
@@ -155,5 +155,5 @@ def _short(delivery_id: str) -> str:
 
 def _version(version: int | None) -> str:
     if not version:
-        return "–"
+        return "0"
     return str(version) if version < 100_000 else f"…{version % 10_000:04d}"

@@ -6,10 +6,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from mainspring import crashpoint
 from mainspring.testing.simulation.draws import Chance
 from mainspring.testing.simulation.plan import EXECUTORS, OPENING, Operation, World
 
 STORE_VERBS: Final = ("record", "get_record", "list", "write")
+POINTS: Final = (*crashpoint.FETCH_NAMES, crashpoint.BEFORE_COMMIT, crashpoint.AFTER_COMMIT, crashpoint.ATTEMPT_BEGUN)
+"""Where processes die or stand still."""
 VERBS: Final = {"create": 50, "again": 20, "cancel": 10, "wait": 20}
 DAY: Final = 86_400_000
 
@@ -34,17 +37,21 @@ def operations(chance: Chance, world: World) -> tuple[Operation, ...]:
     pool = [f"r{number}" for number in range(chance.one("pool", (5, 1, 2, 50)))]
     used = {name for name in chance.some("verb", list(VERBS)) if name != "create"} | {"create"}
     weights = {name: weight for name, weight in VERBS.items() if name in used}
+    wanted = chance.one("results wanted", (0, 60, 100))
     pauses = chance.one("pauses", ((0, 10, 1000), (0, 0, 10), (10,), (0, 10, 50, 1000)))
     made: list[Operation] = []
     for client in range(clients):
         at = OPENING + chance.number("first", 0, 500)
         for _ in range(each):
             at += chance.one("pause", pauses)
-            made.append(_operation(chance, world, client, at, chance.weighted("which verb", weights), pool))
+            verb = chance.weighted("which verb", weights)
+            made.append(_operation(chance, world, verb, client=client, at=at, pool=pool, wanted=wanted))
     return tuple(sorted(made, key=lambda operation: (operation.at, operation.client)))
 
 
-def _operation(chance: Chance, world: World, client: int, at: int, verb: str, pool: list[str]) -> Operation:
+def _operation(
+    chance: Chance, world: World, verb: str, *, client: int, at: int, pool: list[str], wanted: int
+) -> Operation:
     is_new = verb == "create" and chance.percent("new ids", 30)
     last = len(world.destinations) - 1
     return Operation(
@@ -58,11 +65,11 @@ def _operation(chance: Chance, world: World, client: int, at: int, verb: str, po
         awaits=not chance.percent("unawaited", 20),
         again=chance.percent("again", 50),
         destination=chance.number("which destination", 0, last),
-        origin=chance.number("which origin", 0, last) if chance.percent("result wanted", 60) else None,
+        origin=chance.number("which origin", 0, last) if chance.percent("result wanted", wanted) else None,
         method=chance.one("method", ("GET", "POST")),
         executor=world.executors > 0 and chance.percent("by an executor", 60),
         call_timeout=chance.one("call timeout", (1000, 300, 3000)),
         keeps=chance.one("kept on offer", (DAY, 2000, 20_000)),
-        delay=chance.number("beside the expiry", -20, 60) if verb == "again" else None,
+        delay=chance.number("beside the expiry", -10, 100) if verb == "again" else None,
         hold=chance.one("waits for", (500, 0, 3000, 8000)) if verb == "wait" else 0,
     )

@@ -19,7 +19,7 @@ Told = tuple[tuple[View, ...], int | None]
 
 
 class Clients:
-    """The clients of a run that speak to one service. `done` is true when all of them are."""
+    """The clients of a run that speak to one service."""
 
     service = ""
 
@@ -41,11 +41,12 @@ class Clients:
         self._journal = journal
         self._address = address
         self._wall_ms = wall_ms
-        self._left = 0
+        self._clients: list[asyncio.Task[None]] = []
 
-    @property
-    def done(self) -> bool:
-        return self._left == 0
+    async def done(self) -> None:
+        """Waits for all of them."""
+        for client in self._clients:
+            await client
 
     def start(self, operations: Sequence[Operation]) -> None:
         """Those of the service; the others are for others."""
@@ -56,8 +57,7 @@ class Clients:
                 by_client.setdefault(operation.client, []).append((name, operation))
         for client, planned in by_client.items():
             context = context_of(Process(f"c{client}"))
-            self._left += 1
-            context.run(self._loop.create_task, self._behave(planned))
+            self._clients.append(context.run(self._loop.create_task, self._behave(planned)))
 
     def is_owed(self, healed_at: int) -> bool:
         """Whether something of the service still has to happen."""
@@ -82,7 +82,6 @@ class Clients:
                 unawaited.append(self._loop.create_task(self._carry_out(name, operation)))
         for task in unawaited:
             await task
-        self._left -= 1
 
     async def _carry_out(self, name: str, operation: Operation) -> None:
         raise NotImplementedError

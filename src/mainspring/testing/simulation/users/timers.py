@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from mainspring.client import AsyncClient
 from mainspring.client.arguments import to_payload
+from mainspring.client.async_timers import AsyncTimers
 from mainspring.errors import MainspringError
 from mainspring.model import Delivery, State
 from mainspring.testing.oracle.journal import Asked, Invoke, View
@@ -21,7 +22,7 @@ from mainspring.testing.simulation.users.clients import Clients, Told
 from mainspring.timers.messages import CreateTimer, TimerView, to_instant, to_ms
 
 READS: Final = frozenset({"get", "list"})
-Foreign = Callable[[str, Operation, CreateTimer], Awaitable[View]]
+Foreign = Callable[[str, Operation, CreateTimer], Awaitable[TimerView]]
 
 
 class TimerUsers(Clients):
@@ -49,7 +50,7 @@ class TimerUsers(Clients):
                 op=name,
                 client=f"c{operation.client}",
                 verb=verb,
-                items=self._asked(name, operation, requests),
+                items=self._asked(operation, requests),
                 node="" if verb == "transaction" else node,
             )
         )
@@ -62,47 +63,29 @@ class TimerUsers(Clients):
     async def _speak(self, client: AsyncClient, name: str, operation: Operation, requests: list[CreateTimer]) -> Told:
         timers = client.timers
         id = operation.ids[0] if operation.ids else ""
+        plain = {"get": timers.get, "run-now": timers.run_now, "park": timers.park, "resume": timers.resume}
+        bulk = {"bulk-delete": timers.bulk_delete, "bulk-park": timers.bulk_park, "bulk-resume": timers.bulk_resume}
+        if operation.verb in bulk:
+            where: dict[str, Any] = {"labels": {"l": operation.label}} if operation.label else {"all": True}
+            return (), (await bulk[operation.verb](**where)).changed
+        found: Sequence[TimerView]
         match operation.verb:
             case "create":
-                request = requests[0]
-                return _views(
-                    await timers.create(
-                        request.timer_id,
-                        callback_url=request.callback_url,
-                        execute_at=None if request.execute_at is UNSET else to_instant(to_ms(request.execute_at)),
-                        delay_seconds=None if request.delay_seconds is UNSET else request.delay_seconds,
-                        payload=request.payload,
-                        labels=request.labels,
-                        retry_policy=request.retry_policy,
-                        callback_timeout_seconds=request.callback_timeout_seconds,
-                        delivery=request.delivery,
-                    )
-                )
+                found = [await _create(timers, requests[0])]
             case "create-batch":
-                batch = await timers.create_batch(requests)
-                return _views(*(result.timer for result in batch.results if result.timer is not None))
+                results = (await timers.create_batch(requests)).results
+                found = [result.timer for result in results if result.timer is not None]
             case "update":
-                return _views(await timers.update(id, **self._changes(name, operation, requests[0])))
+                found = [await timers.update(id, **_changes(operation, requests[0]))]
             case "delete":
-                return _views((await timers.delete(id)).timer)
-            case "run-now":
-                return _views(await timers.run_now(id))
-            case "park":
-                return _views(await timers.park(id))
-            case "resume":
-                return _views(await timers.resume(id))
-            case "get":
-                return _views(await timers.get(id))
+                found = [(await timers.delete(id)).timer]
             case "list":
-                return _views(*(await timers.list(limit=20, states=_states(operation))).timers)
-            case "bulk-delete" | "bulk-park" | "bulk-resume" as verb:
-                where: dict[str, Any] = {"labels": {"l": operation.label}} if operation.label else {"all": True}
-                act = {"bulk-delete": timers.bulk_delete, "bulk-park": timers.bulk_park}.get(verb, timers.bulk_resume)
-                return (), (await act(**where)).changed
+                found = (await timers.list(limit=20, states=_states(operation))).timers
             case "transaction":
-                return (await self._foreign(name, operation, requests[0]),), None
+                found = [await self._foreign(name, operation, requests[0])]
             case verb:
-                raise AssertionError(verb)
+                found = [await plain[verb](id)]
+        return tuple(map(_view_of, found)), None
 
     # --- what it says ---------------------------------------------------------------------------------------
 
@@ -133,19 +116,7 @@ class TimerUsers(Clients):
             )
         return made
 
-    def _changes(self, name: str, operation: Operation, wanted: CreateTimer) -> dict[str, Any]:
-        """An update: of the payload, and of the time unless that is an hour away; sometimes of the destination."""
-        changes: dict[str, Any] = {"payload": wanted.payload}
-        if _moves(operation):
-            if wanted.execute_at is not UNSET:
-                changes["execute_at"] = to_instant(to_ms(wanted.execute_at))
-            else:
-                changes["delay_seconds"] = wanted.delay_seconds
-        if operation.label:
-            changes["callback_url"] = wanted.callback_url
-        return changes
-
-    def _asked(self, name: str, operation: Operation, requests: list[CreateTimer]) -> tuple[Asked, ...]:
+    def _asked(self, operation: Operation, requests: list[CreateTimer]) -> tuple[Asked, ...]:
         if operation.verb.startswith("bulk-") or operation.verb == "list":
             return ()
         if not requests:
@@ -180,6 +151,33 @@ class TimerUsers(Clients):
         )
 
 
+async def _create(timers: AsyncTimers, request: CreateTimer) -> TimerView:
+    return await timers.create(
+        request.timer_id,
+        callback_url=request.callback_url,
+        execute_at=None if request.execute_at is UNSET else to_instant(to_ms(request.execute_at)),
+        delay_seconds=None if request.delay_seconds is UNSET else request.delay_seconds,
+        payload=request.payload,
+        labels=request.labels,
+        retry_policy=request.retry_policy,
+        callback_timeout_seconds=request.callback_timeout_seconds,
+        delivery=request.delivery,
+    )
+
+
+def _changes(operation: Operation, wanted: CreateTimer) -> dict[str, Any]:
+    """An update: of the payload, of the time unless that is an hour away, and sometimes of the destination."""
+    changes: dict[str, Any] = {"payload": wanted.payload}
+    if _moves(operation):
+        if wanted.execute_at is not UNSET:
+            changes["execute_at"] = to_instant(to_ms(wanted.execute_at))
+        else:
+            changes["delay_seconds"] = wanted.delay_seconds
+    if operation.label:
+        changes["callback_url"] = wanted.callback_url
+    return changes
+
+
 def _moves(operation: Operation) -> bool:
     return operation.delay is None or operation.delay < 3_600_000
 
@@ -188,7 +186,7 @@ def _states(operation: Operation) -> tuple[State, ...]:
     return (State.PARKED,) if operation.label else ()
 
 
-def view_of(timer: TimerView) -> View:
+def _view_of(timer: TimerView) -> View:
     payload = msgspec.json.decode(timer.payload, type=Payload | None)
     return View(
         id=timer.timer_id,
@@ -199,7 +197,3 @@ def view_of(timer: TimerView) -> View:
         due_ms=to_ms(timer.execute_at),
         mark="" if payload is None else payload.mark,
     )
-
-
-def _views(*timers: TimerView) -> Told:
-    return tuple(map(view_of, timers)), None
