@@ -142,6 +142,7 @@ class Instance:
             spawn=self.spawn,
             wake=self._wake,
             freed=self._pump,
+            is_crowded=lambda: self.engine is not None and self.engine.dispatcher.queued > 0,
             is_dead=identity.is_dead,
             secret=lambda: self.cluster_secret,
             senders=surroundings.senders,

@@ -57,12 +57,13 @@ class Fetching:
         spawn: Spawn,
         wake: Callable[[int, int], None],
         freed: Callable[[], None],
+        is_crowded: Callable[[], bool],
         is_dead: Callable[[Lease], bool],
         secret: Callable[[], str],
         senders: MakesSenders = Sender,
     ) -> None:
         """`calls` sends what users ask for, `callbacks` what origins get. `wake` tells the engine of a row, `freed`
-        that there is room for calls; `is_dead` knows of processes that are gone although their lease is not;
+        that there is room for calls; `is_crowded`: rows wait in the engine; `is_dead` knows of processes that are gone although their lease is not;
         `secret` is what this cluster's processes know each other by; `senders` makes what speaks to executors."""
         self._store = store
         self._namespaces = namespaces
@@ -97,7 +98,11 @@ class Fetching:
             records=store, clock=clock, randomness=randomness, secret=secret, is_dead=is_dead, senders=senders
         )
         overdue = Overdue(
-            timers=store, ledger=ledger, clock=clock, owned=self._owned, is_full=lambda: self.executor.room <= 0
+            timers=store,
+            ledger=ledger,
+            clock=clock,
+            owned=self._owned,
+            is_full=lambda: self.executor.room <= 0 or is_crowded(),
         )
         self.carrier = FetchCarrier(
             ledger=ledger,

@@ -11,7 +11,8 @@ from mainspring.testing.oracle.journal import Call
 
 FINAL: Final = frozenset({"succeeded", "failed", "unknown", "cancelled"})
 WATCHDOG_US: Final = 10_000_000
-AIR_US: Final = 2_000_000
+AIR_US: Final = 4_000_000
+"""Those that wait for a place are looked for every two seconds."""
 
 
 def once(history: History) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ BESIDE_MS: Final = 50
 """So close to the expiry is at the expiry."""
 LONGEST_MS: Final = 3_000
 """How long a call may take at most."""
-AIR_MS: Final = 3_000
+AIR_MS: Final = 5_000
 
 
 class FetchUsers(Clients):
@@ -155,7 +155,7 @@ class FetchUsers(Clients):
     def _fetched(self, fetch: Fetch, row: Timer | None) -> Fetched:
         now = self._wall_ms()
         expired = fetch.expires_at is not None and fetch.expires_at <= now
-        offered_at = max(now, fetch.delivery.next_at) + AIR_MS
+        offered_at = max(now, fetch.delivery.next_at) + LONGEST_MS + WATCHDOG_MS + AIR_MS  # the watchdog looks, too
         return Fetched(
             id=fetch.req_id,
             delivery_id=life_of(fetch.req_id, fetch.created_at),
