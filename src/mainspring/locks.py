@@ -163,7 +163,12 @@ class Lock:
         if written is None:
             telemetry.debug("a lock was taken by somebody else", lock=self.name)
             return None
-        return Held(self._records, self._clock, self.name, lease, version=written.version, since=before)
+        held = Held(self._records, self._clock, self.name, lease, version=written.version, since=before)
+        if not held.seconds_left:
+            self._unsure = lease.nonce
+            telemetry.debug("a lock was taken too slowly: its lease has ended", lock=self.name)
+            return None
+        return held
 
     async def _wait(self, wait_seconds: float) -> Held:
         deadline = self._clock.monotonic() + wait_seconds

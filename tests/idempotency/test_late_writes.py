@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -124,6 +125,58 @@ async def test_a_claim_that_is_applied_after_it_was_withdrawn_finds_its_place_ta
         await write()
     await second.process(1)
     assert runs == [1]
+
+
+@both
+async def test_of_two_claims_that_are_applied_late_the_second_to_come_finds_its_place_taken(waits: bool) -> None:
+    """The first is there when the process looks, and is removed: the other must not come into its place."""
+    store, runs = Stalling(), list[int]()
+    first, second = (Program(store, waits=waits, work=runs.append) for _ in range(2))
+    store.is_stalled = True
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await first.process(1)
+    (later, sooner), store.late = store.late, []
+    await sooner()
+    store.is_stalled = False
+    await asyncio.sleep(0.2)  # the process looks, and withdraws what is there
+    await later()
+    await asyncio.sleep(0.2)
+    store.now += round(LEASE_SECONDS * 1000) + 1
+    await second.process(1)
+    assert runs == [1]
+
+
+@both
+async def test_a_claim_that_is_applied_after_another_program_has_failed_and_gone_is_withdrawn(waits: bool) -> None:
+    store, runs = Stalling(), list[int]()
+    is_failing, may_fail = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def work(payload: int) -> None:
+        runs.append(payload)
+        if len(runs) == 1:
+            loop.call_soon_threadsafe(is_failing.set)
+            may_fail.wait(10)
+            raise ValueError("not done")
+
+    first, other = Program(store, waits=waits, work=work), Program(store, waits=False, work=work)
+    store.is_stalled = True
+    with pytest.raises(StoreUnavailable):
+        await first.process(1)
+    [late], store.late = store.late, []
+    store.is_stalled = False
+    failing = asyncio.create_task(other.process(1))
+    await is_failing.wait()
+    await asyncio.sleep(0.2)  # the first process looks, and finds the claim of the other
+    may_fail.set()
+    with pytest.raises(ValueError, match="not done"):
+        await failing
+    await late()
+    await asyncio.sleep(0.2)
+    store.now += round(LEASE_SECONDS * 1000) + 1
+    await other.process(1)
+    assert runs == [1, 1]
 
 
 @both

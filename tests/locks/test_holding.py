@@ -75,6 +75,28 @@ def test_a_store_that_comes_back_before_the_lease_ends_costs_nothing() -> None:
     run_simulated(main)
 
 
+def test_no_block_begins_with_a_lease_that_has_ended_before_its_answer_came() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        clock, records = simulated(loop)
+        lock, other = (Lock(records, clock, "n", ttl_seconds=90) for _ in range(2))
+
+        async def stall(collection: str) -> None:
+            records.before_put = go_on
+            await asyncio.sleep(82)
+
+        async def go_on(collection: str) -> None:
+            """The store is itself again."""
+
+        records.before_put = stall
+        assert await lock.try_acquire() is None
+        records.before_put = stall
+        async with lock.hold(wait_seconds=200) as held:
+            assert held.seconds_left > 80
+            assert await other.try_acquire() is None
+
+    run_simulated(main)
+
+
 def test_a_block_is_cancelled_when_a_renewal_finds_another_holder() -> None:
     async def main(loop: SimulatedLoop) -> None:
         clock, records = simulated(loop)

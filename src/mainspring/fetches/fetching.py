@@ -63,7 +63,8 @@ class Fetching:
         senders: MakesSenders = Sender,
     ) -> None:
         """`calls` sends what users ask for, `callbacks` what origins get. `wake` tells the engine of a row, `freed`
-        that there is room for calls; `is_crowded`: rows wait in the engine; `is_dead` knows of processes that are gone although their lease is not;
+        that there is room for calls; `is_crowded`: rows wait in the engine;
+        `is_dead` knows of processes that are gone although their lease is not;
         `secret` is what this cluster's processes know each other by; `senders` makes what speaks to executors."""
         self._store = store
         self._namespaces = namespaces

@@ -235,6 +235,9 @@ async def _answer(renew: Callable[[], Awaitable[bool]]) -> bool:
 class ThreadModel:
     """Waiting, for threads."""
 
+    monotonic = staticmethod(time.monotonic)
+    entropy = staticmethod(os.urandom)
+
     def __init__(self, heart: Heart) -> None:
         self.lines = Lines()
         self._heart = heart
@@ -256,9 +259,6 @@ class ThreadModel:
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class IdempotentProcessor(Generic[P, R]):

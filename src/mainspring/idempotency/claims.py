@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol, runtime_checkable
 
-from mainspring.clock import SystemClock
+from mainspring.clock import Clock, SystemClock
 from mainspring.idempotency.entries import Entry
 from mainspring.model import Record
 
@@ -58,8 +58,8 @@ class Peeks(Protocol):
 class StoreClock:
     """The database's time, extrapolated by the monotonic clock, and asked for again once in a while."""
 
-    def __init__(self) -> None:
-        self._clock = SystemClock()
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._aligned_at: float | None = None
 
     @property

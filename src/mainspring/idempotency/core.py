@@ -17,7 +17,6 @@ no coroutine ever suspends, so one `send` runs it to its end (`blocking.run`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, Generic, TypeVar
 
@@ -82,7 +81,7 @@ class Processor(Generic[P, R]):
             safe_to_repeat=safe_to_repeat,
         )
         self.identities = keys.Identities(self.settings.scope, keys.exclusion(exclude_fields))
-        self.replays = Replays(self.settings.scope)
+        self.replays = Replays(self.settings.scope, monotonic=model.monotonic)
         self._codec = ResultCodec(result_type)
         self._store = store
         self._peeks = store if isinstance(store, Peeks) else None
@@ -217,13 +216,13 @@ class Processor(Generic[P, R]):
                 left = deadline - self._model.monotonic()
                 if left <= 0:
                     raise self._in_progress(decoded(record.value).header, identity.key, now)
-                await self._model.sleep(min(pause * (0.5 + os.urandom(1)[0] / 510), left))
+                await self._model.sleep(min(pause * (0.5 + self._model.entropy(1)[0] / 510), left))
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 now = await self._store.time()
                 record = await self._store.look(identity.address, now=now)
 
     def _fresh(self, identity: keys.Identity, now: int, before: Record | None = None) -> Claim:
-        token = new_token()
+        token = new_token(self._model.entropy)
         header = Header(
             state=State.RUNNING,
             fingerprint=identity.fingerprint,

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, Literal
 
@@ -46,8 +46,8 @@ class Header(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     form: Literal["json", "bytes"] = "json"
 
 
-def new_token() -> str:
-    return os.urandom(8).hex()
+def new_token(entropy: Callable[[int], bytes]) -> str:
+    return entropy(8).hex()
 
 
 def first_version(token: str) -> int:

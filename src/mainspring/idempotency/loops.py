@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from inspect import isawaitable
@@ -116,7 +117,12 @@ async def _to_its_end(task: asyncio.Task[T]) -> T:
 class LoopModel:
     """Waiting, for event loops."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, monotonic: Callable[[], float] = time.monotonic, entropy: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        """Simulations have a time and chance of their own."""
+        self.monotonic = monotonic
+        self.entropy = entropy
         self.lines: dict[str, _Line] = {}
         self._trying: set[asyncio.Task[None]] = set()
 
@@ -146,6 +152,3 @@ class LoopModel:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-    def monotonic(self) -> float:
-        return time.monotonic()

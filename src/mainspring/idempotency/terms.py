@@ -93,4 +93,12 @@ class Model(Protocol):
 
     async def sleep(self, seconds: float) -> None: ...
 
-    def monotonic(self) -> float: ...
+    @property
+    def monotonic(self) -> Callable[[], float]:
+        """The clock of waiting."""
+        ...
+
+    @property
+    def entropy(self) -> Callable[[int], bytes]:
+        """So many bytes of chance: tokens are made of them."""
+        ...

@@ -73,28 +73,32 @@ class UncertainClaims:
 
     async def withdraw(self, claim: Claim, before: Header | None, *, lands_on: int | None) -> None:
         """The same, at once if the store answers. A store that is away is no answer to a caller who goes away."""
+        is_settled = False
         try:
-            await self._withdraw(_Uncertain(claim, before, lands_on))
+            is_settled = await self._withdraw(_Uncertain(claim, before, lands_on))
         except StoreUnavailable as error:
             claim.warn_of_staying(error)
+        if not is_settled:
             self.add(claim, before, lands_on=lands_on)
 
     async def _try(self) -> bool:
         """Whether there is more to try."""
         for token, uncertain in list(self._waiting.items())[:AT_ONCE]:
             try:
-                await self._withdraw(uncertain)
+                is_settled = await self._withdraw(uncertain)
             except StoreUnavailable:
                 break
             with self._lock:
                 if self._waiting.get(token) is uncertain:
                     del self._waiting[token]
+                    if not is_settled:
+                        self._waiting[token] = uncertain  # after all others
         with self._lock:
             self._tries_left = self._tries_left - 1 if self._waiting else 0
             return self._tries_left > 0
 
-    async def _withdraw(self, uncertain: _Uncertain) -> None:
-        """Put back what was there before the claim, or what keeps it out."""
+    async def _withdraw(self, uncertain: _Uncertain) -> bool:
+        """Put back what was there before the claim, or what keeps it out. False if that is to be looked at again."""
         claim, before, lands_on = uncertain.claim, uncertain.before, uncertain.lands_on
         store, address = self._desk.store, claim.identity.address
         while True:
@@ -102,15 +106,17 @@ class UncertainClaims:
             record = await store.look(address, now=now)
             if record is None:
                 if lands_on != ABSENT:
-                    return
-                free, version = Entry(freed(claim.header)), first_version(new_token())
+                    return True
+                free, version = Entry(freed(claim.header)), first_version(new_token(self._desk.model.entropy))
                 if await store.claim(address, encoded(free), version=version, now=now) is None:
                     await self._desk.write(address, free, expect=version, now=now)
-                    return
+                    return True
                 continue
-            is_there = decoded(record.value).header.token == claim.header.token
+            header = decoded(record.value).header
+            is_there = header.token == claim.header.token
             if not is_there and record.version != lands_on:
-                return  # somebody else's
+                # Somebody else's, which keeps the claim out as long as it stays: a first holder may remove its own.
+                return lands_on != ABSENT or header.state is not State.RUNNING or header.attempt > 1
             if before is None and is_there:
                 is_written = await store.remove(address, expect=record.version, now=now)
             elif before is None or before.state is State.FREE:
@@ -121,4 +127,4 @@ class UncertainClaims:
                 is_written = await store.replace(address, value, expect=record.version, now=now, expires_at=None)
             if is_written:
                 telemetry.debug("a claim under which nobody worked was withdrawn", key=claim.identity.key)
-                return
+                return True

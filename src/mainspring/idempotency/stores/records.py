@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from mainspring.clock import Clock
 from mainspring.errors import ConfigError, Unsupported
 from mainspring.idempotency.claims import ClaimStore, StoreClock
 from mainspring.idempotency.entries import COLLECTION
@@ -27,10 +28,12 @@ class TimedRecords(RecordStore, Protocol):
 class RecordClaims:
     """The five verbs, on records."""
 
-    def __init__(self, records: Callable[[], Awaitable[TimedRecords]], *, looks_first: bool) -> None:
+    def __init__(
+        self, records: Callable[[], Awaitable[TimedRecords]], *, looks_first: bool, clock: Clock | None = None
+    ) -> None:
         self._records = records
         self.looks_first = looks_first
-        self.clock = StoreClock()
+        self.clock = StoreClock(clock)
 
     async def time(self) -> int:
         if self.clock.is_stale:
@@ -152,14 +155,16 @@ class RecordsStore:
     database = "records"
     tables = ""
 
-    def __init__(self, records: TimedRecords) -> None:
+    def __init__(self, records: TimedRecords, *, clock: Clock | None = None) -> None:
+        """`clock` is this machine's, unless a simulation has another."""
         self._records = records
+        self._clock = clock
 
     def waiting(self) -> ClaimStore:
         async def records() -> TimedRecords:
             return self._records
 
-        return RecordClaims(records, looks_first=False)
+        return RecordClaims(records, looks_first=False, clock=self._clock)
 
     def blocking(self) -> ClaimStore:
         raise Unsupported(

@@ -125,10 +125,17 @@ def _not_offered(history: History) -> Iterator[Finding]:
     if left is None or not left.fetches:
         return
     taken = {effect.event.key for effect in history.effects if effect.event.service == "fetches"}
+    accepted = {
+        view.delivery_id
+        for operations in _asked(history).values()
+        for operation in operations
+        if operation.verb == "create"
+        for view in operation.views
+    }
     for fetch in left.fetched:
         if fetch.taken and fetch.id not in taken:
             yield Finding(fetch.id, "its result is on record as taken, and nobody took it")
         is_waited_for = fetch.wanted and fetch.state in FINAL and not fetch.taken and not fetch.reason
         leapt = fetch.expired and history.steps()
-        if is_waited_for and left.alive and not fetch.offered and not leapt:
+        if is_waited_for and fetch.delivery_id in accepted and left.alive and not fetch.offered and not leapt:
             yield Finding(fetch.id, f"it is {fetch.state}; its result was neither taken nor given up")

@@ -38,13 +38,19 @@ OF_FETCHES: Final = (
     *(f"{verb}: {what}" for verb in ("record", "write", "renew") for what in ("answer lost", "landed late")),
     *(f"crash point {name}" for name in crashpoint.FETCH_NAMES),
 )
-OF_SERVICES: Final = {"timers": SOMETIMES, "fetches": OF_FETCHES}
+KEYS: Final = (
+    "holder outlives lease",
+    *(f"{verb}: {what}" for verb in ("claim", "lock") for what in ("answer lost", "landed late")),
+    "unknown is resolved",
+    "all dead",
+)
+OF: Final = {"timers": SOMETIMES, "idempotency": KEYS, "fetches": OF_FETCHES}
 
 
 def unreached(reached: Iterable[str], service: str = "timers") -> list[str]:
     """Of what should happen in a thousand seeds, what has not."""
     seen = set(reached)
-    return [name for name in OF_SERVICES[service] if name not in seen]
+    return [name for name in OF[service] if name not in seen]
 
 
 def total(runs: Iterable[Iterable[str]]) -> Counter[str]:

@@ -21,11 +21,6 @@ class Draws:
         self._counts: dict[str, int] = {}
         self._muted = tuple(muted)
 
-    @property
-    def labels(self) -> list[str]:
-        """Every label that was drawn, in the order of its first draw."""
-        return list(self._counts)
-
     def draw(self, label: str, n: int) -> int:
         """A number from 0 to n - 1."""
         count = self._counts.get(label, 0)
@@ -49,34 +44,6 @@ class Draws:
     def order(self, instant: int, name: str) -> int:
         """Who goes first at an instant."""
         return 0 if "order" in self._muted else self.at(f"order/{instant}/{name}")
-
-
-class Chance:
-    """Draws of a plan, under its own labels."""
-
-    def __init__(self, draws: Draws) -> None:
-        self._draws = draws
-
-    def one(self, label: str, among: Sequence[T]) -> T:
-        return self._draws.choose(f"plan/{label}", among)
-
-    def number(self, label: str, low: int, high: int) -> int:
-        return low + self._draws.draw(f"plan/{label}", high - low + 1)
-
-    def percent(self, label: str, percent: float) -> bool:
-        return self._draws.chance(f"plan/{label}", percent)
-
-    def some(self, label: str, among: Sequence[T]) -> list[T]:
-        """Each of them with one half."""
-        return [thing for place, thing in enumerate(among) if self._draws.draw(f"plan/{label}/{place}", 2)]
-
-    def weighted(self, label: str, weights: dict[str, int]) -> str:
-        left = self._draws.draw(f"plan/{label}", sum(weights.values()))
-        for name, weight in weights.items():
-            left -= weight
-            if left < 0:
-                return name
-        raise AssertionError
 
 
 class Dice(random.Random):

@@ -20,11 +20,12 @@ from mainspring.server import STOP_SECONDS, api_of
 from mainspring.store import Store
 from mainspring.surroundings import Identity, Surroundings
 from mainspring.testing.simulation.clock import SimulatedClock
+from mainspring.testing.simulation.database import OPERATION, Database
 from mainspring.testing.simulation.desks import Answer
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.plan import World
-from mainspring.testing.simulation.store import OPERATION, Database, NoticingStore, SimulatedStore
+from mainspring.testing.simulation.store import NoticingStore, SimulatedStore
 from mainspring.testing.simulation.wire import PEERS, Respond, Wire
 
 TOKEN: Final = "simulated-token-of-every-instance"  # noqa: S105  (opens nothing but a simulation)
@@ -38,8 +39,33 @@ class Died(BaseException):
     """Unwinds the callback in which a process dies at a crash point. Nothing of it runs after that."""
 
 
-class Node:
-    """An instance number has one process at a time; each has a name of its own."""
+class Inhabitant:
+    """A number of the plan has one process at a time; each has a name of its own."""
+
+    instance: Instance | None = None
+    """The product's, if it is one."""
+
+    def __init__(self, index: int, name: str) -> None:
+        self.index = index
+        self.name = name
+        self.process = Process(name)
+        self.context = context_of(self.process)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.alive
+
+    def start(self) -> None:
+        """Begin to live."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End in good order."""
+        raise NotImplementedError
+
+
+class Node(Inhabitant):
+    """One that is an instance of the product."""
 
     def __init__(
         self,
@@ -52,18 +78,14 @@ class Node:
         database: Database,
         wire: Wire,
         is_dead: Callable[[Lease], bool],
-        ended: Callable[[Node, BaseException | None], None],
+        ended: Callable[[Inhabitant, BaseException | None], None],
     ) -> None:
         """`ended` is told when the process ends by itself, and of what."""
-        self.index = index
-        self.name = name
+        super().__init__(index, name)
         self._loop = loop
         self._world = world
         self._wire = wire
         self._ended = ended
-        self.process = Process(name)
-        self.context = context_of(self.process)
-        self.instance: Instance | None = None
         self._app: AsgiApp | None = None
         self._stop: asyncio.Event | None = None
         store: type[SimulatedStore] = NoticingStore if world.notices else SimulatedStore
@@ -80,10 +102,6 @@ class Node:
             ),
             senders=wire.senders(name),
         )
-
-    @property
-    def is_alive(self) -> bool:
-        return self.process.alive
 
     @property
     def listens(self) -> bool:
@@ -148,11 +166,6 @@ class Node:
             self._app = None
             self._loop.call_later(2 * config.drain_seconds + STOP_SECONDS, self._ended, self, None)
 
-    @property
-    def calls(self) -> int:
-        """Calls of fetches that it makes at the moment."""
-        return self.instance.calls_in_flight if self.instance is not None else 0
-
     def _instance(self, config: Config) -> Instance:
         return Instance(config, store=self._store, surroundings=self._surroundings, page_size=self._world.page_size)
 
@@ -173,6 +186,7 @@ class ExecutorNode(Node):
 
     @property
     def calls(self) -> int:
+        """How many it makes at the moment."""
         return self.remote.in_flight if self.remote is not None else 0
 
     async def _serve(self) -> None:

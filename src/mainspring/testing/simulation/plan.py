@@ -60,10 +60,6 @@ class Blow(Struct, frozen=True, kw_only=True):
     """kill, pause: not at `at`, but when the instance next comes to this crash point."""
 
 
-OPENING: Final = 2_000
-"""Until then instances start, and nothing goes wrong."""
-
-
 class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a client asks for. Fields that a verb does not need say nothing."""
 
@@ -89,8 +85,7 @@ class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     call_timeout: int = 1000
     label: str = ""
     hold: int = 0
-    """A foreign transaction: how long it stays open."""
-    service: str = "timers"
+    """A foreign transaction: how long it stays open. Work, the block of a lock: how long it takes."""
     origin: int | None = None
     """A fetch: which destination gets the result."""
     method: str = "GET"
@@ -135,6 +130,12 @@ class World(Struct, frozen=True, kw_only=True):
     """Percent of what instances tell each other."""
     skews: tuple[int, ...] = (0,)
     """By how many milliseconds the wall clock of each instance is wrong."""
+    wait_seconds: float = 10.0
+    """Idempotency: how long a caller waits for one who is at work."""
+    ttl_seconds: float = 86_400.0
+    """Idempotency: how long a result is kept."""
+    resolves: bool = False
+    """Idempotency: whether programs find out what became of work whose outcome is unknown."""
     left_dead: tuple[int, ...] = ()
     """Instances that stay dead when all is healed."""
     left_cut: int | None = None

@@ -7,53 +7,41 @@ after ten simulated minutes. Processes that died are unwound only after the verd
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from types import CoroutineType
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from mainspring import crashpoint
 from mainspring.kernel.ownership import Lease
 from mainspring.model import State, Timer
 from mainspring.store import START, Put, TimerFilter
 from mainspring.stores.plan import Write
-from mainspring.testing.oracle import world as oracle
-from mainspring.testing.oracle.counters import EXECUTOR_LOST
 from mainspring.testing.oracle.history import Violation
-from mainspring.testing.oracle.journal import AnyEvent, Bound, Commit, Entry, Fault, Left, Owner, Reached, Row
+from mainspring.testing.oracle.journal import AnyEvent, Bound, Commit, Fault, Left, Owner, Reached
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.simulation.clock import SimulatedClock
-from mainspring.testing.simulation.commits import mark_of, service_of
+from mainspring.testing.simulation.database import FOREIGN, Caller, Database
 from mainspring.testing.simulation.draws import Dice, Draws
+from mainspring.testing.simulation.left import entries_of, oracle_world, row_of
 from mainspring.testing.simulation.loop import CURRENT, Process, SimulatedLoop, Spinning, context_of
-from mainspring.testing.simulation.node import Died, ExecutorNode, Node
-from mainspring.testing.simulation.plan import EXECUTORS, Blow, Operation, Plan, Regime, World
-from mainspring.testing.simulation.receivers import Receivers, host_of
+from mainspring.testing.simulation.node import Died, Inhabitant, Node
+from mainspring.testing.simulation.plan import EXECUTORS, Blow, Operation, Plan, Regime
+from mainspring.testing.simulation.receivers import Receivers
 from mainspring.testing.simulation.sqlite import SQLiteTables
-from mainspring.testing.simulation.store import FOREIGN, Caller, Database, SimulatedStore
+from mainspring.testing.simulation.store import SimulatedStore
 from mainspring.testing.simulation.tables import Tables
-from mainspring.testing.simulation.users.clients import Clients
-from mainspring.testing.simulation.users.fetches import FetchUsers
+from mainspring.testing.simulation.unwinding import quiet, unwind
 from mainspring.testing.simulation.users.timers import TimerUsers
 from mainspring.testing.simulation.wire import Peer, Wire
 from mainspring.timers import changes
 from mainspring.timers.messages import CreateNamespace, CreateTimer, TimerView, view_of
 from mainspring.timers.namespaces import NamespaceService
 
-U = TypeVar("U", bound=Clients)
-
 LONGEST_US: Final = 600_000_000
 LOOK_US: Final = 250_000
-UNWINDINGS: Final = 200
-"""How often a coroutine may wait once more while it is closed."""
 AIR_US: Final = 2_500_000
 HORIZON_MS: Final = 60_000
 """Timers due later than this after healing are not waited for."""
@@ -71,23 +59,23 @@ class Outcome(Struct, frozen=True, kw_only=True):
     digest: str
     """Of the whole journal."""
     reached: list[str]
-    labels: list[str]
-    """That were drawn."""
     seconds: float
     """Simulated."""
     journal: list[AnyEvent]
-    calls: int = 0
 
 
 def simulate(plan: Plan) -> Outcome:
+    from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (they build upon this module)
+
     draws = Draws(plan.seed, muted=plan.muted)
     loop = SimulatedLoop(draws.order)
-    with _quiet():
-        run = _Run(plan, loop, draws)
+    with quiet():
+        run = SERVICES[plan.service].run(plan, loop, draws)
         try:
             violations = run.verdict()
         finally:
-            _unwind(loop, run)
+            run.database.closed = True
+            unwind(loop)
     digest = blake2b(digest_size=16)
     encoder = msgspec.json.Encoder()
     for event in run.journal:
@@ -97,31 +85,8 @@ def simulate(plan: Plan) -> Outcome:
         violations=violations,
         digest=digest.hexdigest(),
         reached=list(run.reached),
-        labels=draws.labels,
         seconds=loop.time(),
         journal=run.journal,
-    )
-
-
-def oracle_world(world: World) -> oracle.World:
-    return oracle.World(
-        commits=True,
-        lease_seconds=world.lease_seconds,
-        look_seconds=world.look_seconds,
-        wire_ms=2 * world.wire,
-        latency_ms=world.latency,
-        call_timeout_ms=5000,
-        window_limit=world.window_limit,
-        in_flight_limit=world.in_flight_limit,
-        host_limit=world.host_limit,
-        page_size=world.page_size,
-        circuit_seconds=world.circuit_seconds,
-        fetch_retention_seconds=world.fetch_retention / 1000,
-        hosts={
-            host_of(number): oracle.Host(kind=known.kind, seconds=known.seconds, healed=known.healed)
-            for number, known in enumerate(world.destinations)
-            if known.kind != "fast"
-        },
     )
 
 
@@ -132,7 +97,9 @@ class _Foreign:
     index = -1
 
 
-class _Run:
+class Run:
+    """A run of timers. Those of other services begin with this one: see `services`."""
+
     def __init__(self, plan: Plan, loop: SimulatedLoop, draws: Draws) -> None:
         self._plan = plan
         self._world = world = plan.world
@@ -165,9 +132,17 @@ class _Run:
             peer=self._peer,
             sent=self._measure,
         )
-        self._users = self._all_users()
-        self.nodes: dict[str, Node] = {}
-        self._current: dict[int, Node] = {}
+        self._users = TimerUsers(
+            loop,
+            world,
+            self._wire,
+            journal=self.journal,
+            address=self._address,
+            foreign=self._transact,
+            wall_ms=self.database.now_ms,
+        )
+        self.nodes: dict[str, Inhabitant] = {}
+        self._current: dict[int, Inhabitant] = {}
         self._lives: dict[int, int] = {}
         self._traps: dict[int, list[Blow]] = {}
         self._bounds: dict[tuple[str, str], int] = {}
@@ -175,25 +150,6 @@ class _Run:
         self._dice = Dice(draws, FOREIGN)
         self.healed_at = 0
         self._is_over = False
-
-    def _all_users(self) -> tuple[Clients, ...]:
-        """The clients of each service."""
-
-        def make(kind: type[U], **more: Any) -> U:
-            return kind(
-                self._loop,
-                self._world,
-                self._wire,
-                journal=self.journal,
-                address=self._address,
-                wall_ms=self.database.now_ms,
-                **more,
-            )
-
-        return (
-            make(TimerUsers, foreign=self._transact),
-            make(FetchUsers, tables=self._tables, sometimes=self.sometimes),
-        )
 
     def sometimes(self, what: str) -> None:
         if what not in self.reached:
@@ -221,11 +177,9 @@ class _Run:
             self._at(regime.at + regime.length, self._end_regime, regime)
         for blow in self._plan.blows:
             self._at(blow.at, self._strike, blow)
-        for users in self._users:
-            users.start(self._plan.operations)
+        self._begin()
         await asyncio.sleep(self._plan.heals_at / 1000)
-        for users in self._users:
-            await users.done()
+        await self._done()
         self._heal()
         await self._rest()
         self.journal.append(self._left())
@@ -237,6 +191,13 @@ class _Run:
         namespaces = NamespaceService(records=bare, clock=self._clock, randomness=self._dice, created=lambda: None)
         await namespaces.create(CreateNamespace(name="default", shard_count=self._world.shards))
         self._namespace = await namespaces.find("default")
+
+    def _begin(self) -> None:
+        """Let the users act."""
+        self._users.start(self._plan.operations)
+
+    async def _done(self) -> None:
+        await self._users.done()
 
     def _at(self, ms: int, act: object, *args: object) -> None:
         assert callable(act)
@@ -252,8 +213,7 @@ class _Run:
             if self._loop.now_us < earliest:
                 continue
             waiting = [row for row in self._rows() if self._is_owed(row)]
-            is_owed = any(users.is_owed(self.healed_at) for users in self._users)
-            if not waiting and not is_owed and not any(self._wire.to_hosts.values()):
+            if not waiting and not self._is_more_owed() and not any(self._wire.to_hosts.values()):
                 return
             last = max(self.database.written_at, self.healed_at)
             now_ms = self.database.now_ms()
@@ -267,15 +227,26 @@ class _Run:
     def _is_owed(self, row: Timer) -> bool:
         return row.state is not State.PARKED and row.due_at <= self.database.now_ms() + HORIZON_MS
 
+    def _is_more_owed(self) -> bool:
+        """Whether anything but timers still has to happen."""
+        return False
+
     # --- processes --------------------------------------------------------------------------------------------
 
     def _start(self, index: int) -> None:
         life = self._lives.get(index, 0) + 1
         self._lives[index] = life
-        kind, name = (ExecutorNode, f"x{index - EXECUTORS}") if index >= EXECUTORS else (Node, f"i{index}")
+        name = f"i{index}" if index < EXECUTORS else f"x{index - EXECUTORS}"
         if life > 1:
             name += f"-{life}"
-        node = self.nodes[name] = self._current[index] = kind(
+        node = self.nodes[name] = self._current[index] = self._make(index, name)
+        for regime in self.database.regimes:
+            if regime.node == index:
+                self._tell_regime(regime)
+        node.start()
+
+    def _make(self, index: int, name: str) -> Inhabitant:
+        return Node(
             index,
             name,
             loop=self._loop,
@@ -286,25 +257,21 @@ class _Run:
             is_dead=self._is_dead,
             ended=self._ended,
         )
-        for regime in self.database.regimes:
-            if regime.node == index:
-                self._tell_regime(regime)
-        node.start()
 
     def _is_dead(self, lease: Lease) -> bool:
         if not self._world.one_machine:
             return False
-        node = self.nodes.get(lease.instance.rpartition("/")[2])
+        node = self.nodes.get(lease.instance.rpartition("/")[2])  # an executor's name begins with that of its pool
         return node is None or not node.is_alive
 
     def _peer(self, name: str) -> Peer | None:
         node = self.nodes.get(name)
-        return node if node is not None and node.listens else None
+        return node if isinstance(node, Node) and node.listens else None
 
     def _address(self, index: int) -> str:
         return self._current[index].name
 
-    def _ended(self, node: Node, error: BaseException | None) -> None:
+    def _ended(self, node: Inhabitant, error: BaseException | None) -> None:
         """A process has ended by itself; that is a defect unless it was asked to."""
         if not node.is_alive or self._is_over:
             return
@@ -316,18 +283,16 @@ class _Run:
         self._loop.kill(node.process)
         self._wire.reset(node.name)
 
-    def _kill(self, node: Node, point: str = "") -> None:
+    def _kill(self, node: Inhabitant, point: str = "") -> None:
         if not node.is_alive:
             return
         self.journal.append(Fault(at=self._loop.now_us, kind="kill", node=node.name, mode=point))
-        if node.calls and node.index >= EXECUTORS:
-            self.sometimes(EXECUTOR_LOST)
         self._loop.kill(node.process)
         self._wire.reset(node.name)
         if not any(other.is_alive for other in self._current.values()):
             self.sometimes("all dead")
 
-    def _pause(self, node: Node, length_ms: int, point: str = "") -> None:
+    def _pause(self, node: Inhabitant, length_ms: int, point: str = "") -> None:
         if not node.is_alive or node.process.held:
             return
         until = self._loop.now_us + length_ms * 1000
@@ -335,7 +300,7 @@ class _Run:
         self._loop.hold(node.process)
         self._loop.call_at_us(until, self._go_on, node, context=self._context)
 
-    def _go_on(self, node: Node) -> None:
+    def _go_on(self, node: Inhabitant) -> None:
         if node.is_alive:
             self._loop.go_on(node.process)
 
@@ -484,7 +449,8 @@ class _Run:
         elif commit.verb == "write" and commit.service == "timers" and commit.after:
             uuid = self._namespace.key_of(commit.id).uuid
             for node in self._current.values():
-                self._observe_row(node, uuid, commit.delivery_id)
+                if isinstance(node, Node):
+                    self._observe_row(node, uuid, commit.delivery_id)
 
     def _observe_row(self, node: Node, uuid: str, delivery_id: str) -> None:
         """A row was written: does this instance still have another delivery of its id in hand?"""
@@ -528,15 +494,16 @@ class _Run:
             for index, node in self._current.items()
             if node.is_alive and index != world.left_cut and index < EXECUTORS
         )
-        rows, entries = self._rows(), tuple(self._entries())
+        ids = {id: None for operation in self._plan.operations for id in operation.ids}
+        rows, entries = self._rows(), tuple(entries_of(self._tables, self._namespace, ids))
         if any(entry.detail.startswith("This instance stopped") for entry in entries):
             self.sometimes("drain given up")
-        left = Left(
+        return Left(
             at=self._loop.now_us,
             wall_ms=self.database.now_ms(),
             healed_at=self.healed_at,
             alive=alive,
-            rows=tuple(map(_row, rows)),
+            rows=tuple(map(row_of, rows)),
             history=entries,
             owners=tuple(self._owners(alive)),
             bounds=tuple(
@@ -544,103 +511,20 @@ class _Run:
                 for (node, what), value in self._bounds.items()
             ),
         )
-        for users in self._users:
-            left = replace(left, **users.left())
-        return left
 
-    def _entries(self) -> Iterator[Entry]:
-        ids = {id: None for operation in self._plan.operations if operation.service == "timers" for id in operation.ids}
-        for id in ids:
-            for attempt in reversed(self._tables.history(self._namespace.key_of(id), limit=1_000_000)):
-                yield Entry(
-                    id=id,
-                    delivery_id=attempt.delivery_id,
-                    attempt=attempt.attempt,
-                    generation=attempt.generation,
-                    outcome=attempt.outcome.value,
-                    next=attempt.next,
-                    started_ms=attempt.started_at,
-                    duration_ms=attempt.duration_ms,
-                    next_ms=attempt.next_at,
-                    status=attempt.status,
-                    detail=attempt.detail,
-                )
+    def _shards(self) -> Sequence[int]:
+        """Those that have to have owners at the end."""
+        return self._namespace.shards
 
     def _owners(self, alive: tuple[str, ...]) -> Iterator[Owner]:
-        shards = [*self._namespace.shards, *(shard for users in self._users for shard in users.shards)]
-        for shard in self._tables.shards(shards):
+        for shard in self._tables.shards(self._shards()):
             node = self.nodes.get(shard.owner)
             engine = node.instance.engine if node is not None and node.instance is not None else None
             knows = shard.owner in alive and engine is not None and engine.owns(shard.shard_id)
             yield Owner(shard=shard.shard_id, version=shard.version, owner=shard.owner, alive=knows)
 
 
-def _row(timer: Timer) -> Row:
-    last = timer.detail.last_outcome
-    return Row(
-        id=timer.timer_id,
-        delivery_id=timer.detail.delivery_id,
-        generation=timer.generation,
-        state=timer.state.value,
-        attempts=timer.attempts,
-        due_ms=timer.detail.execute_at,
-        version=timer.version,
-        delivery=timer.detail.delivery.value,
-        mark=mark_of(timer.payload) if service_of(timer) == "timers" else "",
-        host=timer.detail.callback_url.removeprefix("http://").removesuffix("/hook"),
-        reason=last.detail if last is not None else "",
-        shard=timer.shard_id,
-    )
-
-
 def _words(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No logs, and no collector: both only cost time."""
-    before, was_on = logging.root.manager.disable, gc.isenabled()
-    logging.disable(logging.CRITICAL)
-    gc.disable()
-    try:
-        yield
-    finally:
-        logging.disable(before)
-        if was_on:
-            gc.enable()
-
-
-def _unwind(loop: SimulatedLoop, run: _Run) -> None:
-    """Close every coroutine that still waits, the dead ones' included: nothing that happens now counts."""
-    run.database.closed = True
-    loop.set_exception_handler(lambda _loop, _context: None)
-    asyncio._set_running_loop(loop)
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # of those that want to wait while they are closed
-    try:
-        while tasks := [task for task in asyncio.all_tasks(loop) if _is_open(task)]:
-            for task in sorted(tasks, key=hash):
-                _close(task)
-    finally:
-        sys.unraisablehook = hook
-        asyncio._set_running_loop(None)
-        loop.close()
-
-
-def _is_open(task: asyncio.Task[object]) -> bool:
-    coroutine = task.get_coro()
-    return isinstance(coroutine, CoroutineType) and coroutine.cr_frame is not None
-
-
-def _close(task: asyncio.Task[object]) -> None:
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    coroutine = task.get_coro()
-    assert isinstance(coroutine, CoroutineType)
-    for _ in range(UNWINDINGS):
-        if coroutine.cr_frame is None:
-            return
-        with suppress(Exception, Died, BaseExceptionGroup):
-            coroutine.close()
-    raise RuntimeError(f"Expected a coroutine that ends, got {coroutine}")

@@ -6,16 +6,15 @@ the rest to be quiet.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
 from mainspring import crashpoint
 from mainspring.model import RetryPolicy
-from mainspring.testing.simulation.draws import Chance, Draws
+from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.plan import (
-    OPENING,
     Blow,
     BlowKind,
     Destination,
@@ -26,8 +25,11 @@ from mainspring.testing.simulation.plan import (
     RegimeKind,
     World,
 )
-from mainspring.testing.simulation.swarms import fetches
 
+T = TypeVar("T")
+
+OPENING: Final = 2_000
+"""Until then instances start, and nothing goes wrong."""
 STORE_VERBS: Final = ("begin", "finish", "write", "claim", "release", "renew", "load_due", "next_due", "shards", "get")
 KINDS: Final[tuple[DestinationKind, ...]] = ("slow", "silent", "refusing", "flapping", "gone", "busy", "cuts")
 REGIMES: Final[tuple[RegimeKind, ...]] = ("refuse", "lose", "hang", "late")
@@ -57,38 +59,57 @@ POLICIES: Final = (
 )
 
 
-class Drawn(NamedTuple):
-    """What is drawn for a service."""
+class Chance:
+    """Draws of a plan, under its own labels."""
 
-    operations: Callable[[Chance, World], tuple[Operation, ...]]
-    widen: Callable[[Chance, World], World] = lambda _, world: world
-    """Draws what only this service knows of the world."""
-    verbs: tuple[str, ...] = STORE_VERBS
-    """Of the store, that fail."""
-    points: tuple[str, ...] = crashpoint.NAMES
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
+
+    def one(self, label: str, among: Sequence[T]) -> T:
+        return self._draws.choose(f"plan/{label}", among)
+
+    def number(self, label: str, low: int, high: int) -> int:
+        return low + self._draws.draw(f"plan/{label}", high - low + 1)
+
+    def percent(self, label: str, percent: float) -> bool:
+        return self._draws.chance(f"plan/{label}", percent)
+
+    def some(self, label: str, among: Sequence[T]) -> list[T]:
+        """Each of them with one half."""
+        return [thing for place, thing in enumerate(among) if self._draws.draw(f"plan/{label}/{place}", 2)]
+
+    def weighted(self, label: str, weights: dict[str, int]) -> str:
+        left = self._draws.draw(f"plan/{label}", sum(weights.values()))
+        for name, weight in weights.items():
+            left -= weight
+            if left < 0:
+                return name
+        raise AssertionError
 
 
 def draw_plan(seed: int, service: str = "timers") -> Plan:
-    chance = Chance(Draws(seed))
-    drawn = SERVICES[service]
-    world = drawn.widen(chance, _world(chance))
-    operations = drawn.operations(chance, world)
+    from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (they build upon this module)
+
+    return SERVICES[service].draw(Chance(Draws(seed)), seed)
+
+
+def draw_timers(chance: Chance, seed: int) -> Plan:
+    world = draw_world(chance)
+    operations = _operations(chance, world)
     end = max(operation.at for operation in operations) + 1000
-    regimes = _regimes(chance, world, end, drawn.verbs)
     return Plan(
         seed=seed,
-        service=service,
         world=world,
         operations=operations,
-        regimes=regimes,
-        blows=_blows(chance, world, end, drawn.points),
+        regimes=draw_regimes(chance, world, end),
+        blows=draw_blows(chance, world, end),
     )
 
 
 # --- the world --------------------------------------------------------------------------------------------
 
 
-def _world(chance: Chance) -> World:
+def draw_world(chance: Chance) -> World:
     instances = chance.one("instances", (1, 2, 3, 3, 4, 5))
     latency = chance.one("latency", (1, 0, 5, 20, 50, 200))
     # A lease has to be long enough for the store to renew it: six questions, one after the other.
@@ -215,7 +236,7 @@ def _due(chance: Chance, shared: int) -> dict[str, int]:
 # --- what goes wrong --------------------------------------------------------------------------------------
 
 
-def _regimes(chance: Chance, world: World, end: int, verbs: tuple[str, ...]) -> tuple[Regime, ...]:
+def draw_regimes(chance: Chance, world: World, end: int, verbs: Sequence[str] = STORE_VERBS) -> tuple[Regime, ...]:
     kinds = chance.some("regime kind", REGIMES)
     if not kinds or not chance.percent("store faults", 60):
         return ()
@@ -241,7 +262,7 @@ def _both(chance: Chance, scope: str) -> bool:
     return scope != "all" and chance.percent("a verb of it", 30)
 
 
-def _blows(chance: Chance, world: World, end: int, points: tuple[str, ...]) -> tuple[Blow, ...]:
+def draw_blows(chance: Chance, world: World, end: int, points: Sequence[str] = crashpoint.NAMES) -> tuple[Blow, ...]:
     kinds = chance.some("blow kind", BLOWS)
     found: list[Blow] = []
     if kinds and chance.percent("blows", 60):
@@ -262,14 +283,3 @@ def _blows(chance: Chance, world: World, end: int, points: tuple[str, ...]) -> t
         by = chance.one("step", (3_600_000, -3_600_000, 500, -500))
         found.append(Blow(at=chance.number("step at", OPENING, end), kind="store-clock", length=by))
     return tuple(sorted(found, key=lambda blow: blow.at))
-
-
-SERVICES: Final = {
-    "timers": Drawn(_operations),
-    "fetches": Drawn(
-        fetches.operations,
-        widen=fetches.widen,
-        verbs=(*STORE_VERBS, *fetches.STORE_VERBS),
-        points=fetches.POINTS,
-    ),
-}

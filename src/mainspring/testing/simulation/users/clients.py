@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from mainspring.client import AsyncClient
 from mainspring.errors import MainspringError
@@ -20,8 +19,6 @@ Told = tuple[tuple[View, ...], int | None]
 
 class Clients:
     """The clients of a run that speak to one service."""
-
-    service = ""
 
     def __init__(
         self,
@@ -49,28 +46,13 @@ class Clients:
             await client
 
     def start(self, operations: Sequence[Operation]) -> None:
-        """Those of the service; the others are for others."""
         by_client: dict[int, list[tuple[str, Operation]]] = {}
         for place, operation in enumerate(operations):
-            if operation.service == self.service:
-                name = f"{operation.verb}-{place}"
-                by_client.setdefault(operation.client, []).append((name, operation))
+            name = f"{operation.verb}-{place}"
+            by_client.setdefault(operation.client, []).append((name, operation))
         for client, planned in by_client.items():
             context = context_of(Process(f"c{client}"))
             self._clients.append(context.run(self._loop.create_task, self._behave(planned)))
-
-    def is_owed(self, healed_at: int) -> bool:
-        """Whether something of the service still has to happen."""
-        return False
-
-    def left(self) -> dict[str, Any]:
-        """What the service adds to `Left`."""
-        return {}
-
-    @property
-    def shards(self) -> Sequence[int]:
-        """Those of its own rows."""
-        return ()
 
     async def _behave(self, planned: list[tuple[str, Operation]]) -> None:
         unawaited: list[asyncio.Task[None]] = []

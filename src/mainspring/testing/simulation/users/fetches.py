@@ -37,8 +37,6 @@ AIR_MS: Final = 5_000
 
 
 class FetchUsers(Clients):
-    service = "fetches"
-
     def __init__(self, *args: Any, tables: Tables, sometimes: Callable[[str], None], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._tables = tables
@@ -131,8 +129,8 @@ class FetchUsers(Clients):
             return False
         return any(not fetch.is_final or fetch.delivery.state == "waiting" for fetch, _ in self._fetches())
 
-    def left(self) -> dict[str, Any]:
-        return {"fetches": True, "fetched": tuple(self._fetched(fetch, row) for fetch, row in self._fetches())}
+    def left(self) -> tuple[Fetched, ...]:
+        return tuple(self._fetched(fetch, row) for fetch, row in self._fetches())
 
     @property
     def shards(self) -> range:

@@ -26,8 +26,6 @@ Foreign = Callable[[str, Operation, CreateTimer], Awaitable[TimerView]]
 
 
 class TimerUsers(Clients):
-    service = "timers"
-
     def __init__(self, *args: Any, foreign: Foreign, **kwargs: Any) -> None:
         """`foreign` creates a timer in a transaction of somebody else."""
         super().__init__(*args, **kwargs)

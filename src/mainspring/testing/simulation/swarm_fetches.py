@@ -7,17 +7,31 @@ from typing import Final
 from msgspec.structs import replace
 
 from mainspring import crashpoint
-from mainspring.testing.simulation.draws import Chance
-from mainspring.testing.simulation.plan import EXECUTORS, OPENING, Operation, World
+from mainspring.testing.simulation.plan import EXECUTORS, Operation, Plan, World
+from mainspring.testing.simulation.swarm import OPENING, STORE_VERBS, Chance, draw_blows, draw_regimes, draw_world
 
-STORE_VERBS: Final = ("record", "get_record", "list", "write")
+RECORD_VERBS: Final = ("record", "get_record", "list", "write")
 POINTS: Final = (*crashpoint.FETCH_NAMES, crashpoint.BEFORE_COMMIT, crashpoint.AFTER_COMMIT, crashpoint.ATTEMPT_BEGUN)
 """Where processes die or stand still."""
 VERBS: Final = {"create": 50, "again": 20, "cancel": 10, "wait": 20}
 DAY: Final = 86_400_000
 
 
-def widen(chance: Chance, world: World) -> World:
+def draw_fetches(chance: Chance, seed: int) -> Plan:
+    world = _widened(chance, draw_world(chance))
+    operations = _operations(chance, world)
+    end = max(operation.at for operation in operations) + 1000
+    return Plan(
+        seed=seed,
+        service="fetches",
+        world=world,
+        operations=operations,
+        regimes=draw_regimes(chance, world, end, (*STORE_VERBS, *RECORD_VERBS)),
+        blows=draw_blows(chance, world, end, POINTS),
+    )
+
+
+def _widened(chance: Chance, world: World) -> World:
     executors = chance.one("executors", (0, 1, 2, 3))
     dead = tuple(EXECUTORS + number for number in range(executors)) if chance.percent("executors left dead", 10) else ()
     return replace(
@@ -31,7 +45,7 @@ def widen(chance: Chance, world: World) -> World:
     )
 
 
-def operations(chance: Chance, world: World) -> tuple[Operation, ...]:
+def _operations(chance: Chance, world: World) -> tuple[Operation, ...]:
     clients = chance.number("clients", 1, 8)
     each = chance.one("operations", (5, 10, 20, 40)) if clients < 5 else chance.one("operations", (3, 8, 16))
     pool = [f"r{number}" for number in range(chance.one("pool", (5, 1, 2, 50)))]
@@ -55,7 +69,6 @@ def _operation(
     is_new = verb == "create" and chance.percent("new ids", 30)
     last = len(world.destinations) - 1
     return Operation(
-        service="fetches",
         client=client,
         at=at,
         verb=verb,

@@ -1,1 +1,0 @@
-"""What users of each service do, drawn."""
