@@ -6,10 +6,10 @@ python -m tests.simulation.planted_keys        how many seeds it takes to find e
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final
 
+from mainspring.clock import Clock
 from mainspring.idempotency.core import Processor
 from mainspring.idempotency.holding import Claim
 from mainspring.idempotency.terms import Flight
@@ -18,27 +18,7 @@ from mainspring.locks import FencedRecords, Held, Lock, LockRecord
 from mainspring.model import Record
 from mainspring.testing.simulation.run import simulate
 from mainspring.testing.simulation.swarm import draw_plan
-
-MOST: Final = 2000
-
-
-class Planted(NamedTuple):
-    """A defect: the rule that has to find it, the method that has it, and what is put in that method's place."""
-
-    rule: str
-    owner: Any
-    method: str
-    broken: Callable[[Any], Any]
-    """Makes the broken method out of the good one."""
-
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        good = vars(self.owner)[self.method]
-        setattr(self.owner, self.method, self.broken(good))
-        try:
-            yield
-        finally:
-            setattr(self.owner, self.method, good)
+from tests.simulation.planted import MOST, Planted
 
 
 def _tokens_are_forgotten(_: Any) -> Any:
@@ -85,13 +65,14 @@ def _half_the_lease_is_enough(good: Any) -> Any:
 
 def _a_late_answer_is_a_lock(good: Any) -> Any:
     async def take(self: Lock, *, expect: int, last_token: int) -> Held | None:
-        monotonic, self._clock = self._clock, _Still(self._clock)
+        clock = self._clock
+        self._clock = _Still(clock)
         try:
             held: Held | None = await good(self, expect=expect, last_token=last_token)
         finally:
-            self._clock = monotonic
+            self._clock = clock
         if held is not None:
-            held._clock = monotonic
+            held._clock = clock
         return held
 
     return take
@@ -100,12 +81,13 @@ def _a_late_answer_is_a_lock(good: Any) -> Any:
 class _Still:
     """A clock on which no time passes."""
 
-    def __init__(self, clock: Any) -> None:
-        self._monotonic = clock.monotonic()
+    def __init__(self, clock: Clock) -> None:
+        self._stopped_at = clock.monotonic()
         self.now_ms = clock.now_ms
+        self.align = clock.align
 
     def monotonic(self) -> float:
-        return self._monotonic  # type: ignore[no-any-return]
+        return self._stopped_at
 
 
 def _nobody_proves_the_lock(_: Any) -> Any:

@@ -13,7 +13,7 @@ from mainspring.testing.oracle.liveness import AIR_US
 
 LONGEST_STEP_SECONDS: Final = 2 * 3600
 """A result that is kept for longer than this outlasts a step of the store's clock."""
-WAITED: Final = frozenset({"in_progress", "lock_taken", "store_unavailable", "nothing"})
+WAITED: Final = frozenset({"in_progress", "lock_taken", "store_unavailable"})
 """Answers of those who would have to wait for somebody."""
 
 
@@ -42,17 +42,21 @@ def exactly_once(history: History) -> Iterator[Finding]:
 
 
 def overdue(history: History) -> Iterator[Finding]:
-    """Live, for keys and locks. When all is healed and every lease has ended, who asks is answered."""
+    """Live, for keys and locks. When all is healed and every lease has ended, who asks is answered; and nobody whose
+    program lives waits for ever."""
     left = history.left
     if left is None or not left.idempotency or history.steps():
         return
     since = left.healed_at + history.lease_us + AIR_US
     for operation in history.operations.values():
         asked = operation.invoke
-        if asked.service in ("idempotency", "locks") and asked.at >= since and asked.node in left.alive:
+        if asked.service not in ("idempotency", "locks") or asked.node not in left.alive:
+            continue
+        if operation.answer is None:
+            yield Finding(asked.items[0].id, f"{operation} was never answered", operation.place)
+        elif asked.at >= since and _code(operation) in WAITED:
             said = _code(operation)
-            if said in WAITED:
-                yield Finding(asked.items[0].id, f"{operation} was told {said!r} long after healing", operation.place)
+            yield Finding(asked.items[0].id, f"{operation} was told {said!r} long after healing", operation.place)
 
 
 def _code(operation: Operation) -> str:
@@ -61,8 +65,6 @@ def _code(operation: Operation) -> str:
             return code
         case Info(reason=reason):
             return reason
-        case None:
-            return "nothing"
         case _:
             return ""
 

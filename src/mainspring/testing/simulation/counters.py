@@ -44,7 +44,12 @@ KEYS: Final = (
     "unknown is resolved",
     "all dead",
 )
-OF: Final = {"timers": SOMETIMES, "idempotency": KEYS, "fetches": OF_FETCHES}
+OF: Final = {
+    "timers": SOMETIMES,
+    "idempotency": KEYS,
+    "fetches": OF_FETCHES,
+    "all": tuple(dict.fromkeys((*SOMETIMES, *KEYS, *OF_FETCHES))),
+}
 
 
 def unreached(reached: Iterable[str], service: str = "timers") -> list[str]:

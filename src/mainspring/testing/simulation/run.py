@@ -452,7 +452,7 @@ class Run:
                 if isinstance(node, Node):
                     self._observe_row(node, uuid, commit.delivery_id)
 
-    def _observe_row(self, node: Node, uuid: str, delivery_id: str) -> None:
+    def _observe_row(self, node: Inhabitant, uuid: str, delivery_id: str) -> None:
         """A row was written: does this instance still have another delivery of its id in hand?"""
         engine = node.instance.engine if node.is_alive and node.instance is not None else None
         row = engine.dispatcher.window.rows.get(uuid) if engine is not None else None

@@ -61,10 +61,6 @@ class KeysRun(Run):
         for place, operation in enumerate(self._plan.operations):
             self._at(operation.at, self._callers.ask, f"{operation.verb}-{place}", operation)
 
-    async def _done(self) -> None:
-        while not self._callers.done:
-            await asyncio.sleep(LOOK_US / 1_000_000)
-
     def _surprised(self, name: str, error: Exception) -> None:
         self.exits.append(Violation(EXIT, name, f"{name} raised {error!r}", len(self.journal)))
 
@@ -75,7 +71,7 @@ class KeysRun(Run):
         for id in (*self._keys, *self._locks):
             for index in self._able():
                 self._probe(id, index)
-                await self._until_done()
+                await self._done()
         self._callers.end()
 
     def _probe(self, id: str, index: int) -> None:
@@ -84,9 +80,9 @@ class KeysRun(Run):
         operation = Operation(client=PROBES, at=0, verb=verb, ids=(id,), node=index, hold=1, timeout=wait)
         self._callers.ask(f"last-{id}-{index}", operation)
 
-    async def _until_done(self) -> None:
+    async def _done(self) -> None:
         until = self._loop.time() + LONGEST_SECONDS
-        while not self._callers.done and self._loop.time() < until:
+        while not self._callers.done and self._loop.time() < until:  # noqa: ASYNC110 (the dead tell nobody)
             await asyncio.sleep(LOOK_US / 1_000_000)
 
     def _able(self) -> Iterator[int]:

@@ -90,6 +90,8 @@ class Chance:
 def draw_plan(seed: int, service: str = "timers") -> Plan:
     from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (they build upon this module)
 
+    if service == "all":
+        service = list(SERVICES)[seed % len(SERVICES)]
     return SERVICES[service].draw(Chance(Draws(seed)), seed)
 
 

@@ -14,8 +14,10 @@ from mainspring.testing.oracle.journal import (
     Asked,
     Call,
     Commit,
+    Effect,
     Fail,
     Fault,
+    Held,
     Info,
     Invoke,
     Left,
@@ -51,7 +53,7 @@ def _ids(event: AnyEvent) -> set[str]:
             return {item.id for item in items}
         case Ok(views=views):
             return {view.id for view in views}
-        case Call(id=id) | Sent(id=id) | Commit(id=id) if id:
+        case Call(id=id) | Sent(id=id) | Commit(id=id) | Effect(key=id) | Held(lock=id) if id:
             return {id}
         case Commit(shard=int() as shard):
             return {f"shard {shard}"}
@@ -88,8 +90,15 @@ def _lines(event: AnyEvent) -> Iterator[tuple[str, str]]:
             yield "", f"       ({event.what})"
         case Left():
             yield from _left(event)
-        case _:
-            yield "", str(event)
+        case Effect() | Held():
+            yield event.client, _work(event)
+
+
+def _work(event: Effect | Held) -> str:
+    if isinstance(event, Effect):
+        return f"work   {event.key} {event.stage} by {event.token} {event.mark}"
+    until = "the end" if event.until is None else f"+{event.until / 1e6:.3f}"
+    return f"held   {event.lock} until {until}, token {event.fence}"
 
 
 def _asked(asked: Asked) -> str:

@@ -111,6 +111,7 @@ class Program(Inhabitant):
         self._world = world
         self._ended = ended
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._stopping: asyncio.Task[None] | None = None
         skew_ms = world.skews[index % len(world.skews)]
         self._dice = Dice(draws, name)
         self._store = SimulatedStore(database, self)
@@ -118,6 +119,7 @@ class Program(Inhabitant):
         self._is_aligned = False
         self._locks: dict[str, Lock] = {}
         claims = RecordsStore(self._store, clock=SimulatedClock(loop, skew_ms=skew_ms)).waiting()
+        claims.looks_first = world.sqlite  # as with SQLite, where a look costs little
         model = LoopModel(monotonic=self._clock.monotonic, entropy=self._dice.randbytes)
         self.processor: Processor[dict[str, str], str] = Processor(
             claims,
@@ -142,7 +144,7 @@ class Program(Inhabitant):
         self._loop.call_soon(self._begin_to_stop, context=self.context)
 
     def _begin_to_stop(self) -> None:
-        self._stopping = self._loop.create_task(self._stop())
+        self._stopping = self._stopping or self._loop.create_task(self._stop())
 
     async def _stop(self) -> None:
         while tasks := [task for task in self._tasks if not task.done()]:
@@ -260,11 +262,11 @@ class KeyUsers:
             if operation.verb == "hold":
                 await self._hold(name, operation, program)
             elif operation.verb == "forget":
-                self._invoke(name, operation, program, "idempotency", "forget")
+                self._invoke(name, operation, program, service="idempotency", verb="forget")
                 await self._told(name, self._forget(operation, program))
             else:
                 payload = "another" if operation.verb == "other" else "usual"
-                self._invoke(name, operation, program, "idempotency", "call", payload)
+                self._invoke(name, operation, program, service="idempotency", verb="call", mark=payload)
                 await self._told(name, self._call(name, operation, program, payload))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is for the run to judge
             self._surprised(name, error)
@@ -275,7 +277,7 @@ class KeyUsers:
     # --- keys -----------------------------------------------------------------------------------------------
 
     def _invoke(
-        self, name: str, operation: Operation, program: Program, service: Any, verb: str, mark: str | None = None
+        self, name: str, operation: Operation, program: Program, *, service: Any, verb: str, mark: str | None = None
     ) -> None:
         self._journal.append(
             Invoke(
@@ -316,7 +318,7 @@ class KeyUsers:
     # --- locks ----------------------------------------------------------------------------------------------
 
     async def _hold(self, name: str, operation: Operation, program: Program) -> None:
-        self._invoke(name, operation, program, "locks", "acquire")
+        self._invoke(name, operation, program, service="locks", verb="acquire")
         belief: Belief | None = None
         try:
             lock = await program.lock(operation.ids[0])
