@@ -39,7 +39,7 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, InvalidInput, LockLost, LockTaken, StoreUnavailable
 from mainspring.model import Record, to_json
-from mainspring.store import RecordStore, first_version
+from mainspring.store import RecordStore
 
 LOCKS: Final = "lock"
 TTL_SECONDS: Final = 90.0
@@ -78,8 +78,8 @@ class Lock:
         *,
         ttl_seconds: float = TTL_SECONDS,
         owner: str = "",
-        is_gone: Callable[[str], Awaitable[bool]] | None = None,
         randomness: random.Random | None = None,
+        is_gone: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         """`ttl_seconds` is how long the lock outlives a holder that stops renewing it; `owner` is for people.
 
@@ -156,8 +156,7 @@ class Lock:
             lease_ms=self._lease_ms,
         )
         try:
-            first = first_version(self._random)
-            written = await _put(self._records, self.name, lease, expect=expect, now=now, first=first)
+            written = await _put(self._records, self.name, lease, expect=expect, now=now)
         except (StoreUnavailable, asyncio.CancelledError):
             self._unsure = lease.nonce
             raise
@@ -361,10 +360,9 @@ async def _let_go(held: Held) -> bool:
         return True
 
 
-async def _put(
-    records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int, first: int = 1
-) -> Record | None:
+async def _put(records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int) -> Record | None:
     expires_at = max(now, lease.lease_until) + _KEPT_MS
+    first = int(lease.nonce, 16) % 2**62 + 1  # drawn with the nonce: no other holding has it
     return await records.put_record(
         LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at, first=first
     )

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from mainspring.kernel import dispatcher as dispatchers
+from mainspring.kernel import finisher as finishers
 from mainspring.kernel.agenda import Agenda, ShardState
 from mainspring.kernel.carrier import Ending
 from mainspring.kernel.dispatcher import Dispatcher
@@ -228,7 +228,7 @@ def _claimed_twice(good: Any) -> Any:
 
 PLANTED: Final = {
     "plan: versions begin again": Planted("T1", Plan, "_change", _versions_begin_again),
-    "carrier.conclude: ignores the delivery": Planted("T1", dispatchers, "conclude", _conclude_ignores_the_delivery),
+    "carrier.conclude: ignores the delivery": Planted("T1", finishers, "conclude", _conclude_ignores_the_delivery),
     "service.delete: acknowledges stale": Planted("T1", TimerService, "delete", _a_stale_delete_is_acknowledged),
     "service._change: acknowledges stale": Planted("T1", TimerService, "_change", _a_stale_change_is_acknowledged),
     "changes.schedule: keeps the delivery": Planted("T4", changes, "schedule", _a_new_time_keeps_the_delivery),
