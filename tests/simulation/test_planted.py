@@ -9,6 +9,8 @@ from tests.simulation.planted import MOST, PLANTED, found_at
 
 QUICK = ("carrier.conclude: ignores the delivery", "plan._begin: no fence", "lanes.free_slots: ignores the limit")
 NOT_YET = {
+    "agenda.note: the position stays": "the sweep finds the row at the next look; only a lone instance does not look",
+    "agenda.advance: passes what was noted": "as above",
     "lanes.part_of: no last quarter": "T7 is only asked of worlds whose limits leave room for every bad destination",
 }
 """Planted, and not found: each says why."""
