@@ -77,6 +77,9 @@ class JobTerms(Part, frozen=True, kw_only=True):
     window_ms: int = 3_600_000
     overlap: Overlap = "skip"
     paused: bool = False
+    created_ms: int = 0
+    """What the record says, if that is told; another instant, another job. `updated_ms` likewise."""
+    updated_ms: int = 0
 
 
 class Invoke(Event, frozen=True, kw_only=True):
@@ -274,6 +277,8 @@ class Commit(Event, frozen=True, kw_only=True):
     """The client's operation that it was for, if it is known."""
     owner: str = ""
     """claim, release: the owner after."""
+    job: JobTerms | None = None
+    """put: the definition of a job as it was written; None: another record, or one that nobody understands."""
 
 
 class Fault(Event, frozen=True, kw_only=True):

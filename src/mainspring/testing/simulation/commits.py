@@ -9,9 +9,11 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.fetches.record import NAMESPACE as FETCHES
+from mainspring.jobs.definition import Job, Routing, read
+from mainspring.jobs.registry import JOBS
 from mainspring.jobs.rows import CLOCKS, LAUNCHES
 from mainspring.kernel.ownership import INSTANCES
-from mainspring.model import FOREVER, State, Timer
+from mainspring.model import FOREVER, Record, State, Timer
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
 from mainspring.stores.plan import (
     BeginAttempts,
@@ -23,7 +25,7 @@ from mainspring.stores.plan import (
     Release,
     Write,
 )
-from mainspring.testing.oracle.journal import Commit, Service
+from mainspring.testing.oracle.journal import Commit, JobTerms, Service
 from mainspring.testing.simulation.tables import RowKey
 
 SERVICES: Final[dict[str, Service]] = {FETCHES: "fetches", CLOCKS: "jobs", LAUNCHES: "jobs"}
@@ -36,6 +38,29 @@ def service_of(timer: Timer) -> Service:
 def mark_of(payload: str | None) -> str:
     """What tells one payload of a user from another."""
     return "" if payload is None else str(msgspec.json.decode(payload)["mark"])
+
+
+def terms_of(record: Record) -> JobTerms | None:
+    """What a record says of a job, if it is understood."""
+    job = read(record, Routing(), check_url=lambda _: None)
+    if not isinstance(job, Job):
+        return None
+    definition = job.definition
+    return JobTerms(
+        schedule=definition.schedule,
+        seconds=definition.seconds,
+        time_zone=definition.timezone,
+        dst=definition.dst,
+        start_ms=definition.starts_at,
+        end_ms=definition.ends_at,
+        max_runs=definition.max_runs,
+        catchup=definition.catchup,
+        window_ms=round(definition.catchup_window_seconds * 1000),
+        overlap=definition.overlap,
+        paused=definition.paused,
+        created_ms=definition.created_at,
+        updated_ms=definition.updated_at,
+    )
 
 
 def commits_of(
@@ -83,9 +108,12 @@ def commits_of(
             if key[0] == INSTANCES:
                 yield Commit(at=at, node=node, verb="renew", id=key[1], after=record.version, asked_at=asked_at)
             else:
-                yield Commit(at=at, node=node, verb="put", id="/".join(key), after=record.version)
+                job = terms_of(record) if key[0] == JOBS else None
+                yield Commit(
+                    at=at, node=node, verb="put", id="/".join(key), after=record.version, op=operation, job=job
+                )
         case DeleteRecord(key=key) if request.answer:
-            yield Commit(at=at, node=node, verb="forget", id="/".join(key))
+            yield Commit(at=at, node=node, verb="forget", id="/".join(key), op=operation)
         case _:
             pass
 

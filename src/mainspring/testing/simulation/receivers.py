@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from mainspring.delivery.call import Call
-from mainspring.testing.oracle.journal import AnyEvent
+from mainspring.testing.oracle.journal import AnyEvent, Service
 from mainspring.testing.oracle.journal import Call as Arrived
 from mainspring.testing.oracle.journal import Reply as Answered
 from mainspring.testing.simulation.draws import Draws
@@ -32,6 +32,25 @@ class Body(Struct, frozen=True, rename="camel"):
 
 class Payload(Struct, frozen=True):
     mark: str = ""
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """What a call is about."""
+
+    service: Service
+    id: str
+    generation: int = 0
+    mark: str = ""
+    launch_id: str = ""
+
+
+def said(call: Call, headers: dict[str, str]) -> Said:
+    if "mainspring-launch-id" in headers:
+        return Said(service="jobs", id=headers["mainspring-job"], launch_id=headers["mainspring-launch-id"])
+    body = msgspec.json.decode(call.body, type=Body)
+    payload = msgspec.json.decode(body.payload, type=Payload | None)
+    mark = "" if payload is None else payload.mark
+    return Said(service="timers", id=body.timer_id, generation=body.generation, mark=mark)
 
 
 class Answer(Struct, frozen=True):
@@ -63,21 +82,24 @@ class Receivers:
     def receive(self, call: Call, host: str, *, node: str, now_us: int, wall_ms: int) -> Answer:
         """A call has arrived."""
         headers = dict(call.headers)
-        body = msgspec.json.decode(call.body, type=Body)
-        payload = msgspec.json.decode(body.payload, type=Payload | None)
+        about = said(call, headers)
+        due_ms = int(headers["mainspring-scheduled-at"])
         self._journal.append(
             Arrived(
                 at=now_us,
+                service=about.service,
                 host=host,
                 delivery_id=headers["webhook-id"],
                 attempt=int(headers["mainspring-attempt"]),
-                id=body.timer_id,
-                generation=body.generation,
-                mark="" if payload is None else payload.mark,
+                id=about.id,
+                generation=about.generation,
+                mark=about.mark,
                 fence=int(headers["mainspring-fence"]),
                 node=node,
                 wall_ms=wall_ms,
-                due_ms=int(headers["mainspring-scheduled-at"]),
+                due_ms=due_ms,
+                instant_ms=due_ms if about.service == "jobs" else None,
+                launch_id=about.launch_id,
             )
         )
         return self._answer(host, now_us)
@@ -88,6 +110,7 @@ class Receivers:
         self._journal.append(
             Answered(
                 at=now_us,
+                service=said(call, headers).service,
                 delivery_id=headers["webhook-id"],
                 attempt=int(headers["mainspring-attempt"]),
                 accepted=answer.status in (None, 200),

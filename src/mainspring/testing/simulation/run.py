@@ -36,8 +36,9 @@ from mainspring.testing.simulation.node import Died, Node
 from mainspring.testing.simulation.plan import Blow, Operation, Plan, Regime, World
 from mainspring.testing.simulation.receivers import Receivers, host_of
 from mainspring.testing.simulation.sqlite import SQLiteTables
-from mainspring.testing.simulation.store import FOREIGN, Caller, Database, SimulatedStore
+from mainspring.testing.simulation.store import FOREIGN, Caller, Database, Foreigner, SimulatedStore
 from mainspring.testing.simulation.tables import Tables
+from mainspring.testing.simulation.users.jobs import JobUsers
 from mainspring.testing.simulation.users.timers import TimerUsers, view_of
 from mainspring.testing.simulation.wire import Peer, Wire
 from mainspring.timers import changes
@@ -52,6 +53,8 @@ UNWINDINGS: Final = 200
 AIR_US: Final = 2_500_000
 HORIZON_MS: Final = 60_000
 """Timers due later than this after healing are not waited for."""
+USERS: Final[dict[str, type[TimerUsers]]] = {"timers": TimerUsers, "jobs": JobUsers}
+"""Who uses each service."""
 EXIT: Final = "Exit"
 """The rule that no instance ends by itself."""
 
@@ -117,13 +120,6 @@ def oracle_world(world: World) -> oracle.World:
     )
 
 
-class _Foreign:
-    """Who writes without being an instance."""
-
-    name = FOREIGN
-    index = -1
-
-
 class _Run:
     def __init__(self, plan: Plan, loop: SimulatedLoop, draws: Draws) -> None:
         self._plan = plan
@@ -150,14 +146,16 @@ class _Run:
             peer=self._peer,
             sent=self._measure,
         )
-        self._users = TimerUsers(
+        self._users = USERS[plan.service](
             loop,
             world,
             self._wire,
+            self.database,
             journal=self.journal,
             address=self._address,
             foreign=self._transact,
             wall_ms=self.database.now_ms,
+            sometimes=self.sometimes,
         )
         self.nodes: dict[str, Node] = {}
         self._current: dict[int, Node] = {}
@@ -199,12 +197,12 @@ class _Run:
             await asyncio.sleep(LOOK_US / 1_000_000)
         self._heal()
         await self._rest()
-        self.journal.append(self._left())
+        self.journal.append(await self._users.left(self._left(), self._plan.operations))
         self._is_over = True
 
     async def _prepare(self) -> None:
         """The namespace of all timers, made before anybody starts."""
-        bare = SimulatedStore(self.database, _Foreign())
+        bare = SimulatedStore(self.database, Foreigner())
         namespaces = NamespaceService(records=bare, clock=self._clock, randomness=self._dice, created=lambda: None)
         await namespaces.create(CreateNamespace(name="default", shard_count=self._world.shards))
         self._namespace = await namespaces.find("default")
@@ -217,6 +215,7 @@ class _Run:
         """Until nothing is owed any more."""
         world = self._world
         earliest = self.healed_at + round((world.lease_seconds + world.look_seconds) * 1_000_000) + AIR_US
+        earliest += self._users.rest_us
         patience = round(3 * max(world.lease_seconds, world.look_seconds, world.circuit_seconds) * 1e6) + 15_000_000
         while self._loop.now_us < self.healed_at + LONGEST_US:
             await asyncio.sleep(LOOK_US / 1_000_000)
@@ -433,7 +432,7 @@ class _Run:
         )
         [present] = self._tables.get([key])
         timer = fresh if present is None else changes.recreated(fresh, present)
-        await self.database.commit_now(_Foreign(), Write([Put(timer, present.version if present else 0)]), name)
+        self.database.commit_now(Foreigner(), Write([Put(timer, present.version if present else 0)]), name)
         return view_of(timer_view(timer))
 
     # --- what is there ------------------------------------------------------------------------------------------

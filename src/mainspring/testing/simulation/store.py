@@ -56,6 +56,13 @@ class Caller(Protocol):
     def index(self) -> int: ...
 
 
+class Foreigner:
+    """Who writes without being an instance."""
+
+    name = FOREIGN
+    index = -1
+
+
 class _Lane:
     """Requests that will share a transaction."""
 
@@ -107,8 +114,8 @@ class Database:
         """Those in force."""
         self.locked: dict[RowKey, int] = {}
         """Rows that a foreign transaction holds, with how many of them do."""
-        self.step_ms = 0
-        """By how much the database's clock is wrong."""
+        self.step_ms = world.starts_ms
+        """By how much the database's clock is ahead of the run's: when it starts, and what it has stepped since."""
         self.foreign_writes = 0
         self.closed = False
         self.healed = False
@@ -273,7 +280,7 @@ class Database:
         for part in group:
             part.done()
 
-    async def commit_now(self, caller: Caller, request: Change, operation: str) -> None:
+    def commit_now(self, caller: Caller, request: Change, operation: str) -> None:
         """A write of somebody who holds the locks already."""
         lane = _Lane()
         lane.waiting.append(_Part(caller, request, asked_at=self._loop.now_us, operation=operation, done=_nobody))
@@ -482,6 +489,13 @@ class NoticingStore(SimulatedStore):
 
     async def foreign_writes(self) -> int:
         return await self._read("foreign_writes", lambda: self._database.foreign_writes)
+
+
+class LookingStore(SimulatedStore):
+    """For whoever looks at what is there: answers at once, and nothing befalls it."""
+
+    async def _read(self, verb: str, read: Callable[[], T], shards: Sequence[int] = ()) -> T:
+        return read()
 
 
 def _nobody() -> None:

@@ -12,8 +12,6 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
 
-import msgspec
-
 from mainspring.client.transport import AsyncTransport
 from mainspring.delivery.call import Call, Problem, Reply
 from mainspring.delivery.guard import Guard
@@ -23,7 +21,7 @@ from mainspring.testing.oracle.journal import AnyEvent, Sent
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.plan import World
-from mainspring.testing.simulation.receivers import Answer, Body, Receivers
+from mainspring.testing.simulation.receivers import Answer, Receivers, said
 
 Respond = Callable[[int, dict[str, str], bytes], None]
 PEERS: Final = ".sim"
@@ -139,13 +137,15 @@ class Wire:
             self._after(there, self._end, future, started, "network", "connection refused", False)
             return await future
         headers = dict(call.headers)
+        about = said(call, headers)
         self._journal.append(
             Sent(
                 at=started,
+                service=about.service,
                 node=node,
                 delivery_id=headers["webhook-id"],
                 attempt=int(headers["mainspring-attempt"]),
-                id=msgspec.json.decode(call.body, type=Body).timer_id,
+                id=about.id,
             )
         )
         self.to_hosts[node, host] += 1

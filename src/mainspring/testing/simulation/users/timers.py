@@ -13,38 +13,48 @@ from mainspring.client import AsyncClient
 from mainspring.client.arguments import to_payload
 from mainspring.errors import MainspringError
 from mainspring.model import Delivery, State
-from mainspring.testing.oracle.journal import AnyEvent, Asked, Fail, Info, Invoke, Ok, View
+from mainspring.testing.oracle.journal import AnyEvent, Asked, Fail, Info, Invoke, Left, Ok, View
 from mainspring.testing.simulation.clock import EPOCH_MS
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.node import TOKEN
 from mainspring.testing.simulation.plan import Operation, World
 from mainspring.testing.simulation.receivers import Payload, host_of
+from mainspring.testing.simulation.store import Database
 from mainspring.testing.simulation.wire import PEERS, SimulatedTransport, Wire
 from mainspring.timers.messages import CreateTimer, TimerView, to_instant, to_ms
 
 READS: Final = frozenset({"get", "list"})
 Foreign = Callable[[str, Operation, CreateTimer], Awaitable[View]]
+Told = tuple[tuple[View, ...], int | None]
+Speak = Callable[[AsyncClient], Awaitable[Told]]
 
 
 class TimerUsers:
     """The clients of a run. `done` is true when all of them are."""
+
+    rest_us = 0
+    """How much longer than others they are waited for, when all is healed."""
 
     def __init__(
         self,
         loop: SimulatedLoop,
         world: World,
         wire: Wire,
+        database: Database,
         *,
         journal: list[AnyEvent],
         address: Callable[[int], str],
         foreign: Foreign,
         wall_ms: Callable[[], int],
+        sometimes: Callable[[str], None],
     ) -> None:
         """`address` names the process that an instance number is at the moment; `foreign` creates a timer in a
         transaction of somebody else; `wall_ms` is the store's clock, by which clients set theirs."""
         self._loop = loop
         self._world = world
         self._wire = wire
+        self._database = database
+        self._sometimes = sometimes
         self._journal = journal
         self._address = address
         self._foreign = foreign
@@ -64,6 +74,10 @@ class TimerUsers:
             context = context_of(Process(f"c{client}"))
             self._left += 1
             context.run(self._loop.create_task, self._behave(planned))
+
+    async def left(self, left: Left, operations: tuple[Operation, ...]) -> Left:
+        """What is left of its service, besides; nothing may happen meanwhile."""
+        return left
 
     async def _behave(self, planned: list[tuple[str, Operation]]) -> None:
         unawaited: list[asyncio.Task[None]] = []
@@ -98,6 +112,9 @@ class TimerUsers:
                 node="" if verb == "transaction" else node,
             )
         )
+        return await self._hear(name, operation, node, lambda client: self._speak(client, name, operation, requests))
+
+    async def _hear(self, name: str, operation: Operation, node: str, speak: Speak) -> bool:
         client = AsyncClient(
             f"http://{node}{PEERS}",
             TOKEN,
@@ -106,7 +123,7 @@ class TimerUsers:
             transport=SimulatedTransport(self._wire, f"c{operation.client}", name),
         )
         try:
-            views, changed = await self._speak(client, name, operation, requests)
+            views, changed = await speak(client)
         except MainspringError as error:
             if error.outcome_unknown:
                 self._journal.append(Info(at=self._loop.now_us, op=name, reason=error.detail))
