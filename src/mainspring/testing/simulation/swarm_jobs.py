@@ -43,7 +43,8 @@ CHANGES: Final = {
 
 
 def draw_world(chance: Chance, world: World) -> World:
-    """In one run of five, clocks change while it lasts."""
+    """In one run of five, clocks change while it lasts. Runs are long, so nobody looks twenty times a second."""
+    world = replace(world, look_seconds=max(world.look_seconds, 0.5))
     if not chance.percent("clocks change", 20):
         return world
     changes = CHANGES[chance.one("zone that changes", tuple(CHANGES))]
