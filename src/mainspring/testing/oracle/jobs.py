@@ -161,7 +161,8 @@ class _Job:
             said = self.history.at_of(terms.updated_ms) if terms and terms.updated_ms and not is_foreign else commit.at
             noticed = commit.at + (NOTICED_MS * 1000 + self.history.lease_us if is_foreign else 0)
             yield replace(present, until=noticed, is_deleted=commit.verb == "forget")
-            present = Reign(min(said, commit.at), NEVER, terms, noticed)
+            unsaid = NOTICED_MS * 1000 if is_foreign else 0  # a look that is repeated decides as of its first try
+            present = Reign(min(said, commit.at) - unsaid, NEVER, terms, noticed)
         yield present
 
     def _asked_for(self) -> Iterator[Reign]:
