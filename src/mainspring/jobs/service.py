@@ -261,7 +261,10 @@ class JobService:
             job = await self._registry.put(name, _stored(changed), expect=present.version)
             if job is not None:
                 # Should there be no clock yet, it has to know what the job was before this change.
-                known = None if present.definition is None else first_state(present.definition)
+                # If another program made it, nobody knows since when it has been there.
+                known = (
+                    first_state(present.definition) if present.definition and present.definition.created_at else None
+                )
                 await self._rows.tell_clock(name, known)
                 return await self._view(job)
 

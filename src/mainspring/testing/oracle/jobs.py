@@ -273,10 +273,10 @@ class _Job:
     def _is_settled(self, instant: int) -> bool:
         """Whether it was the job's, and there was a clock afterwards that had time enough to account for it: one that
         is neither paused nor broken, of a job that was not deleted meanwhile."""
-        definitions = self._definitions(instant - 1, instant + 1)
-        if not definitions or not all(self._demands(terms, instant) for terms in definitions):
-            return False
         at = self.history.at_of(instant)
+        present = [reign for reign in self._reigns if reign.since <= at + 1000 and reign.until >= at - 1000]
+        if not all(reign.noticed <= at and self._demands(reign.terms, instant) for reign in present):
+            return False
         for reign in self._reigns:
             since = max(at, reign.noticed)
             if reign.until < at:
@@ -319,8 +319,17 @@ class _Job:
             settled = max(self.history.at_of(planned), since) + SETTLED_MS * 1000 + self.history.lease_us
             if run.kind == "backfill" and not all(o.is_ok for o in self.operations if o.verb == "backfill"):
                 continue  # it may have been cut short: to ask again completes it
+            if run.state == "planned" and not run.attempts and self._is_left_over(run):
+                continue
             if run.state not in FINAL and self.left.at > settled and self._is_fast:
                 yield f"{run.launch_id} is {run.state} when everything has come to rest"
+
+    def _is_left_over(self, run: RunView) -> bool:
+        """Whether its record may be that of a look that failed, or have landed late, and its calendar is another one
+        since: then it has no row by which it would end."""
+        planned = self.history.at_of(to_ms(run.planned_at))
+        changed = any(reign.noticed >= planned for reign in self._reigns) or any(r.is_deleted for r in self._reigns)
+        return self._is_exact and changed and self._held_up(planned - SETTLED_MS * 1000, planned + SETTLED_MS * 1000)
 
     @property
     def _is_fast(self) -> bool:

@@ -76,7 +76,7 @@ def _search(options: dict[str, Any]) -> list[Found]:
                 click.echo(f"seed {found.seed}  {rules}  {found.violations[0].id}: {found.violations[0].detail}")
     seconds = time.monotonic() - began
     click.echo(f"{len(reached)} seeds in {seconds:.0f} s ({len(reached) / seconds:.1f}/s), {len(failed)} failed")
-    if len(reached) >= ENOUGH and (missing := unreached(total(reached))):
+    if len(reached) >= ENOUGH and (missing := unreached(total(reached), options["service"])):
         click.echo(f"never happened: {', '.join(missing)}")
     return sorted(failed, key=lambda found: found.seed)
 

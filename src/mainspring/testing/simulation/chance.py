@@ -1,4 +1,4 @@
-"""Draws a plan by."""
+"""What plans are drawn with."""
 
 from __future__ import annotations
 
