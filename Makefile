@@ -51,6 +51,10 @@ generate: $(VENV)/.test ## Write the generated files anew: the sync client and t
 bench: $(VENV)/.test ## Measure; what is measured and how is in docs/benchmarks.md.
 	$(PYTHON) -m bench $(ARGS)
 
+.PHONY: simulate
+simulate: $(VENV)/.test ## Search simulated histories for broken promises; ARGS="--seeds 10000", ARGS="--seed 75".
+	$(PYTHON) -m mainspring.testing.simulation $(ARGS)
+
 .PHONY: torture
 torture: $(VENV)/.test ## Kill servers under load and account for every timer; longer with ARGS="--seconds 600".
 	$(PYTHON) tools/torture.py $(ARGS)

@@ -78,8 +78,8 @@ class Lock:
         *,
         ttl_seconds: float = TTL_SECONDS,
         owner: str = "",
-        is_gone: Callable[[str], Awaitable[bool]] | None = None,
         randomness: random.Random | None = None,
+        is_gone: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         """`ttl_seconds` is how long the lock outlives a holder that stops renewing it; `owner` is for people.
 
@@ -163,7 +163,12 @@ class Lock:
         if written is None:
             telemetry.debug("a lock was taken by somebody else", lock=self.name)
             return None
-        return Held(self._records, self._clock, self.name, lease, version=written.version, since=before)
+        held = Held(self._records, self._clock, self.name, lease, version=written.version, since=before)
+        if not held.seconds_left:
+            self._unsure = lease.nonce
+            telemetry.debug("a lock was taken too slowly: its lease has ended", lock=self.name)
+            return None
+        return held
 
     async def _wait(self, wait_seconds: float) -> Held:
         deadline = self._clock.monotonic() + wait_seconds
@@ -261,9 +266,8 @@ class FencedRecords:
     """A `RecordStore` for the holder of a lock: it overwrites and removes nothing that a later holder wrote.
 
     That rests on `expect`, which the caller has read before. Nobody else held the lock when the record of the lock was
-    read; so whatever a later holder writes, it writes afterwards, and the version is another one. A later holder that
-    removes a record, and brings it back to the very version that is expected, is the exception: the versions of a new
-    record start again. Empty a record instead of removing it where that matters.
+    read; so whatever a later holder writes, it writes afterwards, and the version is another one. That holds for a
+    record that it removes and brings back, too, provided that it draws the `first` version: see `first_version`.
     """
 
     def __init__(self, records: RecordStore, clock: Clock, held: Held) -> None:
@@ -283,11 +287,12 @@ class FencedRecords:
         expect: int,
         now: int | None = None,
         expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
         """As in the contract; `LockLost` instead of None, too, if the reason may be a later holder."""
         await self._held.confirm()
         written = await self._records.put_record(
-            collection, key, value, expect=expect, now=self._time(now), expires_at=expires_at
+            collection, key, value, expect=expect, now=self._time(now), expires_at=expires_at, first=first
         )
         if written is None:
             await self._held.confirm()
@@ -362,7 +367,10 @@ async def _let_go(held: Held) -> bool:
 
 async def _put(records: RecordStore, name: str, lease: LockRecord, *, expect: int, now: int) -> Record | None:
     expires_at = max(now, lease.lease_until) + _KEPT_MS
-    return await records.put_record(LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at)
+    first = int(lease.nonce, 16) % 2**62 + 1  # drawn with the nonce: no other holding has it
+    return await records.put_record(
+        LOCKS, name, to_json(lease), expect=expect, now=now, expires_at=expires_at, first=first
+    )
 
 
 def _read(record: Record) -> LockRecord:

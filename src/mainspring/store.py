@@ -228,7 +228,8 @@ class NoticesWriters(Protocol):
     """
 
     async def foreign_writes(self) -> int:
-        """A number that is another one after somebody else has committed. It may change for no reason."""
+        """A number that is another one after somebody else has committed, or this process something whose caller had
+        given up by then. It may change for no reason."""
         ...
 
 
@@ -236,7 +237,7 @@ class RecordStore(Protocol):
     """Documents `(collection, key) -> (value, version, expires_at)` with compare-and-set.
 
     A record whose `expires_at` is at or before `now` does not exist: it is not returned, and a put that
-    expects absence replaces it, with version 1. The store may remove it whenever it likes.
+    expects absence replaces it like one that is not there. The store may remove it whenever it likes.
     """
 
     async def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
@@ -244,9 +245,21 @@ class RecordStore(Protocol):
         ...
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
-        """Write if the present version is `expect` (0: absent). The record as written, or None if it was not."""
+        """Write if the present version is `expect` (0: absent). The record as written, or None if it was not.
+
+        A new record gets the version `first`. Records of a key that come and go have no version in common if their
+        creators draw it (`first_version`): then a write that was meant for one, however late, never hits another.
+        """
         ...
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:

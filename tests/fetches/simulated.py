@@ -63,7 +63,14 @@ class World:
     """One instance and all that is around it."""
 
     def __init__(
-        self, loop: SimulatedLoop, seed: int, *, latency_seconds: float, fault_rate: float, fetch_limit: int
+        self,
+        loop: SimulatedLoop,
+        seed: int,
+        *,
+        latency_seconds: float,
+        fault_rate: float,
+        fetch_limit: int,
+        retention_days: int,
     ) -> None:
         dice = random.Random(seed)
         self.clock = clock = SimulatedClock(loop)
@@ -77,7 +84,7 @@ class World:
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self.fetching = Fetching(
-            config=Config(fetch_limit=fetch_limit),
+            config=Config(fetch_limit=fetch_limit, fetch_retention_days=retention_days),
             store=store,
             namespaces=namespaces,
             ownership=ownership,
@@ -138,8 +145,16 @@ async def world(
     latency_seconds: float = 0.0,
     fault_rate: float = 0.0,
     fetch_limit: int = 100_000,
+    retention_days: int = 7,
 ) -> AsyncIterator[World]:
-    made = World(loop, seed, latency_seconds=latency_seconds, fault_rate=0.0, fetch_limit=fetch_limit)
+    made = World(
+        loop,
+        seed,
+        latency_seconds=latency_seconds,
+        fault_rate=0.0,
+        fetch_limit=fetch_limit,
+        retention_days=retention_days,
+    )
     await made.namespaces.open()
     await made.namespaces.system(NAMESPACE)
     await made.engine.start()

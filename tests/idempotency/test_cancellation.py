@@ -56,8 +56,8 @@ class GatedClaims:
     async def time(self) -> int:
         return await self._gated(self._claims.time())
 
-    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
-        return await self._gated(self._claims.claim(address, value, now=now))
+    async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:
+        return await self._gated(self._claims.claim(address, value, version=version, now=now))
 
     async def look(self, address: str, *, now: int) -> Record | None:
         return await self._gated(self._claims.look(address, now=now))

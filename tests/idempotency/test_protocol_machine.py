@@ -8,6 +8,7 @@ holder is a coroutine that is suspended inside its work. The model knows for eac
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from types import coroutine
@@ -51,8 +52,10 @@ def suspended() -> Generator[None, object, object]:
 class SteppedModel:
     """Waits for nobody: work is a suspension, and whoever would have to wait for another gives up at once."""
 
+    entropy = staticmethod(os.urandom)
+
     def __init__(self, clock: SettableClock) -> None:
-        self._clock = clock
+        self.monotonic = clock.monotonic
 
     def turn(self, address: str, seconds: float) -> AbstractAsyncContextManager[Flight]:
         return nullcontext(Flight())
@@ -62,6 +65,9 @@ class SteppedModel:
     ) -> AbstractAsyncContextManager[object]:
         return nullcontext()
 
+    def keep_trying(self, step: Callable[[], Awaitable[bool]], every_seconds: float) -> None:
+        raise AssertionError("Expected a store that answers")
+
     async def shielded(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return await coroutine
 
@@ -70,9 +76,6 @@ class SteppedModel:
 
     async def sleep(self, seconds: float) -> None:
         raise AssertionError("Expected nobody to wait")
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
 
 
 class Holder:

@@ -14,6 +14,7 @@ from faststream.rabbit import RabbitBroker, RabbitQueue
 from mainspring.errors import StoreUnavailable
 from mainspring.idempotency import InMemoryStore, UnknownOutcome
 from mainspring.idempotency.faststream import IdempotentConsumption
+from tests.idempotency.stalling import Stalling
 from tests.servers.rabbitmq import RabbitMQ
 
 _numbers = count(1)
@@ -22,8 +23,8 @@ _numbers = count(1)
 class Bench:
     """A broker with a queue of its own, and a subscriber that answers as told."""
 
-    def __init__(self, url: str, **options: Any) -> None:
-        self.store = InMemoryStore()
+    def __init__(self, url: str, store: InMemoryStore | None = None, **options: Any) -> None:
+        self.store = InMemoryStore() if store is None else store
         self.consumption = IdempotentConsumption(self.store, **options)
         self.broker = RabbitBroker(url, middlewares=[self.consumption], logger=None)
         self.queue = f"edges-{os.getpid()}-{next(_numbers)}"
@@ -113,6 +114,22 @@ async def test_a_message_comes_again_when_the_store_is_back(bench: Bench) -> Non
     bench.store.claim = down_at_first  # type: ignore[method-assign]
     assert await bench.ask({"n": 1}) == {"run": 1}
     assert (tries, bench.rejected.qsize()) == (2, 0)
+
+
+async def test_a_message_whose_claim_was_applied_late_comes_again_and_runs(amqp: RabbitMQ) -> None:
+    store = Stalling()
+    bench = Bench(amqp.fresh(), store)
+    async with bench.cemetery, bench.broker, asyncio.timeout(20):
+        await bench.cemetery.start()
+        await bench.broker.start()
+        store.is_stalled = True
+        answer = asyncio.create_task(bench.ask({"n": 1}))
+        while not store.late:  # noqa: ASYNC110 - threads use this store, too
+            await asyncio.sleep(0.01)
+        store.now += 3_600_000  # every lease has passed
+        store.go_on()
+        assert await answer == {"run": 1}
+    assert bench.rejected.empty()
 
 
 async def test_work_whose_outcome_cannot_be_recorded_is_answered_all_the_same(bench: Bench) -> None:

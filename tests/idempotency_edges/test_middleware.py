@@ -11,6 +11,7 @@ from mainspring.errors import ConfigError, StoreUnavailable, TooLarge
 from mainspring.idempotency import InMemoryStore
 from mainspring.idempotency.exchange import AsgiApp, Receive, Scope, Send
 from mainspring.idempotency.middleware import IdempotencyMiddleware, authorization, request_key
+from tests.idempotency.stalling import Stalling
 from tests.idempotency_edges.calling import Client
 
 KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
@@ -77,6 +78,19 @@ async def test_a_repeat_gets_the_same_answer_byte_for_byte_and_runs_nothing(shop
     assert (again.status, again.body) == (201, shop.body)
     kept = [header for header in shop.headers if header[0] not in (b"set-cookie", b"date", b"connection")]
     assert again.headers == [*kept, (b"idempotent-replayed", b"true")]
+
+
+async def test_a_request_whose_claim_was_applied_late_runs_when_it_is_repeated(shop: Shop) -> None:
+    store = Stalling()
+    call = Client(IdempotencyMiddleware(shop, store=store))
+    store.is_stalled = True
+    refused = await call(key=KEY)
+    assert (refused.status, refused.header(b"retry-after")) == (503, b"1")
+    store.now += 3_600_000  # every lease has passed
+    store.go_on()
+    assert (await call(key=KEY)).status == 201
+    assert (await call(key=KEY)).was_replayed
+    assert shop.runs == 1
 
 
 async def test_cookies_are_given_again_only_where_asked_for(shop: Shop) -> None:

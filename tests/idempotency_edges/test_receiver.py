@@ -19,6 +19,7 @@ from mainspring.errors import ConfigError, InvalidInput, StoreUnavailable
 from mainspring.idempotency import InMemoryStore, NotDone, Resolved, SQLiteStore, UnknownOutcome, Unresolved
 from mainspring.idempotency.answers import Answer
 from mainspring.idempotency.receiver import Delivery, Received, Receiver
+from tests.idempotency.stalling import Stalling
 from tests.idempotency_edges.deliveries import BODY, SECRET, signed
 
 
@@ -56,6 +57,17 @@ def test_a_repeat_with_another_attempt_in_its_body_is_answered_as_before() -> No
     assert first.answer.body == again.answer.body == b'{"seen":1}'
     assert again.answer.headers == [*first.answer.headers, (b"idempotent-replayed", b"true")]
     assert not receive(signed("msg_2"), BODY).was_replay
+
+
+def test_a_delivery_whose_claim_was_applied_late_runs_when_it_is_repeated() -> None:
+    store, work = Stalling(), Work()
+    receive = receiver(store=store).blocking(work)
+    store.is_stalled = True
+    assert code(receive(signed(), BODY)) == (503, "store_unavailable")
+    store.now += 3_600_000  # every lease has passed
+    store.go_on()
+    assert receive(signed(), BODY).answer.status == 200
+    assert work.done == ["msg_1"]
 
 
 def test_the_work_gets_the_body_as_it_says_and_as_it_is() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from mainspring.kernel.settings import EngineSettings
-from mainspring.model import Delivery, Result, State
-from tests.kernel.cluster import Cluster, done
+from mainspring.model import Attempt, Delivery, Result, Shard, State
+from mainspring.store import Begin, Finish, Put, Verdict
+from tests.kernel.cluster import NAMESPACE, Cluster, done
 from tests.kernel.test_engine import simulate
 from tests.kernel.troubled_store import TroubledStore
 
@@ -63,6 +66,27 @@ def test_a_record_of_an_outcome_whose_answer_was_lost_is_the_only_one() -> None:
     simulate(scenario)
 
 
+def test_an_outcome_of_a_row_that_a_user_replaced_is_recorded_once_although_answers_are_lost() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        recorded = []
+        cluster.behave = lambda _: (1.0, done())
+        await cluster.join("a")
+        timer = await cluster.create("t")
+        await asyncio.sleep(0.5)
+        await cluster.delete("t")
+        store.fault = lambda verb, _: recorded.append(verb) if verb == "finish" else None
+        store.lose_answers = {"finish"}
+        await asyncio.sleep(3)
+        store.lose_answers = set()
+        await asyncio.sleep(3)
+        assert len(recorded) == 2  # as of a row that is there, and as of one that is gone
+        [attempt] = await cluster.store.history(timer.key)
+        assert attempt.next == "superseded"
+
+    simulate(scenario)
+
+
 def test_a_lease_that_lapses_here_during_a_stalled_begin_leaves_no_row_behind() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.store = store = TroubledStore(cluster.store)
@@ -98,3 +122,38 @@ def test_a_stop_is_bounded_by_the_drain_although_the_store_does_not_answer() -> 
         assert cluster.loop.time() - began < 1 + 1 + 1.1
 
     simulate(scenario, EngineSettings(drain_seconds=1))
+
+
+def test_an_ending_from_before_a_shard_was_lost_does_not_touch_what_another_owner_has_begun() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.behave = lambda timer: (20.0 if timer.attempts == 1 else 60.0, done())
+        member = await cluster.join("a")
+        timer = await cluster.create("t")
+        await asyncio.sleep(1)
+        [shard] = [shard for shard in await cluster.owners() if shard.shard_id == timer.shard_id]
+        # Somebody else owns the shard for a while: judges the attempt, begins another, and gives the shard back.
+        assert await cluster.store.claim_shards([replace(shard, owner="b")]) == [Verdict.APPLIED]
+        [row] = await cluster.store.get([timer.key])
+        assert row is not None
+        retried = replace(row, state=State.RETRYING)
+        judged = Attempt(
+            attempt=1,
+            generation=1,
+            delivery_id=timer.detail.delivery_id,
+            scheduled_at=0,
+            started_at=1,
+            outcome=Result.UNKNOWN,
+            next="retry",
+        )
+        fence = shard.version + 1
+        await cluster.store.finish([Finish(row.key, fence, Put(retried, row.version), judged)])
+        await cluster.store.begin([Begin(row.key, fence, row.version + 1)])
+        await cluster.store.release_shards([Shard(shard.shard_id, fence, "b")])
+        await asyncio.sleep(15)
+        assert member.engine.owned_shards == NAMESPACE.shard_count
+        await asyncio.sleep(10)
+        history = await cluster.store.history(timer.key)
+        assert [(entry.attempt, entry.outcome) for entry in history if entry.attempt == 1] == [(1, Result.UNKNOWN)]
+        assert [entry.attempt for entry in history] in ([1], [2, 1])
+
+    simulate(scenario)

@@ -51,11 +51,21 @@ class LossyRecords:
         return await self._inner.get_record(collection, key, now=now)
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
         self._reach()
         await self.before_put(collection)
-        written = await self._inner.put_record(collection, key, value, expect=expect, now=now, expires_at=expires_at)
+        written = await self._inner.put_record(
+            collection, key, value, expect=expect, now=now, expires_at=expires_at, first=first
+        )
         if self.lose_answers:
             self.lose_answers -= 1
             raise StoreUnavailable("the answer was lost")

@@ -75,6 +75,28 @@ def test_a_store_that_comes_back_before_the_lease_ends_costs_nothing() -> None:
     run_simulated(main)
 
 
+def test_no_block_begins_with_a_lease_that_has_ended_before_its_answer_came() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        clock, records = simulated(loop)
+        lock, other = (Lock(records, clock, "n", ttl_seconds=90) for _ in range(2))
+
+        async def stall(collection: str) -> None:
+            records.before_put = go_on
+            await asyncio.sleep(82)
+
+        async def go_on(collection: str) -> None:
+            """The store is itself again."""
+
+        records.before_put = stall
+        assert await lock.try_acquire() is None
+        records.before_put = stall
+        async with lock.hold(wait_seconds=200) as held:
+            assert held.seconds_left > 80
+            assert await other.try_acquire() is None
+
+    run_simulated(main)
+
+
 def test_a_block_is_cancelled_when_a_renewal_finds_another_holder() -> None:
     async def main(loop: SimulatedLoop) -> None:
         clock, records = simulated(loop)
@@ -259,3 +281,17 @@ async def test_names_and_leases_are_checked_and_foreign_records_left_alone() -> 
     with pytest.raises(Conflict, match="somebody else wrote"):
         await Lock(records, clock, "n").try_acquire()
     assert await records.get_record(LOCKS, "n", now=clock.now_ms()) == foreign
+
+
+def test_a_write_of_an_earlier_holder_that_comes_late_does_not_touch_a_lock_of_the_same_name() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        clock, records = simulated(loop)
+        earlier = await acquired(Lock(records, clock, "n", ttl_seconds=1))
+        await asyncio.sleep(8 * 86_400)  # nobody has used the name for so long that its record is gone
+        later = await acquired(Lock(records, clock, "n"))
+        stale = {"expect": earlier._version, "now": clock.now_ms()}
+        assert await records.put_record(LOCKS, "n", b"", **stale) is None
+        assert not await records.delete_record(LOCKS, "n", **stale)
+        await later.confirm()
+
+    run_simulated(main)

@@ -294,7 +294,7 @@ def a_second_entry(m: Model) -> None:
     m.finish(attempt)
     m.history.append(m.history[-1])
     entry = next(event for event in reversed(m.journal) if isinstance(event, Commit))
-    m.write(msgspec.structs.replace(entry, before=None, after=None))
+    m.write(msgspec.structs.replace(entry, before=None, after=None, next="superseded"))
     m.advance(1000)
     m.deliver("t")
     m.leave()

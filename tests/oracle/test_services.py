@@ -184,7 +184,13 @@ def without(place: int) -> Journal:
 
 
 def overlap_with_a_catch_up() -> Journal:
-    late = launch(instants()[2], kind="catchup", finished_at=to_instant(instants()[3] + 1000))
+    on_time = instants()[3]
+    late = launch(
+        instants()[2],
+        kind="catchup",
+        started_at=to_instant(on_time - 1000),
+        finished_at=to_instant(on_time + 1000),
+    )
     behind = skipped(instants()[3], instants()[3], "overlap", judged=instants()[3])
     return ledger([*CALM[:2], late, behind, *CALM[4:]], ALL_DOWN)
 
@@ -239,7 +245,7 @@ def work(seconds: float, token: str, stage: Any, mark: str = "") -> Effect:
     return Effect(at=round(seconds * SECOND), key="k", token=token, stage=stage, mark=mark)
 
 
-def refused(op: str, seconds: float, code: str) -> Journal:
+def refused(op: str, seconds: float, code: str, node: str = "") -> Journal:
     asked = Invoke(
         at=round(seconds * SECOND),
         op=op,
@@ -247,11 +253,28 @@ def refused(op: str, seconds: float, code: str) -> Journal:
         service="idempotency",
         verb="call",
         items=(Asked(id="k", mark="p"),),
+        node=node,
     )
     return [asked, Fail(at=asked.at + 1, op=op, code=code, status=409)]
 
 
 DONE = [work(1.001, "a", "began"), work(1.005, "a", "done", "r"), *call("1", 1)]
+
+
+def claimed(seconds: float, node: str) -> Journal:
+    """A caller who does not know whether its claim is there."""
+    asked, _ = refused(f"claim of {node}", seconds, "", node)
+    return [asked, Info(at=asked.at + 1000, op=f"claim of {node}", reason="store_unavailable")]
+
+
+def wrote(seconds: float, token: int, over: int) -> Effect:
+    return Effect(at=round(seconds * SECOND), service="locks", key="l", token=str(token), mark=str(over))
+
+
+def left_with(state: str) -> Left:
+    alive = ("a", "b")
+    return Left(at=END, wall_ms=0, timers=False, idempotency=True, alive=alive, keys=(Key(key="k", state=state),))
+
 
 LEGAL: dict[str, Journal] = {
     "a calm job": ledger(CALM),
@@ -269,6 +292,20 @@ LEGAL: dict[str, Journal] = {
     "a key and a replay": [*DONE, *call("2", 3)],
     "work that failed and was begun again": [work(0.5, "z", "began"), work(0.6, "z", "failed"), *DONE],
     "a crash, then unknown": [work(1, "a", "began"), *refused("2", 40, "unknown_outcome")],
+    "unknown while somebody is about to begin": [refused("1", 1, "", "a")[0], *refused("2", 2, "unknown_outcome", "b")],
+    "unknown, of a claim whose program has died": [
+        *claimed(1, "a"),
+        Fault(at=2 * SECOND, kind="kill", node="a"),
+        *refused("2", 40, "unknown_outcome", "b"),
+        left_with("unknown"),
+    ],
+    "unknown, of a claim whose program cannot reach the store": [
+        *claimed(1, "a"),
+        Fault(at=SECOND, until=30 * SECOND, kind="store", node="a", mode="hang"),
+        *refused("2", 20, "unknown_outcome", "b"),
+        left_with("free"),
+    ],
+    "what holders write": [wrote(1, 5, 0), wrote(2, 5, 5), wrote(3, 7, 5)],
     "forgotten and done again": [
         *DONE,
         *operation("2", 2 * SECOND, "idempotency", "forget", Asked(id="k")),
@@ -325,6 +362,15 @@ PLANTED: dict[str, tuple[str, Journal]] = {
     "another result": ("I", [*DONE, *call("2", 3, "other")]),
     "another payload": ("I", [*DONE, *call("2", 3, payload="q")]),
     "unknown, and never begun": ("I", refused("2", 40, "unknown_outcome")),
+    "unknown to the program whose claim it was": ("I", [*claimed(1, "a"), *refused("2", 40, "unknown_outcome", "a")]),
+    "unknown for long, of a claim whose program is well": (
+        "I",
+        [*claimed(1, "a"), *refused("2", 40, "unknown_outcome", "b"), left_with("free")],
+    ),
+    "an earlier holder writes over a later one": ("I", [wrote(1, 7, 5), wrote(2, 5, 7)]),
+    "what a later holder wrote is gone": ("I", [wrote(1, 7, 5), wrote(2, 8, 5)]),
+    "in progress when nobody is at work": ("Live", [*refused("2", 40, "in_progress", "a"), left_with("done")]),
+    "never answered": ("Live", [refused("2", 1, "", "a")[0], left_with("done")]),
     "on record as unknown, and never begun": (
         "I",
         [

@@ -20,7 +20,7 @@ from mainspring.jobs.rows import Rows
 
 
 class Planted(NamedTuple):
-    """A defect, the rule that has to find it, and the first of the seeds from 0 on that shows it; None: not found so far."""
+    """A defect, the rule that has to find it, and the first seed from 0 on that shows it; None: not found so far."""
 
     patch: AbstractContextManager[object]
     rule: str

@@ -253,3 +253,17 @@ async def test_a_database_of_a_newer_mainspring_is_refused(store: SQLiteStore, o
         await store.pending_migrations()
     with pytest.raises(ConfigError, match="newer"):
         await store.migrate()
+
+
+async def test_a_write_whose_caller_gave_up_counts_as_that_of_somebody_else(store: SQLiteStore) -> None:
+    before = await store.foreign_writes()
+    await create(store, timer("heard"))
+    assert await store.foreign_writes() == before
+    writing = asyncio.ensure_future(store.write([Put(timer("unheard"), 0)]))
+    await asyncio.sleep(0)
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    await store.write([Put(timer("after"), 0)])  # the writer takes one after the other
+    assert None not in await store.get([key_of("unheard")])
+    assert await store.foreign_writes() != before

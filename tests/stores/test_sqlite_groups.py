@@ -116,11 +116,11 @@ async def test_records_of_a_group_are_decided_in_order(writer: Writer, tmp_path:
     await store.open()
     await store.put_record("c", "k", b"0", expect=0, now=NOW, expires_at=NOW + 5)
     group: list[WriteRequest] = [
-        PutRecord(("c", "k"), Record("k", b"1", 2), now=NOW),
-        PutRecord(("c", "k"), Record("k", b"2", 2), now=NOW),
+        PutRecord(("c", "k"), Record("k", b"1", 2), expect=1, now=NOW),
+        PutRecord(("c", "k"), Record("k", b"2", 2), expect=1, now=NOW),
         DeleteRecord(("c", "k"), expect=2, now=NOW),
-        PutRecord(("c", "k"), Record("k", b"3", 1, NOW + 3), now=NOW),
-        PutRecord(("c", "k"), Record("k", b"4", 1, NOW + 9), now=NOW + 3),
+        PutRecord(("c", "k"), Record("k", b"3", 1, NOW + 3), expect=0, now=NOW),
+        PutRecord(("c", "k"), Record("k", b"4", 1, NOW + 9), expect=0, now=NOW + 3),
         DeleteRecord(("c", "none"), expect=0, now=NOW),
     ]
     writer.work(group)

@@ -156,7 +156,7 @@ class FetchCarrier:
             outcome = of_lost_executor(fetch.executor, started_at=fetch.started_at, now=now)
         else:
             return fetch
-        return (await self._ledger.settle(fetch.req_id, outcome, by_executor=False))[0]
+        return (await self._ledger.settle(fetch, outcome, by_executor=False))[0]
 
     async def _dispatch(self, req_id: str, pool: str) -> Fetch | None:
         """Have the call made, if it is still to be made and somebody has room for it."""

@@ -145,7 +145,7 @@ class Executor:
         crashpoint.reach(crashpoint.FETCH_ANSWERED)
         offers = self._origins.reaches(fetch)
         settled, first = await self._until_available(
-            lambda: self._ledger.settle(fetch.req_id, outcome, by_executor=True, offers=offers)
+            lambda: self._ledger.settle(fetch, outcome, by_executor=True, offers=offers)
         )
         crashpoint.reach(crashpoint.FETCH_SETTLED)
         if settled is None or not first:
@@ -172,7 +172,7 @@ class Executor:
     async def _give_up(self, fetch: Fetch) -> None:
         now = self._clock.now_ms()
         outcome = of_lost_executor(self.name, started_at=fetch.started_at or now, now=now)
-        settled, _ = await self._until_available(lambda: self._ledger.settle(fetch.req_id, outcome, by_executor=False))
+        settled, _ = await self._until_available(lambda: self._ledger.settle(fetch, outcome, by_executor=False))
         if settled is not None:
             await self._until_available(lambda: self._ledger.move(settled))
 

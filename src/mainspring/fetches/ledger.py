@@ -71,21 +71,34 @@ class Ledger:
         return (await self._namespaces.system(NAMESPACE)).key_of(req_id)
 
     async def add(self, fetch: Fetch) -> Fetch:
-        """Store a new fetch, or answer with the one of that id. Either way it has a row afterwards."""
-        now = self._clock.now_ms()
-        namespace = await self._namespaces.system(NAMESPACE)
-        while await self._records.put_record(FETCHES, fetch.req_id, encode(fetch), expect=0, now=now) is None:
-            present = await self.find(fetch.req_id)
-            if present is not None:
+        """Store a new fetch, or answer with the one of that id. Either way it has a row afterwards.
+
+        One of that id whose time is over and that has no row was never acknowledged: the new one takes its place.
+        """
+        while True:
+            now, first = self._clock.now_ms(), first_version(self._random)
+            new = await self._records.put_record(FETCHES, fetch.req_id, encode(fetch), expect=0, now=now, first=first)
+            if new is not None:
+                break
+            record = await self._records.get_record(FETCHES, fetch.req_id, now=now)
+            if record is None:
+                continue
+            present = decode(record.value)
+            if present.is_final or await self._has_row(present):
+                return present
+            if present.state != "pending" or present.begin_by > now:
                 fetch = present
                 break
+            if await self._put(record, fetch, now):
+                break
         crashpoint.reach(crashpoint.FETCH_RECORDED)
-        if not fetch.is_final:
-            row = new_row(fetch, namespace, version=first_version(self._random))
-            [verdict] = await self._timers.write([Put(row, 0)])
-            if was_applied(verdict):
-                self._wake(row.shard_id, row.due_at)
+        await self._give_row(fetch)
         return fetch
+
+    async def mend(self, fetch: Fetch) -> None:
+        """Have an instance look at a fetch whose time is over, should it have no row because of a crash."""
+        if not await self._has_row(fetch):
+            await self._give_row(fetch)
 
     async def start(self, req_id: str, *, executor: str, mark: str, now: int) -> Fetch | None:
         """Make an executor the one that makes the call, if nobody is yet; answers with the fetch as it then stands.
@@ -108,7 +121,7 @@ class Ledger:
         return fetch
 
     async def settle(
-        self, req_id: str, outcome: Outcome, *, by_executor: bool, offers: bool = False
+        self, of: Fetch, outcome: Outcome, *, by_executor: bool, offers: bool = False
     ) -> tuple[Fetch | None, bool]:
         """End a fetch, unless it has ended; answers with the fetch as it then stands, and whether this was the end.
 
@@ -124,14 +137,14 @@ class Ledger:
                 return settled(fetch, outcome, offers=offers, retention_ms=self._retention_ms)
             return with_late(fetch, outcome) if by_executor and not first else None
 
-        fetch, changed = await self._change(req_id, settle)
+        fetch, changed = await self._change(of.req_id, settle, created_at=of.created_at)
         if fetch is not None and first and changed:
             self._noted(fetch)
         elif fetch is not None and fetch.outcome is not None and by_executor and not first:
             telemetry.late_results.add()
             telemetry.error(
                 "a result came after the first",
-                req_id=req_id,
+                req_id=fetch.req_id,
                 result=outcome.state,
                 first=fetch.outcome.state,
                 first_at=to_instant(fetch.outcome.finished_at).isoformat(),
@@ -169,43 +182,70 @@ class Ledger:
             await self.move(fetch)
         return fetch
 
-    async def offered(self, req_id: str, change: Callable[[Return], Return]) -> Fetch | None:
+    async def offered(self, of: Fetch, change: Callable[[Return], Return]) -> Fetch | None:
         """Record what became of an offer to the origin."""
 
         def offered(fetch: Fetch) -> Fetch | None:
             return replace(fetch, delivery=change(fetch.delivery)) if fetch.delivery.state == "waiting" else None
 
-        return (await self._change(req_id, offered))[0]
+        return (await self._change(of.req_id, offered, created_at=of.created_at))[0]
 
     async def move(self, fetch: Fetch) -> None:
         """Put the row where it belongs. Given up when others keep moving it: they know the record, too."""
         key = await self.key_of(fetch.req_id)
-        for _ in range(MOVES):
-            [row] = await self._timers.get([key])
-            if row is None:
-                return
-            if await self._write(row, moved(row, fetch, self._clock.now_ms())):
-                return
+        try:
+            for _ in range(MOVES):
+                [row] = await self._timers.get([key])
+                if row is None:
+                    await self._give_row(fetch)
+                    return
+                if await self._put_row(moved(row, fetch, self._clock.now_ms()), row.version):
+                    return
+        except TooLarge as error:  # the alarm that is set in the row stays as it is
+            telemetry.error("the row of a fetch was not moved", req_id=fetch.req_id, reason=error.detail)
 
     async def hasten(self, row: Timer) -> None:
         """Have the owner of a row look at it now, unless it has been moved since it was read."""
-        await self._write(row, replace(row, due_at=self._clock.now_ms()))
+        await self._put_row(replace(row, due_at=self._clock.now_ms()), row.version)
 
-    async def _write(self, row: Timer, after: Timer) -> bool:
-        [verdict] = await self._timers.write([Put(after, row.version)])
-        if was_applied(verdict):
-            self._wake(after.shard_id, after.due_at)
-            return True
-        return False
+    async def _has_row(self, fetch: Fetch) -> bool:
+        """Of its own: one of an earlier fetch of this id is about to be removed, by whoever is looking at it."""
+        [row] = await self._timers.get([await self.key_of(fetch.req_id)])
+        return row is not None and row.detail.created_at >= fetch.created_at
 
-    async def _change(self, req_id: str, change: Callable[[Fetch], Fetch | None]) -> tuple[Fetch | None, bool]:
-        """Compare and set, until it was changed or `change` wants nothing. Ends because each time somebody wrote."""
+    async def _give_row(self, fetch: Fetch) -> None:
+        """Nobody else looks at a fetch: returns when it has a row. Ends because each time somebody wrote."""
+        row = new_row(fetch, await self._namespaces.system(NAMESPACE), version=first_version(self._random))
+        expect = 0
+        while not await self._put_row(row, expect):
+            [present] = await self._timers.get([row.key])
+            if present is not None and present.detail.created_at >= fetch.created_at:
+                return
+            expect = 0 if present is None else present.version  # of an earlier fetch: see `_has_row`
+
+    async def _put_row(self, row: Timer, expect: int) -> bool:
+        """False if the row is not as expected."""
+        [verdict] = await self._timers.write([Put(row, expect)])
+        if not was_applied(verdict):
+            return False
+        self._wake(row.shard_id, row.due_at)
+        return True
+
+    async def _change(
+        self, req_id: str, change: Callable[[Fetch], Fetch | None], *, created_at: int | None = None
+    ) -> tuple[Fetch | None, bool]:
+        """Compare and set, until it was changed or `change` wants nothing. Ends because each time somebody wrote.
+
+        With `created_at`, a fetch of that instant: what became of it concerns no later one of the same id.
+        """
         while True:
             now = self._clock.now_ms()
             record = await self._records.get_record(FETCHES, req_id, now=now)
             if record is None:
                 return None, False
             fetch = decode(record.value)
+            if created_at is not None and fetch.created_at != created_at:
+                return None, False
             after = change(fetch)
             if after is None:
                 return fetch, False

@@ -55,7 +55,7 @@ class Origins:
     async def leave(self, fetch: Fetch) -> Fetch | None:
         """Mark a result as one that cannot be offered from here; the fetch as it then stands."""
         detail = f"Waits for a program that knows the origin {name_in(fetch.result_url or '')}."
-        return await self._ledger.offered(fetch.req_id, lambda delivery: replace(delivery, left=True, detail=detail))
+        return await self._ledger.offered(fetch, lambda delivery: replace(delivery, left=True, detail=detail))
 
     async def offer(self, fetch: Fetch, outcome: Outcome, *, timeout_ms: int = OFFER_TIMEOUT_MS) -> Fetch | None:
         """Offer the result once and record how that ended; the fetch as it then stands."""
@@ -69,7 +69,7 @@ class Origins:
         def offered(delivery: Return) -> Return:
             return judged(delivery, reply, outcome, delivery_ms=fetch.delivery_ms, now=ended_at, spread=spread)
 
-        after = await self._ledger.offered(fetch.req_id, offered)
+        after = await self._ledger.offered(fetch, offered)
         if after is not None and after.delivery.state != "waiting":
             telemetry.fetch_deliveries.add(after.delivery.state)
         if after is not None and after.delivery.state == "failed":

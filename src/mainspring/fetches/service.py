@@ -218,6 +218,8 @@ class FetchService:
         fetch = await self._ledger.find(req_id)
         if fetch is None:
             raise _not_found(req_id)
+        if fetch.state == "pending" and fetch.begin_by <= self._clock.now_ms():
+            await self._ledger.mend(fetch)
         return fetch
 
 

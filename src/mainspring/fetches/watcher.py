@@ -69,10 +69,11 @@ class Watcher:
         self._known_members, self._known_shards = members, shards
         if self._unseen:
             looked = set(self._unseen)
-            await self._look_through(looked)
-            self._unseen -= looked
+            self._unseen -= looked - await self._look_through(looked)
 
-    async def _look_through(self, shards: set[int]) -> None:
+    async def _look_through(self, shards: set[int]) -> set[int]:
+        """Answers the shards in which something could not be done: they are looked through again."""
+        again: set[int] = set()
         alive: dict[str, bool] = {}
         after = START
         while True:
@@ -81,8 +82,12 @@ class Watcher:
                 executor = row.detail.labels["executor"]
                 if executor not in alive:
                     alive[executor] = await self._lives(executor)
-                if not alive[executor]:
-                    await self._ledger.hasten(row)
+                if not alive[executor] and row.shard_id not in again:
+                    try:
+                        await self._ledger.hasten(row)
+                    except StoreUnavailable as error:
+                        telemetry.warning("a fetch waits for the store", req_id=row.timer_id, reason=error.detail)
+                        again.add(row.shard_id)
             if len(rows) < PAGE:
-                return
+                return again
             after = Position(rows[-1].due_at, rows[-1].uuid)

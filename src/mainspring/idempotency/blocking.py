@@ -235,6 +235,9 @@ async def _answer(renew: Callable[[], Awaitable[bool]]) -> bool:
 class ThreadModel:
     """Waiting, for threads."""
 
+    monotonic = staticmethod(time.monotonic)
+    entropy = staticmethod(os.urandom)
+
     def __init__(self, heart: Heart) -> None:
         self.lines = Lines()
         self._heart = heart
@@ -245,6 +248,9 @@ class ThreadModel:
     def beating(self, renew: Callable[[], Awaitable[bool]], every_seconds: float) -> _Beat:
         return _Beat(self._heart, renew, every_seconds)
 
+    def keep_trying(self, step: Callable[[], Awaitable[bool]], every_seconds: float) -> None:
+        self._heart.add(_Beat(self._heart, step, every_seconds))
+
     async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return await coroutine
 
@@ -253,9 +259,6 @@ class ThreadModel:
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class IdempotentProcessor(Generic[P, R]):

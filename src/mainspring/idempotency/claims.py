@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol, runtime_checkable
 
-from mainspring.clock import SystemClock
+from mainspring.clock import Clock, SystemClock
 from mainspring.idempotency.entries import Entry
 from mainspring.model import Record
 
@@ -26,8 +26,11 @@ class ClaimStore(Protocol):
         """Milliseconds, by the clock that all who share the store go by."""
         ...
 
-    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
-        """Write a record without expiry, version 1, if there is none. None if written, else the one that is there."""
+    async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:
+        """Write a record without expiry, if there is none. None if written, else the one that is there.
+
+        `version` is one that no record of this address has ever had: a write that comes late hits no later record.
+        """
         ...
 
     async def look(self, address: str, *, now: int) -> Record | None:
@@ -55,8 +58,8 @@ class Peeks(Protocol):
 class StoreClock:
     """The database's time, extrapolated by the monotonic clock, and asked for again once in a while."""
 
-    def __init__(self) -> None:
-        self._clock = SystemClock()
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._aligned_at: float | None = None
 
     @property

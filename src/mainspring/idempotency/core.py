@@ -17,7 +17,6 @@ no coroutine ever suspends, so one `send` runs it to its end (`blocking.run`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, Generic, TypeVar
 
@@ -26,13 +25,14 @@ from msgspec.structs import replace
 from mainspring.errors import ConfigError, InvalidInput, StoreUnavailable
 from mainspring.idempotency import keys
 from mainspring.idempotency.claims import ClaimStore, Peeks
-from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded
+from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded, first_version, freed, new_token
 from mainspring.idempotency.errors import InProgress, KeyReuse, NotRecorded, UnknownOutcome
-from mainspring.idempotency.holding import Claim, Desk, freed
+from mainspring.idempotency.holding import Claim, Desk
 from mainspring.idempotency.outcome import IdempotencyRecord, NotDone, Resolved, Unresolved
 from mainspring.idempotency.replays import Replays
 from mainspring.idempotency.results import Form, ResultCodec
 from mainspring.idempotency.terms import Busy, Circular, Flight, Model, Settings, T
+from mainspring.idempotency.uncertain import ABSENT
 from mainspring.model import Record
 
 P = TypeVar("P")
@@ -81,7 +81,7 @@ class Processor(Generic[P, R]):
             safe_to_repeat=safe_to_repeat,
         )
         self.identities = keys.Identities(self.settings.scope, keys.exclusion(exclude_fields))
-        self.replays = Replays(self.settings.scope)
+        self.replays = Replays(self.settings.scope, monotonic=model.monotonic)
         self._codec = ResultCodec(result_type)
         self._store = store
         self._peeks = store if isinstance(store, Peeks) else None
@@ -206,7 +206,7 @@ class Processor(Generic[P, R]):
             record = await self._store.look(identity.address, now=now) if self._store.looks_first else None
             if record is None:
                 claim = self._fresh(identity, now)
-                record = await self._taken(claim, self._claim(claim, now))
+                record = await self._taken(claim, self._claim(claim, now), None, lands_on=ABSENT)
                 if record is None:
                     return claim
             while record is not None:
@@ -216,36 +216,43 @@ class Processor(Generic[P, R]):
                 left = deadline - self._model.monotonic()
                 if left <= 0:
                     raise self._in_progress(decoded(record.value).header, identity.key, now)
-                await self._model.sleep(min(pause * (0.5 + os.urandom(1)[0] / 510), left))
+                await self._model.sleep(min(pause * (0.5 + self._model.entropy(1)[0] / 510), left))
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 now = await self._store.time()
                 record = await self._store.look(identity.address, now=now)
 
     def _fresh(self, identity: keys.Identity, now: int, before: Record | None = None) -> Claim:
+        token = new_token(self._model.entropy)
         header = Header(
             state=State.RUNNING,
             fingerprint=identity.fingerprint,
-            token=os.urandom(8).hex(),
+            token=token,
             attempt=1 if before is None else decoded(before.value).header.attempt + 1,
             started_at=now,
             lease_until=now + self.settings.lease_ms,
         )
-        return Claim(self._desk, identity, header, 1 if before is None else before.version + 1)
+        return Claim(self._desk, identity, header, first_version(token) if before is None else before.version + 1)
 
-    async def _taken(self, claim: Claim, take: Coroutine[Any, Any, T], before: Header | None = None) -> T:
-        """Write a claim. A caller who goes away meanwhile takes it back: its work has not begun."""
+    async def _taken(self, claim: Claim, take: Coroutine[Any, Any, T], before: Header | None, *, lands_on: int) -> T:
+        """Write a claim upon a version. A caller who goes away meanwhile takes it back: its work has not begun.
+
+        After a refusal nobody knows whether the claim is there, or will be; but nobody is at work under it.
+        """
+        uncertain = self._desk.uncertain
         try:
             return await self._model.shielded(take)
         except StoreUnavailable:
-            raise  # as far as anybody can know, there is no claim
+            uncertain.add(claim, before, lands_on=lands_on)
+            raise
         except BaseException:
-            await self._model.shielded(self._withdraw(claim, before))
+            await self._model.shielded(uncertain.withdraw(claim, before, lands_on=lands_on))
             raise
 
     async def _claim(self, claim: Claim, now: int) -> Record | None:
-        """After a refusal the claim may be there all the same, and nobody at work under it: it is looked for."""
+        """After a refusal the claim may be there all the same: it is looked for."""
+        address, value = claim.identity.address, encoded(Entry(claim.header))
         try:
-            return await self._store.claim(claim.identity.address, encoded(Entry(claim.header)), now=now)
+            return await self._store.claim(address, value, version=claim.version, now=now)
         except StoreUnavailable:
             if not await claim.is_held(now):
                 raise
@@ -261,23 +268,10 @@ class Processor(Generic[P, R]):
                 raise
             return True
 
-    async def _withdraw(self, claim: Claim, before: Header | None) -> None:
-        """A store that is away is no answer to a caller who goes away: if the claim is there, its lease has to pass."""
-        try:
-            if not await claim.is_held(await self._store.time()):
-                return
-        except StoreUnavailable as error:
-            claim.warn_of_staying(error)
-            return
-        if before is None or before.state is State.FREE:
-            await claim.release()
-        else:
-            await claim.leave_unknown(_reason(before), since=before)
-
     async def _judge(self, record: Record, identity: keys.Identity, payload: P, now: int) -> Claim | Entry | None:
         """What a record means to a caller: its outcome, a claim to take over, an error; None means wait."""
         entry = decoded(record.value)
-        header = entry.header
+        header = self._desk.uncertain.before(entry.header)
         if header.state is not State.FREE:
             self._check_fingerprint(header, identity)
             if _is_live(header, now):
@@ -285,7 +279,8 @@ class Processor(Generic[P, R]):
             if header.state is State.DONE or (self._resolve is None and not self.settings.safe_to_repeat):
                 return self.judged(entry, identity, now)
         claim = self._fresh(identity, now, record)
-        if not await self._taken(claim, self._take_over(claim, record, now), header):
+        before = header if header.state is State.FREE else _as_unknown(header, claim.header.attempt)
+        if not await self._taken(claim, self._take_over(claim, record, now), before, lands_on=record.version):
             return None  # somebody else was faster; look again
         if header.state is State.FREE or self._resolve is None:
             return claim
@@ -389,6 +384,10 @@ def _is_live(header: Header, now: int) -> bool:
 
 def _reason(header: Header) -> str:
     return header.reason or "the work was begun, and the process that ran it stopped answering"
+
+
+def _as_unknown(header: Header, attempt: int) -> Header:
+    return replace(header, state=State.UNKNOWN, token="", lease_until=0, reason=_reason(header), attempt=attempt)
 
 
 def _reuse(key: str) -> KeyReuse:

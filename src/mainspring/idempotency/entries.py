@@ -2,8 +2,8 @@
 
     running   somebody holds the claim, until `lease_until` unless it is renewed; past it, the outcome is unknown
     unknown   the holder said itself that it does not know
-    free      given up by a holder that was not the first: kept so that versions go on growing, and a first holder
-              that was frozen all the while cannot take the claim of a third for its own
+    free      given up by a holder that was not the first, or kept free for a while: a claim that a stalled store may
+              still apply, although nobody works under it, finds a record and is refused
     done      the result follows
 
 `running` and `unknown` never expire: a record that merely vanished would let the work run again by itself.
@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, Literal
 
@@ -43,6 +44,19 @@ class Header(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     finished_at: int = 0
     reason: str = ""
     form: Literal["json", "bytes"] = "json"
+
+
+def new_token(entropy: Callable[[int], bytes]) -> str:
+    return entropy(8).hex()
+
+
+def first_version(token: str) -> int:
+    """The version of a new record: drawn, like the token, so that no record of its address has had it before."""
+    return int(token[:15], 16) + 1
+
+
+def freed(header: Header) -> Header:
+    return Header(state=State.FREE, fingerprint=header.fingerprint, attempt=header.attempt)
 
 
 class Entry(Struct, frozen=True):

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from mainspring import telemetry
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.idempotency.claims import ClaimStore
-from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded
+from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded, freed
 from mainspring.idempotency.errors import LostClaim, NotRecorded
 from mainspring.idempotency.keys import Identity
 from mainspring.idempotency.results import Form
 from mainspring.idempotency.terms import Model, Settings
+from mainspring.idempotency.uncertain import UncertainClaims
 from mainspring.model import Record
 
 T = TypeVar("T")
@@ -34,6 +35,7 @@ class Desk:
         self.store = store
         self.model = model
         self.settings = settings
+        self.uncertain = UncertainClaims(self)
 
     async def write(self, address: str, entry: Entry, *, expect: int, now: int) -> bool:
         """Write an entry that expires."""
@@ -122,7 +124,7 @@ class Claim:
 
     def warn_of_staying(self, error: StoreUnavailable) -> None:
         telemetry.warning(
-            "a claim could not be let go; after its lease its outcome is unknown",
+            "a claim could not be let go; after its lease its outcome is unknown to others, until that succeeds",
             key=self.identity.key,
             scope=self._desk.settings.scope,
             detail=error.detail,
@@ -145,7 +147,8 @@ class Claim:
         return record
 
     async def _let_go(self, header: Header | None) -> None:
-        """If it cannot be written, the lease will say what can be said."""
+        """Nobody works under the claim any more. Where that cannot be written, a release is tried again in the
+        background; that the outcome is unknown, the lease will say."""
         if self.is_lost:
             return
         store, address = self._desk.store, self.identity.address
@@ -161,7 +164,5 @@ class Claim:
                 await store.replace(address, encoded(Entry(header)), expect=self.version, now=now, expires_at=None)
         except StoreUnavailable as error:
             self.warn_of_staying(error)
-
-
-def freed(header: Header) -> Header:
-    return Header(state=State.FREE, fingerprint=header.fingerprint, attempt=header.attempt)
+            if header is None or header.state is State.FREE:
+                self._desk.uncertain.add(self, header, lands_on=None)

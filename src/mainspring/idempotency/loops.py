@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from inspect import isawaitable
@@ -116,14 +117,31 @@ async def _to_its_end(task: asyncio.Task[T]) -> T:
 class LoopModel:
     """Waiting, for event loops."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, monotonic: Callable[[], float] = time.monotonic, entropy: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        """Simulations have a time and chance of their own."""
+        self.monotonic = monotonic
+        self.entropy = entropy
         self.lines: dict[str, _Line] = {}
+        self._trying: set[asyncio.Task[None]] = set()
 
     def turn(self, address: str, seconds: float) -> _Turn:
         return _Turn(self.lines, address, seconds)
 
     def beating(self, renew: Callable[[], Awaitable[bool]], every_seconds: float) -> _Beat:
         return _Beat(renew, every_seconds)
+
+    def keep_trying(self, step: Callable[[], Awaitable[bool]], every_seconds: float) -> None:
+        async def keep_trying() -> None:
+            goes_on = True
+            while goes_on:
+                await asyncio.sleep(every_seconds)
+                goes_on = await step()
+
+        task = asyncio.create_task(keep_trying(), name="mainspring-idempotency-withdrawal")
+        self._trying.add(task)
+        task.add_done_callback(self._trying.discard)
 
     async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return await _to_its_end(asyncio.create_task(coroutine, name="mainspring-idempotency-write"))
@@ -134,6 +152,3 @@ class LoopModel:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-    def monotonic(self) -> float:
-        return time.monotonic()

@@ -79,6 +79,10 @@ class Model(Protocol):
         """Call `renew` again and again until it says no, or until the block ends and the last call has ended."""
         ...
 
+    def keep_trying(self, step: Callable[[], Awaitable[bool]], every_seconds: float) -> None:
+        """Call `step` again and again, in the background, until it says no."""
+        ...
+
     async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Its result. It runs to its end even if the caller is cancelled meanwhile, who hears of that after it."""
         ...
@@ -89,4 +93,12 @@ class Model(Protocol):
 
     async def sleep(self, seconds: float) -> None: ...
 
-    def monotonic(self) -> float: ...
+    @property
+    def monotonic(self) -> Callable[[], float]:
+        """The clock of waiting."""
+        ...
+
+    @property
+    def entropy(self) -> Callable[[int], bytes]:
+        """So many bytes of chance: tokens are made of them."""
+        ...

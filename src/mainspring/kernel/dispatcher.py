@@ -2,7 +2,7 @@
 
     starter     takes timers from lanes that have a free slot; one fenced `begin` for all of them
     carriers    one task per attempt in flight; the slot is free again as soon as the call has ended
-    finisher    one fenced `finish` for all attempts that have ended meanwhile
+    finisher    records what came of it
 
 Invariants. Nothing is begun before it has a slot, nothing is sent that was not begun under a valid lease.
 The window holds every timer that is queued or in flight, at most once; a row found in flight that is not in the
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -24,35 +24,17 @@ from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.agenda import Agenda
 from mainspring.kernel.batches import Batches, Spawn
-from mainspring.kernel.carrier import Carrier, Ending, conclude, conclude_small, put_aside
+from mainspring.kernel.carrier import Carrier, Ending, put_aside
+from mainspring.kernel.fenced import FencedWrites
+from mainspring.kernel.finisher import Finisher
 from mainspring.kernel.lanes import LaneState, Tier, Turns
 from mainspring.kernel.settings import EngineSettings
 from mainspring.kernel.window import Window
 from mainspring.model import State, Timer
-from mainspring.store import Begin, Finish, Put, Store, Verdict
-
-Item = TypeVar("Item", Begin, Finish)
+from mainspring.store import Begin, Store, Verdict
 
 ROUSE_SECONDS: Final = 0.05
 """Between two looks at lanes that wait for a slot of their own."""
-COMPLAINT_SECONDS: Final = 5.0
-"""Between two lines in the log about the same trouble."""
-
-
-class Ended:
-    """An attempt that is over and not yet recorded."""
-
-    __slots__ = ("begun", "current", "ending", "is_small", "may_be_recorded")
-
-    def __init__(self, begun: Timer, ending: Ending) -> None:
-        self.begun = begun
-        self.ending = ending
-        self.current: Timer | None = begun
-        """The row as it stands, as far as is known."""
-        self.may_be_recorded = False
-        """It was written, and nobody knows with what success."""
-        self.is_small = False
-        """The database refused the row with all that was to be said about the attempt."""
 
 
 class Dispatcher:
@@ -76,7 +58,7 @@ class Dispatcher:
         self._agenda = agenda
         self._carrier = carrier
         self._lease_valid = lease_valid
-        self._deposed = deposed
+        self._writes = FencedWrites(store=store, clock=clock, agenda=agenda, deposed=deposed)
         self._spawn = spawn
         self._settings = settings
         # A call is in the window, too: some of it is for what waits.
@@ -91,14 +73,22 @@ class Dispatcher:
         self._settling: dict[str, asyncio.Task[None]] = {}
         """Attempts whose call is over and whose carrier has yet to write something."""
         self._starting: Batches[tuple[LaneState, Timer]] = Batches(self._start, clock=clock, spawn=spawn)
-        self._finishing: Batches[Ended] = Batches(self._finish, clock=clock, spawn=spawn)
-        self._complain_at: dict[str, float] = {}
+        self._finisher = Finisher(
+            store=store,
+            writes=self._writes,
+            clock=clock,
+            agenda=agenda,
+            gone=self._leave_window,
+            note=self.note,
+            spawn=spawn,
+            retry_seconds=settings.store_retry_seconds,
+        )
         self.wake_reader = asyncio.Event()
 
     @property
     def loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
         """To be run as long as the engine runs."""
-        return self._starting.loop(), self._finishing.loop()
+        return self._starting.loop(), self._finisher.loop()
 
     @property
     def in_flight(self) -> int:
@@ -133,7 +123,8 @@ class Dispatcher:
         if timer.state is State.RUNNING:
             self.window.rows[timer.uuid] = timer
             reason = "Its owner stopped before it recorded an outcome; the call may have been made."
-            self._end(timer, self._carrier.lost(timer, self._clock.now_ms(), reason))
+            lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
+            self._finisher.end(timer, lost, fence=shard.fence)
             return True
         lane = self._lane_of(timer)
         if not self.window.admit(timer, lane):
@@ -168,6 +159,11 @@ class Dispatcher:
         idle.sort(key=lambda lane: lane.tier is Tier.PROVEN)
         for lane in idle[: len(self._lanes) - limit * 3 // 2]:
             del self._lanes[lane.name]
+
+    @property
+    def waits_for_circuits(self) -> bool:
+        """Whether lanes wait for something of which nobody tells: a circuit that closes, a limit that moves."""
+        return self._turns.any_resting
 
     def pump(self) -> None:
         """Give free slots to waiting timers, lane by lane in turn. For whoever knows that there is more room now."""
@@ -215,12 +211,10 @@ class Dispatcher:
                 self._put_back(lane, timer)
             elif (refused := self._carrier.refusal(timer, now)) is not None:
                 self._release_slot(lane, timer)
-                self._end(timer, refused)
+                self._finisher.end(timer, refused, fence=shard.fence)
             else:
                 going.append((lane, timer, shard.fence))
-        verdicts = await self._ask(
-            self._store.begin, [Begin(timer.key, fence, timer.version) for _, timer, fence in going], "be begun"
-        )
+        verdicts = await self._writes.begin([Begin(timer.key, fence, timer.version) for _, timer, fence in going])
         crashpoint.reach(crashpoint.ATTEMPT_BEGUN)
         # The lease may have run out during the write: what was begun then is read again, and judged.
         valid = self._lease_valid()
@@ -237,12 +231,13 @@ class Dispatcher:
                 self._spawn(self._recheck(timer))
             elif verdict is Verdict.REFUSED:
                 self._release_slot(lane, timer)
-                self._end(timer, put_aside(timer, now, "The database cannot hold the record of another attempt."))
+                reason = "The database cannot hold the record of another attempt."
+                self._finisher.end(timer, put_aside(timer, now, reason), fence=fence)
             else:
                 self._put_back(lane, timer)
-                if verdict is Verdict.FENCED and self._is_deposed(timer.shard_id, fence):
+                if verdict is Verdict.FENCED and self._writes.is_deposed(timer.shard_id, fence):
                     deposed.add(timer.shard_id)
-        self._note_deposed(deposed)
+        self._writes.note_deposed(deposed)
         self.serve()
 
     async def _recheck(self, timer: Timer) -> None:
@@ -273,7 +268,7 @@ class Dispatcher:
             ending = await self._ending(timer, ending.settle())
             if self._settling.pop(timer.uuid, None) is None:
                 return  # given up, and recorded as unknown
-        self._end(timer, ending)
+        self._finisher.end(timer, ending, fence=timer.fence)
 
     async def _ending(self, timer: Timer, carrying: Coroutine[Any, Any, Ending]) -> Ending:
         try:
@@ -312,132 +307,6 @@ class Dispatcher:
             self.window.leave_until(timer, at)
             self._agenda.look(timer.shard_id, at)
 
-    # --- finisher -------------------------------------------------------------------------------------
-
-    def _end(self, timer: Timer, ending: Ending) -> None:
-        if ending.kept:
-            telemetry.attempts.add(ending.outcome)
-        self._finishing.put(timer.shard_id, Ended(timer, ending))
-
-    async def _finish(self, batch: Sequence[Ended]) -> None:
-        items: list[tuple[Ended, Finish]] = []
-        for ended in batch:
-            shard = self._agenda.shards.get(ended.begun.shard_id)
-            if shard is None:
-                self._leave_window(ended.begun)  # another owner judges it
-                continue
-            decide = conclude_small if ended.is_small else conclude
-            items.append((ended, decide(ended.begun, ended.current, ended.ending, shard.fence)))
-        verdicts = await self._ask(self._store.finish, [finish for _, finish in items], "be recorded")
-        crashpoint.reach(crashpoint.ATTEMPT_FINISHED)
-        changed: list[Ended] = []
-        later: list[Ended] = []
-        deposed: set[int] = set()
-        for (ended, finish), verdict in zip(items, verdicts, strict=True):
-            if verdict is Verdict.APPLIED:
-                self._recorded(ended, finish.change.timer if isinstance(finish.change, Put) else ended.current)
-            elif verdict is Verdict.STALE:
-                changed.append(ended)
-            elif verdict is Verdict.FENCED and self._is_deposed(finish.key.shard_id, finish.fence):
-                deposed.add(finish.key.shard_id)
-                self._leave_window(ended.begun)
-            elif verdict is Verdict.REFUSED and not ended.is_small:
-                ended.is_small = True
-                self._finishing.put(finish.key.shard_id, ended)
-            else:
-                ended.may_be_recorded = verdict is Verdict.UNAVAILABLE
-                later.append(ended)
-        self._note_deposed(deposed)
-        if later:
-            self._spawn(self._finish_later(later))
-        if changed:
-            await self._look_again(changed)
-
-    def _recorded(self, ended: Ended, row: Timer | None) -> None:
-        """`row` is what has become of it, if it is not gone."""
-        begun = ended.begun
-        self._leave_window(begun)
-        shard = self._agenda.shards.get(begun.shard_id)
-        if shard is not None:
-            shard.end(begun)
-        if row is not None and row is not begun:
-            self.note(row.shard_id, row.due_at)
-
-    async def _finish_later(self, endings: Sequence[Ended]) -> None:
-        """Endings wait for the store: they are few (the slots), and the fence decides when they come too late."""
-        await asyncio.sleep(self._settings.store_retry_seconds)
-        for ended in endings:
-            self._finishing.put(ended.begun.shard_id, ended)
-
-    async def _look_again(self, endings: Sequence[Ended]) -> None:
-        """The rows are not what they were: changed by users, or by a record of ours whose answer was lost."""
-        try:
-            rows = await self._store.get([ended.begun.key for ended in endings])
-            for ended, current in zip(endings, rows, strict=True):
-                recorded = ended.may_be_recorded and await self._is_recorded(ended)
-                ended.current = current
-                ended.may_be_recorded = False
-                if recorded:
-                    self._recorded(ended, current)
-                else:
-                    self._finishing.put(ended.begun.shard_id, ended)
-        except StoreUnavailable:
-            unseen = [ended for ended in endings if ended.may_be_recorded or ended.current is ended.begun]
-            self._spawn(self._finish_later(unseen))
-
-    async def _is_recorded(self, ended: Ended) -> bool:
-        """Whether the history tells of this attempt."""
-        begun, started_at = ended.begun, ended.ending.started_at
-        if not ended.ending.kept:
-            return False  # what is written again then is the same as before
-        found = await self._store.history(begun.key, before=(started_at, begun.attempts + 1), limit=1)
-        return any(
-            (entry.started_at, entry.attempt, entry.delivery_id)
-            == (started_at, begun.attempts, begun.detail.delivery_id)
-            for entry in found
-        )
-
-    # --- the store ------------------------------------------------------------------------------------
-
-    async def _ask(
-        self, verb: Callable[[Sequence[Item]], Coroutine[Any, Any, list[Verdict]]], items: Sequence[Item], purpose: str
-    ) -> list[Verdict]:
-        """A verdict for each item, whatever the store does: no error of its may end the engine, or cost other rows."""
-        if not items:
-            return []
-        try:
-            verdicts = await verb(items)
-            if Verdict.UNAVAILABLE in verdicts:
-                self._complain(f"attempts cannot {purpose}", "a part of the store", verdicts.count(Verdict.UNAVAILABLE))
-            return verdicts
-        except StoreUnavailable as error:
-            self._complain(f"attempts cannot {purpose}", error.detail, len(items))
-            return [Verdict.UNAVAILABLE] * len(items)
-        except Exception:  # noqa: BLE001 - see above
-            telemetry.logger.exception("the store failed in an unforeseen way")
-            if len(items) == 1:
-                return [Verdict.REFUSED]
-            half: int = len(items) // 2
-            first = await self._ask(verb, items[:half], purpose)
-            return first + await self._ask(verb, items[half:], purpose)
-
-    def _complain(self, trouble: str, reason: str, count: int) -> None:
-        now = self._clock.monotonic()
-        if now >= self._complain_at.get(trouble, 0.0):
-            self._complain_at[trouble] = now + COMPLAINT_SECONDS
-            telemetry.warning(trouble, reason=reason, count=count)
-
-    def _is_deposed(self, shard_id: int, fence: int) -> bool:
-        """Whether a fence was refused because of another's. False if that is our own: lost, and claimed anew."""
-        shard = self._agenda.shards.get(shard_id)
-        return shard is None or shard.fence == fence
-
-    def _note_deposed(self, shard_ids: set[int]) -> None:
-        """Of these, what has been given up already is no news; it may be about to be claimed anew."""
-        known = shard_ids & self._agenda.shards.keys()
-        if known:
-            self._deposed(known)
-
     # --- hand-over ------------------------------------------------------------------------------------
 
     def let_go(self, shard_ids: set[int]) -> None:
@@ -457,5 +326,6 @@ class Dispatcher:
             if timer.shard_id in shard_ids:
                 if self._settling.pop(uuid, None) is None:
                     self._release_slot(self._calls[uuid][0], timer)
-                self._end(timer, self._carrier.lost(timer, self._clock.now_ms(), reason))
+                lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
+                self._finisher.end(timer, lost, fence=timer.fence)
                 call.cancel()

@@ -134,6 +134,10 @@ class Turns:
             self._wait_for_slot(lane)
         return None
 
+    @property
+    def any_resting(self) -> bool:
+        return bool(self._resting)
+
     def count(self, tier: Tier) -> int:
         return len(self._ready[tier])
 

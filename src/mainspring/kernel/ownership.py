@@ -207,7 +207,12 @@ class Ownership:
         return [shard_id for shard_id in self.fences if self._placement.get(shard_id) != self.instance]
 
     async def claim(self) -> list[int]:
-        """Claim the shards that belong here and are free, or whose owner is not alive. Answers the new ones."""
+        """Claim the shards that belong here and are free, or whose owner is not alive. Answers the new ones.
+
+        Without a lease nothing is claimed: who is alive was seen too long ago.
+        """
+        if not self.valid():
+            return []
         missing = [s for s, owner in self._placement.items() if owner == self.instance and s not in self.fences]
         alive = {member.instance for member in self.members} - {self.instance}
         gained: list[int] = []

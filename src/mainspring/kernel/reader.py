@@ -24,13 +24,15 @@ from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.agenda import Agenda, ShardState
 from mainspring.kernel.batches import PATIENCE_SECONDS, Spawn
-from mainspring.kernel.dispatcher import COMPLAINT_SECONDS, Dispatcher
+from mainspring.kernel.dispatcher import Dispatcher
+from mainspring.kernel.fenced import COMPLAINT_SECONDS
 from mainspring.kernel.ownership import Ownership
 from mainspring.kernel.settings import EngineSettings
 from mainspring.store import BATCH_LIMIT, START, Position, Store
 
 SHORTEST_SECONDS: Final = 0.001
 """Event loops may end a wait a touch early; a shorter one would then be waited for again and again."""
+CIRCUIT_LOOK_SECONDS: Final = 0.2
 SCAN_PAUSE_SECONDS: Final = 0.01
 """Between pages that are not urgent, so that calls in flight come first."""
 FRUITLESS_PAUSE_SECONDS: Final = 0.1
@@ -95,6 +97,8 @@ class Reader:
             seconds = min(seconds, (at - self._clock.now_ms()) / 1000)
         if self._dispatcher.window.left_any:
             seconds = min(seconds, max(SHORTEST_SECONDS, self._left_at - monotonic))
+        if self._dispatcher.waits_for_circuits:
+            seconds = min(seconds, CIRCUIT_LOOK_SECONDS)
         if not self._ownership.valid():
             seconds = self._settings.idle_wake_seconds  # the keeper wakes the reader when the lease holds again
         if seconds <= 0:

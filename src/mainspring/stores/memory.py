@@ -179,12 +179,20 @@ class MemoryStore:
         return record
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
         present = await self.get_record(collection, key, now=now)
         if (present.version if present else 0) != expect:
             return None
-        record = Record(key, value, expect + 1, expires_at)
+        record = Record(key, value, expect + 1 if expect else first, expires_at)
         self._records[collection][key] = record
         return record
 

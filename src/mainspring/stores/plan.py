@@ -70,14 +70,14 @@ class Release(Batch[Shard]):
 
 
 class PutRecord(Request):
-    __slots__ = ("answer", "key", "now", "record")
+    __slots__ = ("answer", "expect", "key", "now", "record")
     answer: Record | None
 
-    def __init__(self, key: RecordKey, record: Record, *, now: int) -> None:
-        """`record.version` is the expected version + 1."""
+    def __init__(self, key: RecordKey, record: Record, *, expect: int, now: int) -> None:
         super().__init__()
         self.key = key
         self.record = record
+        self.expect = expect
         self.now = now
 
 
@@ -174,7 +174,7 @@ class Plan:
                     self.shards[claim.shard_id] = Shard(claim.shard_id)
             case PutRecord(key=key) | DeleteRecord(key=key):
                 self.records[key] = StoredRecord()
-                if isinstance(request, DeleteRecord) or request.record.version > 1:
+                if request.expect:
                     self.expected.add(key)
             case PruneHistory():
                 pass
@@ -283,7 +283,7 @@ class Plan:
             request.held = (0,)
             return None
         stored = self.records[request.key]
-        if stored.version_at(request.now) + 1 != request.record.version:
+        if stored.version_at(request.now) != request.expect:
             return None
         self.records[request.key] = StoredRecord(request.record.version, request.record.expires_at, request.record)
         return request.record

@@ -56,6 +56,30 @@ class RecordStoreConformance:
         await store.delete_record("c", "k", expect=2, now=NOW)
         assert await store.put_record("c", "k", b"c", expect=0, now=NOW) == Record("k", b"c", 1)
 
+    async def test_a_new_record_has_the_version_that_its_creator_drew(self, store: RecordStore) -> None:
+        for n, first in enumerate((1, 2, 2**31, 2**53 + 1, 2**62)):
+            written = await store.put_record("c", f"k{n}", b"a", expect=0, first=first, now=NOW)
+            assert written == Record(f"k{n}", b"a", first)
+            assert await store.put_record("c", f"k{n}", b"x", expect=first + 1, now=NOW) is None
+            assert await store.put_record("c", f"k{n}", b"x", expect=first - 1, now=NOW) is None
+            changed = await store.put_record("c", f"k{n}", b"b", expect=first, now=NOW, expires_at=NOW + 1)
+            assert changed == Record(f"k{n}", b"b", first + 1, NOW + 1)
+            assert await store.get_record("c", f"k{n}", now=NOW) == changed
+            assert changed in await store.scan_records("c", now=NOW)
+            assert not await store.delete_record("c", f"k{n}", expect=first, now=NOW)
+            assert await store.delete_record("c", f"k{n}", expect=first + 1, now=NOW)
+
+    async def test_who_held_a_record_that_is_gone_changes_no_later_one_of_its_key(self, store: RecordStore) -> None:
+        """Every collection is listed, or only looked up: both kinds."""
+        for collection in ("c", "idempotency"):
+            for key, expires_at in (("removed", None), ("expired", NOW + 1)):
+                await store.put_record(collection, key, b"a", expect=0, first=7, now=NOW, expires_at=expires_at)
+                await store.delete_record(collection, key, expect=7, now=NOW + 1)
+                later = await store.put_record(collection, key, b"b", expect=0, first=2**62 - 5, now=NOW + 1)
+                assert await store.put_record(collection, key, b"x", expect=7, now=NOW + 1) is None
+                assert not await store.delete_record(collection, key, expect=7, now=NOW + 1)
+                assert await store.get_record(collection, key, now=NOW + 1) == later
+
     async def test_a_record_does_not_exist_from_its_expiry_on(self, store: RecordStore) -> None:
         written = await store.put_record("c", "k", b"a", expect=0, now=NOW, expires_at=NOW + 10)
         assert await store.get_record("c", "k", now=NOW + 9) == written

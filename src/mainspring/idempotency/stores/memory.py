@@ -61,11 +61,11 @@ class InMemoryStore:
             kept.entry = decoded(kept.record.value)
         return kept.entry
 
-    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
+    async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:
         with self._lock:
             present = self._present(address, now)
             if present is None:
-                self._records[address] = _Kept(Record(address, value, 1))
+                self._records[address] = _Kept(Record(address, value, version))
             return present
 
     async def look(self, address: str, *, now: int) -> Record | None:

@@ -80,8 +80,8 @@ class BlockingClaims:
         clock = self._claims.clock
         return self._thread.run(self._claims.time()) if clock.is_stale else clock.now_ms()
 
-    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
-        return self._thread.run(self._claims.claim(address, value, now=now))
+    async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:
+        return self._thread.run(self._claims.claim(address, value, version=version, now=now))
 
     async def look(self, address: str, *, now: int) -> Record | None:
         return self._thread.run(self._claims.look(address, now=now))

@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from mainspring.clock import Clock
 from mainspring.errors import ConfigError, Unsupported
 from mainspring.idempotency.claims import ClaimStore, StoreClock
 from mainspring.idempotency.entries import COLLECTION
@@ -27,19 +28,21 @@ class TimedRecords(RecordStore, Protocol):
 class RecordClaims:
     """The five verbs, on records."""
 
-    def __init__(self, records: Callable[[], Awaitable[TimedRecords]], *, looks_first: bool) -> None:
+    def __init__(
+        self, records: Callable[[], Awaitable[TimedRecords]], *, looks_first: bool, clock: Clock | None = None
+    ) -> None:
         self._records = records
         self.looks_first = looks_first
-        self.clock = StoreClock()
+        self.clock = StoreClock(clock)
 
     async def time(self) -> int:
         if self.clock.is_stale:
             return self.clock.align(await (await self._records()).time())
         return self.clock.now_ms()
 
-    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
+    async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:
         records = await self._records()
-        while await records.put_record(COLLECTION, address, value, expect=0, now=now) is None:
+        while await records.put_record(COLLECTION, address, value, expect=0, now=now, first=version) is None:
             present = await records.get_record(COLLECTION, address, now=now)
             if present is not None:
                 return present
@@ -152,14 +155,16 @@ class RecordsStore:
     database = "records"
     tables = ""
 
-    def __init__(self, records: TimedRecords) -> None:
+    def __init__(self, records: TimedRecords, *, clock: Clock | None = None) -> None:
+        """`clock` is this machine's, unless a simulation has another."""
         self._records = records
+        self._clock = clock
 
     def waiting(self) -> ClaimStore:
         async def records() -> TimedRecords:
             return self._records
 
-        return RecordClaims(records, looks_first=False)
+        return RecordClaims(records, looks_first=False, clock=self._clock)
 
     def blocking(self) -> ClaimStore:
         raise Unsupported(

@@ -33,25 +33,25 @@ Argument = str | bytes | int
 
 
 # The same records as the store's scripts write, in fewer steps: nobody else writes this collection, and the expiry, by
-# the server's own clock, is always still to come. KEYS: value, hash. ARGV: now, value.
+# the server's own clock, is always still to come. KEYS: value, hash. ARGV: now, value, version.
 _CLAIM_TEXT: Final = f"""
 local value = redis.call('GET', KEYS[1])
 if value then
   local kept = redis.call('HMGET', KEYS[2], 'version', 'expires_at')
-  if not kept[2] or tonumber(kept[2]) > tonumber(ARGV[1]) then return {{tonumber(kept[1] or 0), value, kept[2]}} end
+  if not kept[2] or tonumber(kept[2]) > tonumber(ARGV[1]) then return {{kept[1] or '0', value, kept[2]}} end
 end
 redis.call('SET', KEYS[1], ARGV[2])
 redis.call('DEL', KEYS[2])
-redis.call('HSET', KEYS[2], 'version', 1, 'digest', redis.sha1hex(ARGV[2]), 'collection', '{COLLECTION}')
+redis.call('HSET', KEYS[2], 'version', ARGV[3], 'digest', redis.sha1hex(ARGV[2]), 'collection', '{COLLECTION}')
 return 1
 """
 
-# ARGV: now, value, expected version, expiry or ''.
+# ARGV: now, value, expected version, expiry or '', version to be written.
 _REPLACE_TEXT: Final = """
 local kept = redis.call('HMGET', KEYS[2], 'version', 'expires_at')
 if kept[1] ~= ARGV[3] or (kept[2] and tonumber(kept[2]) <= tonumber(ARGV[1])) then return 0 end
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-local version, digest = tonumber(ARGV[3]) + 1, redis.sha1hex(ARGV[2])
+local version, digest = ARGV[5], redis.sha1hex(ARGV[2])
 if ARGV[4] == '' then
   redis.call('SET', KEYS[1], ARGV[2])
   redis.call('HSET', KEYS[2], 'version', version, 'digest', digest)
@@ -150,8 +150,8 @@ class RedisClaims:
         seconds, microseconds = self._exchange(("TIME",))
         return self._clock.align(int(seconds) * 1000 + int(microseconds) // 1000)
 
-    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
-        found = self._answer(_CLAIM, *self._keys(address), now, value)
+    async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:
+        found = self._answer(_CLAIM, *self._keys(address), now, value, version)
         return None if found == 1 else _record(address, found)
 
     async def look(self, address: str, *, now: int) -> Record | None:
@@ -160,7 +160,7 @@ class RedisClaims:
 
     async def replace(self, address: str, value: bytes, *, expect: int, now: int, expires_at: int | None) -> bool:
         expiry = "" if expires_at is None else expires_at
-        return bool(self._answer(_REPLACE, *self._keys(address), now, value, expect, expiry))
+        return bool(self._answer(_REPLACE, *self._keys(address), now, value, expect, expiry, expect + 1))
 
     async def remove(self, address: str, *, expect: int, now: int) -> bool:
         return bool(self._answer(_DELETE, *self._keys(address), "", COLLECTION, address, now, expect))
@@ -213,4 +213,4 @@ class _NotLoaded(Exception):
 
 def _record(address: str, found: list[Any]) -> Record:
     version, value, *expiry = found
-    return Record(address, value, version, int(expiry[0]) if expiry and expiry[0] is not None else None)
+    return Record(address, value, int(version), int(expiry[0]) if expiry and expiry[0] is not None else None)

@@ -25,8 +25,9 @@ _SWEEP: Final = 4
 _LIVE: Final = "collection = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)"
 _LOOK: Final = f"SELECT value, version, expires_at FROM records WHERE {_LIVE}"  # noqa: S608
 _CLAIM: Final = """
-    INSERT INTO records (collection, key, value, version) VALUES (?, ?, ?, 1)
-    ON CONFLICT (collection, key) DO UPDATE SET value = excluded.value, version = 1, expires_at = NULL
+    INSERT INTO records (collection, key, value, version) VALUES (?, ?, ?, ?)
+    ON CONFLICT (collection, key) DO UPDATE
+    SET value = excluded.value, version = excluded.version, expires_at = NULL
     WHERE expires_at <= ?
 """
 _REPLACE: Final = f"UPDATE records SET value = ?, version = version + 1, expires_at = ? WHERE {_LIVE} AND version = ?"  # noqa: S608
@@ -55,10 +56,10 @@ class SQLiteClaims:
             self._with_connection(lambda _: None)
         return wall_ms()
 
-    async def claim(self, address: str, value: bytes, *, now: int) -> Record | None:
+    async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:
         def write(connection: apsw.Connection) -> Record | None:
             while True:
-                connection.execute(_CLAIM, (COLLECTION, address, value, now))
+                connection.execute(_CLAIM, (COLLECTION, address, value, version, now))
                 if connection.changes():
                     return None
                 present = _look(connection, address, now)

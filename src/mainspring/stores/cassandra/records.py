@@ -30,7 +30,7 @@ Partition = tuple[str, str]
 
 class PutRecord(Struct, frozen=True):
     record: Record
-    """`version` is the expected one + 1."""
+    expect: int
     now: int
 
 
@@ -60,11 +60,11 @@ class Records:
         live = [record for record in records_from(rows) if _is_live(record, now)]
         return live[0] if live else None
 
-    async def put(self, collection: str, record: Record, *, now: int) -> bool:
+    async def put(self, collection: str, record: Record, *, expect: int, now: int) -> bool:
         if len(record.value) > self._record_bytes:
             size = f"at most {self._record_bytes} bytes, got {len(record.value)}"
             raise TooLarge(f"Expected a record that fits into one write of Cassandra, {size}")
-        [applied] = await self._lanes.submit(_partition(collection, record.key), [PutRecord(record, now)])
+        [applied] = await self._lanes.submit(_partition(collection, record.key), [PutRecord(record, expect, now)])
         return applied
 
     async def delete(self, collection: str, key: str, *, expect: int, now: int) -> bool:
@@ -97,10 +97,8 @@ class Records:
         expiry = expiry_column(record.expires_at)
         values: tuple[Value, ...] = (_ttl(record, change.now), record.value, record.version, expiry)
         key = (*partition, record.key)
-        if record.version > 1:
-            row = await self._connection.write(
-                self._statements.change_record, *values, *key, record.version - 1, change.now
-            )
+        if change.expect:
+            row = await self._connection.write(self._statements.change_record, *values, *key, change.expect, change.now)
             return bool(row[0])
         row = await self._connection.write(self._statements.replace_record, *values, *key, None, None)
         if row[0]:

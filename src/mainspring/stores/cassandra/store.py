@@ -127,10 +127,18 @@ class CassandraStore:
         return await self._open().records.get(collection, key, now=now)
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
-        record = Record(key, value, expect + 1, expires_at)
-        return record if await self._open().records.put(collection, record, now=now) else None
+        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        return record if await self._open().records.put(collection, record, expect=expect, now=now) else None
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
         return await self._open().records.delete(collection, key, expect=expect, now=now)

@@ -36,20 +36,19 @@ class Records:
         record = record_from(answer["Item"])
         return None if record.expires_at is not None and record.expires_at <= now else record
 
-    async def put(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None
-    ) -> Record | None:
+    async def put(self, collection: str, record: Record, *, expect: int, now: int) -> bool:
+        value, expires_at = record.value, record.expires_at
         if len(value) > ITEM_BYTES:  # known before megabytes are sent in vain
             raise TooLarge(f"Expected a record that fits into DynamoDB (400 KB), got {len(value)} bytes")
-        item: Item = {**_place(collection, key), "value": {"B": value}, "version": number(expect + 1)}
+        item: Item = {**_place(collection, record.key), "value": {"B": value}, "version": number(record.version)}
         if expires_at is not None:
             # DynamoDB's own expiry counts seconds and must not come early.
             item |= {"expires_at": number(expires_at), "expires_s": number(-(-expires_at // 1000))}
         try:
             await self._client.call("put_item", TableName=self._table, Item=item, **_condition(expect, now))
         except ConditionFailed:
-            return None
-        return Record(key, value, expect + 1, expires_at)
+            return False
+        return True
 
     async def delete(self, collection: str, key: str, *, expect: int, now: int) -> bool:
         if expect == 0:

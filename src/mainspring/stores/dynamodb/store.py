@@ -120,9 +120,18 @@ class DynamoDBStore:
         return await self._records.get(collection, key, now=now)
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
-        return await self._records.put(collection, key, value, expect=expect, now=now, expires_at=expires_at)
+        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        return record if await self._records.put(collection, record, expect=expect, now=now) else None
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
         return await self._records.delete(collection, key, expect=expect, now=now)

@@ -207,11 +207,19 @@ class MongoDBStore:
             return await queries.get_record(self._open().collections.records, collection, key, now=now)
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
         if len(value) > DOCUMENT_BYTES:
             raise TooLarge(f"Expected a record that fits into MongoDB ({DOCUMENT_BYTES} bytes), got {len(value)} bytes")
-        record = Record(key, value, expect + 1, expires_at)
+        record = Record(key, value, expect + 1 if expect else first, expires_at)
         identity = record_id(collection, key)
         if expect == 0:  # there is none, or one that has expired
             update = Update({"_id": identity, **is_expired(now)}, record_fields(record), makes=True)

@@ -16,22 +16,24 @@ from typing import Final
 
 GARBAGE_MS: Final = 3_600_000
 
-# `record` answers the version, the value and the expiry; version 0 is an absent record, -1 is none of ours.
+# `record` answers the version, the value and the expiry; version '0' is an absent record, '-1' is none of ours.
+# Versions are texts throughout: the numbers of a script hold 53 bits, and versions have more.
 _RECORD: Final = """
 local function record(value_key, hash_key, index_key, collection, member, now)
   local value = redis.pcall('GET', value_key)
-  if type(value) == 'table' then return -1 end
+  if type(value) == 'table' then return '-1' end
   local kept = redis.call('HMGET', hash_key, 'version', 'expires_at', 'digest', 'collection')
-  if not value then return 0 end
-  if kept[4] and kept[4] ~= collection then return -1 end
-  local version, expires_at, digest = tonumber(kept[1] or 0), kept[2], redis.sha1hex(value)
+  if not value then return '0' end
+  if kept[4] and kept[4] ~= collection then return '-1' end
+  local version, expires_at, digest = kept[1] or '0', kept[2], redis.sha1hex(value)
   if kept[3] ~= digest then
-    version, expires_at = version + 1, false
     redis.call('DEL', hash_key)
     redis.call('HSET', hash_key, 'version', version, 'digest', digest, 'collection', collection)
+    redis.call('HINCRBY', hash_key, 'version', 1)
+    version, expires_at = redis.call('HGET', hash_key, 'version'), false
     if index_key ~= '' then redis.call('ZADD', index_key, 0, member) end
   end
-  if expires_at and tonumber(expires_at) <= tonumber(now) then return 0 end
+  if expires_at and tonumber(expires_at) <= tonumber(now) then return '0' end
   return version, value, expires_at
 end
 """
@@ -41,19 +43,19 @@ GET: Final = (
     _RECORD
     + """
 local version, value, expires_at = record(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3])
-if version < 1 then return false end
+if version == '0' or version == '-1' then return false end
 return {version, value, expires_at}
 """
 )
 
-# ARGV further: expected version, value, expiry or ''. Answers 1 if it was written.
+# ARGV further: expected version, value, expiry or '', version to be written. Answers 1 if it was.
 PUT: Final = (
     _RECORD
     + f"""
-if record(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3]) ~= tonumber(ARGV[4]) then return 0 end
+if record(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3]) ~= ARGV[4] then return 0 end
 redis.call('SET', KEYS[1], ARGV[5])
 redis.call('DEL', KEYS[2])
-redis.call('HSET', KEYS[2], 'version', tonumber(ARGV[4]) + 1, 'digest', redis.sha1hex(ARGV[5]), 'collection', ARGV[1])
+redis.call('HSET', KEYS[2], 'version', ARGV[7], 'digest', redis.sha1hex(ARGV[5]), 'collection', ARGV[1])
 if KEYS[3] ~= '' then redis.call('ZADD', KEYS[3], 0, ARGV[2]) end
 if ARGV[6] ~= '' then
   redis.call('HSET', KEYS[2], 'expires_at', ARGV[6])
@@ -71,7 +73,7 @@ return 1
 DELETE: Final = (
     _RECORD
     + """
-if record(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3]) ~= tonumber(ARGV[4]) then return 0 end
+if record(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3]) ~= ARGV[4] then return 0 end
 redis.call('DEL', KEYS[1], KEYS[2])
 if KEYS[3] ~= '' then redis.call('ZREM', KEYS[3], ARGV[2]) end
 return 1
@@ -87,7 +89,7 @@ local members = redis.call('ZRANGEBYLEX', KEYS[3], ARGV[3], '+', 'LIMIT', 0, ARG
 local found = {}
 for _, member in ipairs(members) do
   local version, value, expires_at = record(KEYS[1] .. member, KEYS[2] .. member, KEYS[3], ARGV[1], member, ARGV[2])
-  if version > 0 then
+  if version ~= '0' and version ~= '-1' then
     found[#found + 1] = {member, version, value, expires_at}
   elseif redis.call('EXISTS', KEYS[1] .. member) == 0 then
     redis.call('ZREM', KEYS[3], member)

@@ -56,11 +56,21 @@ class RedisStore(NoTimers):
         return None if answer is None else _record(key, *answer)
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
-        arguments: list[Argument] = [collection, key, now, expect, value, "" if expires_at is None else expires_at]
+        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        expiry: Argument = "" if expires_at is None else expires_at
+        arguments: list[Argument] = [collection, key, now, expect, value, expiry, record.version]
         written = await self._client.answer(self._put(keys=self._keys(collection, key), args=arguments))
-        return Record(key, value, expect + 1, expires_at) if written else None
+        return record if written else None
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
         if expect == 0:
@@ -106,5 +116,5 @@ class RedisStore(NoTimers):
         return [f"{self._prefix}{collection}:{key}", f"{own}version:{collection}:{key}", index]
 
 
-def _record(key: str, version: int, value: bytes, expires_at: bytes | None = None) -> Record:
-    return Record(key, value, version, None if expires_at is None else int(expires_at))
+def _record(key: str, version: bytes, value: bytes, expires_at: bytes | None = None) -> Record:
+    return Record(key, value, int(version), None if expires_at is None else int(expires_at))

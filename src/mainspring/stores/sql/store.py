@@ -155,9 +155,18 @@ class SqlStore:
         return await self._read(queries.get_record, collection, key, now)
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
-        request = PutRecord((collection, key), Record(key, value, expect + 1, expires_at), now=now)
+        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        request = PutRecord((collection, key), record, expect=expect, now=now)
         await self._write_record(request)
         return request.answer
 

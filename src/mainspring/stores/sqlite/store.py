@@ -125,7 +125,7 @@ class SQLiteStore:
         """Asks the writer's connection, for which this store's own writes are not foreign. Waits for no lock."""
         request = NoticeWriters()
         await self._write(request)
-        return request.answer
+        return self._open_threads().writer.unheard << 64 | request.answer
 
     async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
         request = BeginAttempts(items)
@@ -168,9 +168,18 @@ class SQLiteStore:
         return read.answer
 
     async def put_record(
-        self, collection: str, key: str, value: bytes, *, expect: int, now: int, expires_at: int | None = None
+        self,
+        collection: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: int,
+        now: int,
+        expires_at: int | None = None,
+        first: int = 1,
     ) -> Record | None:
-        request = PutRecord((collection, key), Record(key, value, expect + 1, expires_at), now=now)
+        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        request = PutRecord((collection, key), record, expect=expect, now=now)
         await self._write(request)
         return request.answer
 

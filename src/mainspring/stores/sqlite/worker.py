@@ -34,6 +34,8 @@ class Worker(Generic[R]):
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[R | None] = SimpleQueue()
         self._pending = 0
+        self.unheard = 0
+        """Requests that were worked on although nobody waited for them any more."""
         self._closed = False
         self._ended = self._loop.create_future()
         self._thread = Thread(target=self._run, name=name, daemon=True)
@@ -104,6 +106,7 @@ class Worker(Generic[R]):
             self._pending -= request.weight
             future = request.future
             if future is None or future.done():  # its caller was cancelled
+                self.unheard += 1
                 continue
             if request.error is None:
                 future.set_result(None)

@@ -40,11 +40,21 @@ def _ends_of_begins(history: History, delivery: Delivery) -> Iterator[Finding]:
         ]
         # The end of the attempt itself may look like a refusal: nobody listened. What follows it may be one.
         recorded = recorded[:1] + [finish for finish in recorded[1:] if not _is_refusal(finish.event)]
+        # What is written again word for word is the same entry: stores keep one.
+        recorded = [finish for number, finish in enumerate(recorded) if not _is_repeat(finish.event, recorded[:number])]
         what = f"attempt {begin.event.attempts} of D={delivery.delivery_id}"
         if len(recorded) > 1:
             yield Finding(delivery.id, f"{what} has {len(recorded)} entries", recorded[1].place)
         elif not recorded and history.left is not None and not _may_be_missing(history, delivery, begin, until):
             yield Finding(delivery.id, f"{what} has no entry", begin.place)
+
+
+def _is_repeat(finish: Commit, before: list[At[Commit]]) -> bool:
+    """A history-only write that says what its instance has said before."""
+    said = (finish.node, finish.outcome, finish.next, finish.status)
+    return finish.after is None and any(
+        (event.node, event.outcome, event.next, event.status) == said for _, event in before
+    )
 
 
 def _is_refusal(finish: Commit) -> bool:

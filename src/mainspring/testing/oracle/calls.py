@@ -290,7 +290,12 @@ def _excused(history: History, delivery: Delivery, call: At[Call], again: At[Cal
     if begin is None:
         return history.met(call.at - history.lease_us, again.at, host=host)
     node, shard = begin.event.node, begin.event.shard
-    if history.met(begin.at, again.at, nodes=(node,), shard=shard, id=delivery.id, host=host):
+    takers = {
+        commit.node
+        for place, commit in history.commits
+        if commit.verb == "claim" and commit.shard == shard and begin.place < place < again.place
+    }
+    if history.met(begin.at, again.at, nodes=(node, *takers), shard=shard, id=delivery.id, host=host):
         return True
     finish = delivery.finish_of(begin)
     given_up = finish is not None and finish.event.node == node

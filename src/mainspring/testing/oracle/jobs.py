@@ -46,7 +46,8 @@ def accounted(history: History) -> Iterator[Finding]:
 
     | reason                               | true if                                                             |
     |--------------------------------------|---------------------------------------------------------------------|
-    | overlap                              | a launch before it was under way that did not itself catch up       |
+    | overlap                              | a launch before it was under way; if that caught up, it took longer |
+    |                                      | than there is between the two                                       |
     | missed, superseded, outside-window   | the policy has it, and a fault can have held launches up            |
     | paused; changed; deleted; broken     | somebody paused; changed or re-created; deleted; wrote past the API |
     """
@@ -372,11 +373,12 @@ class _Job:
         if not overlaps & {"skip", "bufferOne"}:
             return f"not by its policy ({', '.join(sorted(overlaps))})"
         busy = any(
-            other.kind == "scheduled"
+            (other.kind == "scheduled" or (other.kind == "catchup" and _took_ms(other) >= instant - scheduled))
             and (other.state in LAUNCHED or other.state not in FINAL)
-            and to_ms(other.scheduled_at) < instant
+            and scheduled < instant
             and (other.finished_at is None or to_ms(other.finished_at) >= instant)
             for other in self.runs
+            for scheduled in [to_ms(other.scheduled_at)]
         )
         return "" if busy else "nothing before it was under way"
 
@@ -391,3 +393,9 @@ class _Job:
             if span(run)[1] + min(windows) >= judged:
                 return f"the last of it was {judged - span(run)[1]} ms ago"
         return ""
+
+
+def _took_ms(run: RunView) -> int:
+    if run.started_at is None or run.finished_at is None:
+        return 0
+    return to_ms(run.finished_at) - to_ms(run.started_at)

@@ -13,7 +13,8 @@
 | B    | memory and slots are bounded                                     | `bounds.within_bounds`      |
 | T7   | nobody waits for another's destination                           | `bounds.punctual`           |
 | Live | after healing everything due is done                             | `liveness.live`, and for    |
-|      |                                                                  | fetches `fetches.overdue`   |
+|      |                                                                  | fetches `fetches.overdue`,  |
+|      |                                                                  | keys `idempotency.overdue`  |
 | C    | every instant of a job is accounted for                          | `jobs.accounted`            |
 | P    | a fetch is one call, with one end                                | `fetches.once`              |
 | I    | work is done once per key, a lock has one holder                 | `idempotency.exactly_once`  |
@@ -43,7 +44,7 @@ RULES: Final[dict[str, Rule]] = {
     "F": ownership.fenced,
     "B": bounds.within_bounds,
     "T7": bounds.punctual,
-    "Live": lambda history: chain(liveness.live(history), fetches.overdue(history)),
+    "Live": lambda history: chain(liveness.live(history), fetches.overdue(history), idempotency.overdue(history)),
     "C": jobs.accounted,
     "P": fetches.once,
     "I": idempotency.exactly_once,

@@ -18,9 +18,9 @@ WAITING: Final = frozenset({"scheduled", "retrying", "running"})
 
 
 def live(history: History) -> Iterator[Finding]:
-    """Live. Heal at t. Then every shard has an owner that is alive by t + L + 2 s. A row that waits is begun, and one
-    in flight ended, by max(its instant, t) + L + 2 s + a look + the work before it; and while anything is due,
-    something happens at least every 3 * max(L, look).
+    """Live. Heal at t, or when the last paused process goes on. Then every shard has an owner that is alive by t + L +
+    2 s + the store's timeout. A row that waits is begun, and one in flight ended, by max(its instant, t) + the same + a
+    look + the work before it; and while anything is due, something happens at least every 3 * max(L, look).
 
     The work before it is that of its destination's queue, that of all others as far as they share its slots, and that
     of every bad destination, where the limits are so small that those may take all there is. With commits a row's
@@ -46,8 +46,12 @@ class _Watch:
         pauses = (fault.until for fault in history.faults if fault.kind == "pause" and fault.until is not None)
         self._healed_at = max((left.healed_at, *pauses))
 
+    @property
+    def _settled_at(self) -> int:
+        return self._healed_at + self._history.lease_us + AIR_US + self._world.store_timeout_ms * 1000
+
     def ownerless(self) -> Iterator[Finding]:
-        if not self._left.alive or self._left.at < self._healed_at + self._history.lease_us + AIR_US:
+        if not self._left.alive or self._left.at < self._settled_at:
             return
         for owner in self._left.owners:
             if not owner.alive:
@@ -126,17 +130,22 @@ class _Watch:
 
     def _grace_us(self, host: str) -> int:
         base = self._history.lease_us + AIR_US + round(self._world.look_seconds * 1_000_000)
-        base += 8 * self._world.latency_ms * 1000 + self._queue_us(host)
+        base += (8 * self._world.latency_ms + self._world.store_timeout_ms) * 1000 + self._queue_us(host)
         if self._world.host(host).kind != "fast":
             base += round(self._world.circuit_seconds * 1_000_000)  # its circuit may be open when it is healed
         return base + self._others_us
+
+    @property
+    def _slots(self) -> int:
+        """Calls at a time: those are in the window, too, of which a part is for what waits."""
+        return min(self._world.in_flight_limit, max(1, self._world.window_limit * 3 // 4))
 
     @cached_property
     def _others_us(self) -> int:
         """The work of all others: everybody waits for a slot, and bad destinations may take all of them if few."""
         good = sum(self._queue_us(name) for name in self._queued if self._is_good(name))
         bad = sum(self._queue_us(name) for name in self._queued if not self._is_good(name))
-        return good // max(1, self._world.in_flight_limit // 2) + (bad if self._is_crowded else 0)
+        return good // max(1, self._slots // 2) + (2 * bad if self._is_crowded else 0)
 
     @cached_property
     def _queued(self) -> Counter[str]:
@@ -153,7 +162,7 @@ class _Watch:
     def _queue_us(self, host: str) -> int:
         """The work of a destination's queue: one after the other where it does not answer, and probes in between."""
         circuit = 0 if self._is_good(host) else round(self._world.circuit_seconds * 1_000_000)
-        slots = max(1, min(self._world.host_limit, self._world.in_flight_limit // 2)) if self._is_good(host) else 1
+        slots = max(1, min(self._world.host_limit, self._slots // 2)) if self._is_good(host) else 1
         store = 4 * self._world.latency_ms * 1000
         return self._queued[host] * ((self._call_us(host) + store + circuit) // slots + store // self._world.page_size)
 

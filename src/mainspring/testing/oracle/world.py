@@ -32,6 +32,8 @@ class World(Struct, frozen=True, kw_only=True):
     """How long a call may take from the commit of its begin to its receiver, and an answer back, without a fault."""
     latency_ms: int = 0
     """How long a call of the store takes at most, without a fault."""
+    store_timeout_ms: int = 3000
+    """How long an instance waits for an answer of the store: so long after healing it may wait for one in vain."""
     call_timeout_ms: int = 30_000
     """Of timers that name none."""
     policy: RetryPolicy = RetryPolicy()

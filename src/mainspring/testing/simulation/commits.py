@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -13,9 +13,10 @@ from mainspring.jobs.definition import Job, Routing, read
 from mainspring.jobs.registry import JOBS
 from mainspring.jobs.rows import CLOCKS, LAUNCHES
 from mainspring.kernel.ownership import INSTANCES
-from mainspring.model import FOREVER, Record, State, Timer
+from mainspring.model import FOREVER, Record, Shard, State, Timer
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
 from mainspring.stores.plan import (
+    Batch,
     BeginAttempts,
     Change,
     Claim,
@@ -25,8 +26,12 @@ from mainspring.stores.plan import (
     Release,
     Write,
 )
-from mainspring.testing.oracle.journal import Commit, JobTerms, Service
+from mainspring.testing.oracle.journal import Commit, Service
+from mainspring.testing.oracle.parts import JobTerms
+from mainspring.testing.simulation.receivers import Payload
 from mainspring.testing.simulation.tables import RowKey
+
+Item = TypeVar("Item")
 
 SERVICES: Final[dict[str, Service]] = {FETCHES: "fetches", CLOCKS: "jobs", LAUNCHES: "jobs"}
 
@@ -37,7 +42,10 @@ def service_of(timer: Timer) -> Service:
 
 def mark_of(payload: str | None) -> str:
     """What tells one payload of a user from another."""
-    return "" if payload is None else str(msgspec.json.decode(payload)["mark"])
+    try:
+        return "" if payload is None else msgspec.json.decode(payload, type=Payload).mark
+    except msgspec.ValidationError:
+        return str(payload)
 
 
 def terms_of(record: Record) -> JobTerms | None:
@@ -63,92 +71,76 @@ def terms_of(record: Record) -> JobTerms | None:
     )
 
 
-def commits_of(
-    request: Change,
-    *,
-    at: int,
-    node: str,
-    rows: dict[RowKey, Timer],
-    versions: dict[int, int],
-    asked_at: int,
-    operation: str,
-    sometimes: Callable[[str], None],
-) -> Iterator[Commit]:
-    """`rows` and `versions` are what was there before; they are brought up to date on the way."""
-    told = _Told(at, node, rows, versions, asked_at, operation)
-    match request:
-        case Write(items=changes):
-            for change, verdict in zip(changes, request.answer, strict=True):
-                if verdict is Verdict.APPLIED:
-                    yield told.write(change)
-        case BeginAttempts(items=begins):
-            for begin, verdict in zip(begins, request.answer, strict=True):
-                if verdict is Verdict.APPLIED:
-                    yield told.begin(begin)
-                else:
-                    sometimes(f"begin {verdict.value}")
-        case FinishAttempts(items=finishes):
-            for finish, verdict in zip(finishes, request.answer, strict=True):
-                if finish.change is None:
-                    sometimes("finish superseded")
-                if verdict is Verdict.APPLIED:
-                    yield told.finish(finish)
-                else:
-                    sometimes(f"finish {verdict.value}")
-        case Claim(items=claims):
-            for claim, verdict in zip(claims, request.answer, strict=True):
-                if verdict is Verdict.APPLIED:
-                    versions[claim.shard_id] = claim.version + 1
-                    yield told.shard("claim", claim.shard_id, claim.version, claim.version + 1, claim.owner)
-        case Release(items=claims):
-            for claim, verdict in zip(claims, request.answer, strict=True):
-                if verdict is Verdict.APPLIED:
-                    yield told.shard("release", claim.shard_id, claim.version, claim.version, "")
-        case PutRecord(key=key, record=record) if request.answer is not None:
-            if key[0] == INSTANCES:
-                yield Commit(at=at, node=node, verb="renew", id=key[1], after=record.version, asked_at=asked_at)
-            else:
-                job = terms_of(record) if key[0] == JOBS else None
-                yield Commit(
-                    at=at, node=node, verb="put", id="/".join(key), after=record.version, op=operation, job=job
-                )
-        case DeleteRecord(key=key) if request.answer:
-            yield Commit(at=at, node=node, verb="forget", id="/".join(key), op=operation)
-        case _:
-            pass
+class Commits:
+    """Tells what a group of requests did, in their order, given the rows and versions that were there before."""
 
-
-class _Told:
     def __init__(
-        self,
-        at: int,
-        node: str,
-        rows: dict[RowKey, Timer],
-        versions: dict[int, int],
-        asked_at: int,
-        operation: str,
+        self, rows: dict[RowKey, Timer], versions: dict[int, int], *, at: int, sometimes: Callable[[str], None]
     ) -> None:
-        self._at = at
-        self._node = node
         self._rows = rows
         self._versions = versions
-        self._asked_at = asked_at
-        self._operation = operation
+        self._at = at
+        self._sometimes = sometimes
+        self._node = ""
+        self._asked_at = 0
+        self._operation = ""
 
-    def shard(self, verb: str, shard_id: int, before: int, after: int, owner: str) -> Commit:
+    def of(self, request: Change, *, node: str, asked_at: int, operation: str) -> Iterator[Commit]:
+        """`node` has asked for it at `asked_at`, for a client's operation or none."""
+        self._node, self._asked_at, self._operation = node, asked_at, operation
+        match request:
+            case Write():
+                yield from map(self._write, _applied(request))
+            case BeginAttempts():
+                self._count("begin", request)
+                yield from map(self._begin, _applied(request))
+            case FinishAttempts():
+                self._count("finish", request)
+                yield from map(self._finish, _applied(request))
+            case Claim():
+                yield from map(self._claim, _applied(request))
+            case Release():
+                yield from map(self._release, _applied(request))
+            case PutRecord() | DeleteRecord() if request.answer:
+                yield self._record(request)
+            case _:
+                pass
+
+    def _count(self, verb: str, request: BeginAttempts | FinishAttempts) -> None:
+        for verdict in request.answer:
+            if verdict is not Verdict.APPLIED:
+                self._sometimes(f"{verb} {verdict.value}")
+        if isinstance(request, FinishAttempts) and any(finish.change is None for finish in request.items):
+            self._sometimes("finish superseded")
+
+    def _claim(self, claim: Shard) -> Commit:
+        self._versions[claim.shard_id] = claim.version + 1
+        return replace(self._shard(claim), verb="claim", after=claim.version + 1, owner=claim.owner)
+
+    def _release(self, claim: Shard) -> Commit:
+        return replace(self._shard(claim), verb="release", after=claim.version)
+
+    def _shard(self, claim: Shard) -> Commit:
         return Commit(
             at=self._at,
             node=self._node,
-            verb="claim" if verb == "claim" else "release",
-            shard=shard_id,
-            before=before,
-            after=after,
-            shard_version=before,
-            owner=owner,
+            verb="claim",
+            shard=claim.shard_id,
+            before=claim.version,
+            shard_version=claim.version,
             asked_at=self._asked_at,
         )
 
-    def write(self, change: Put | Remove) -> Commit:
+    def _record(self, request: PutRecord | DeleteRecord) -> Commit:
+        told = Commit(at=self._at, node=self._node, verb="forget", id="/".join(request.key), op=self._operation)
+        if isinstance(request, DeleteRecord):
+            return told
+        if request.key[0] != INSTANCES:
+            job = terms_of(request.record) if request.key[0] == JOBS else None
+            return replace(told, verb="put", after=request.record.version, job=job)
+        return replace(told, verb="renew", id=request.key[1], after=request.record.version, asked_at=self._asked_at)
+
+    def _write(self, change: Put | Remove) -> Commit:
         before = self._before(change)
         after = self._apply(change)
         row = after or before
@@ -162,7 +154,7 @@ class _Told:
             op=self._operation,
         )
 
-    def begin(self, begin: Begin) -> Commit:
+    def _begin(self, begin: Begin) -> Commit:
         key = (begin.key.shard_id, begin.key.uuid)
         before = self._rows[key]
         after = self._rows[key] = replace(
@@ -178,7 +170,7 @@ class _Told:
             asked_at=self._asked_at,
         )
 
-    def finish(self, finish: Finish) -> Commit:
+    def _finish(self, finish: Finish) -> Commit:
         key = (finish.key.shard_id, finish.key.uuid)
         before = self._rows.get(key)
         after = self._apply(finish.change) if finish.change is not None else None
@@ -241,3 +233,7 @@ class _Told:
             delivery=row.detail.delivery.value,
             mark=mark_of(row.payload) if service == "timers" else "",
         )
+
+
+def _applied(request: Batch[Item]) -> Iterator[Item]:
+    return (item for item, verdict in zip(request.items, request.answer, strict=True) if verdict is Verdict.APPLIED)

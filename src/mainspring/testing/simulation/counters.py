@@ -12,8 +12,7 @@ SOMETIMES: Final = (
     "re-created while queued",
     "re-created while starting",
     "re-created while in flight",
-    "full window meets empty lane",
-    "second refill",
+    "rows left in the store",
     "begin stale",
     "begin fenced",
     "begin unavailable",
@@ -31,16 +30,25 @@ SOMETIMES: Final = (
 )
 
 
-BY_SERVICE: Final = {
+KEYS: Final = (
+    "holder outlives lease",
+    *(f"{verb}: {what}" for verb in ("claim", "lock") for what in ("answer lost", "landed late")),
+    "unknown is resolved",
+    "all dead",
+)
+JOBS: Final = ("job re-created beside its old clock", "catch-up meets overlap", "DST")
+OF: Final = {
     "timers": SOMETIMES,
-    "jobs": ("job re-created beside its old clock", "catch-up meets overlap", "DST"),
+    "jobs": JOBS,
+    "idempotency": KEYS,
+    "all": tuple(dict.fromkeys((*SOMETIMES, *JOBS, *KEYS))),
 }
 
 
 def unreached(reached: Iterable[str], service: str = "timers") -> list[str]:
     """Of what should happen in a thousand seeds, what has not."""
     seen = set(reached)
-    return [name for name in BY_SERVICE[service] if name not in seen]
+    return [name for name in OF[service] if name not in seen]
 
 
 def total(runs: Iterable[Iterable[str]]) -> Counter[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -20,11 +20,6 @@ class Draws:
         self._key = str(seed).encode()
         self._counts: dict[str, int] = {}
         self._muted = tuple(muted)
-
-    @property
-    def labels(self) -> list[str]:
-        """Every label that was drawn, in the order of its first draw."""
-        return list(self._counts)
 
     def draw(self, label: str, n: int) -> int:
         """A number from 0 to n - 1."""
@@ -73,8 +68,8 @@ class Dice(random.Random):
     def seed(self, *_: object) -> None:
         """It has the seed of the run."""
 
-    def getstate(self) -> tuple[object, ...]:
+    def getstate(self) -> tuple[Any, ...]:
         raise NotImplementedError
 
-    def setstate(self, _: tuple[object, ...]) -> None:
+    def setstate(self, _: tuple[Any, ...]) -> None:
         raise NotImplementedError

@@ -44,7 +44,7 @@ class Process:
         self.ready: deque[_Handle] = deque()
 
 
-CURRENT: Final[contextvars.ContextVar[Process | None]] = contextvars.ContextVar("simulated process", default=None)
+CURRENT: Final[contextvars.ContextVar[Process]] = contextvars.ContextVar("simulated process")
 
 
 def context_of(process: Process) -> contextvars.Context:
@@ -145,7 +145,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at_us(self.now_us + round(delay * 1_000_000), callback, *args, context=context)
+        # Whoever waits for what is left of a microsecond waits for a whole one: time must go on.
+        microseconds = max(round(delay * 1_000_000), 1 if delay > 0 else 0)
+        return self.call_at_us(self.now_us + microseconds, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None

@@ -18,10 +18,12 @@ from mainspring.server import STOP_SECONDS, api_of
 from mainspring.store import Store
 from mainspring.surroundings import Identity, Surroundings
 from mainspring.testing.simulation.clock import SimulatedClock
+from mainspring.testing.simulation.database import OPERATION, Database
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.plan import World
-from mainspring.testing.simulation.store import OPERATION, Database, NoticingStore, SimulatedStore
+from mainspring.testing.simulation.receivers import Answer
+from mainspring.testing.simulation.store import NoticingStore, SimulatedStore
 from mainspring.testing.simulation.wire import PEERS, Respond, Wire
 
 TOKEN: Final = "simulated-token-of-every-instance"  # noqa: S105  (opens nothing but a simulation)
@@ -32,8 +34,33 @@ class Died(BaseException):
     """Unwinds the callback in which a process dies at a crash point. Nothing of it runs after that."""
 
 
-class Node:
-    """An instance number has one process at a time; each has a name of its own."""
+class Inhabitant:
+    """A number of the plan has one process at a time; each has a name of its own."""
+
+    instance: Instance | None = None
+    """The product's, if it is one."""
+
+    def __init__(self, index: int, name: str) -> None:
+        self.index = index
+        self.name = name
+        self.process = Process(name)
+        self.context = context_of(self.process)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.alive
+
+    def start(self) -> None:
+        """Begin to live."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End in good order."""
+        raise NotImplementedError
+
+
+class Node(Inhabitant):
+    """One that is an instance of the product."""
 
     def __init__(
         self,
@@ -46,18 +73,14 @@ class Node:
         database: Database,
         wire: Wire,
         is_dead: Callable[[Lease], bool],
-        ended: Callable[[Node, BaseException | None], None],
+        ended: Callable[[Inhabitant, BaseException | None], None],
     ) -> None:
         """`ended` is told when the process ends by itself, and of what."""
-        self.index = index
-        self.name = name
+        super().__init__(index, name)
         self._loop = loop
         self._world = world
         self._wire = wire
         self._ended = ended
-        self.process = Process(name)
-        self.context = context_of(self.process)
-        self.instance: Instance | None = None
         self._app: AsgiApp | None = None
         self._stop: asyncio.Event | None = None
         store: type[SimulatedStore] = NoticingStore if world.notices else SimulatedStore
@@ -74,10 +97,6 @@ class Node:
             ),
             senders=wire.senders(name),
         )
-
-    @property
-    def is_alive(self) -> bool:
-        return self.process.alive
 
     @property
     def listens(self) -> bool:
@@ -115,11 +134,11 @@ class Node:
             "headers": [(name.encode(), value.encode()) for name, value in call.headers],
         }
         if self._app is None:
-            respond(503, {}, b"")
+            respond(Answer(0, 503, body=b""))
             return
         await self._app(scope, receive, send)
         headers = {name.decode(): value.decode() for name, value in answered["headers"]}
-        respond(answered["status"], headers, answered["body"])
+        respond(Answer(0, answered["status"], headers, answered["body"]))
 
     async def _live(self) -> None:
         error: BaseException | None = None

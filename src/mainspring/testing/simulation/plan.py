@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from mainspring.model import RetryPolicy
-from mainspring.testing.oracle.journal import JobTerms
+from mainspring.testing.oracle.parts import JobTerms
 
 Service = Literal["timers", "jobs", "fetches", "idempotency"]
 DestinationKind = Literal["fast", "slow", "silent", "refusing", "flapping", "gone", "busy", "cuts"]
@@ -82,7 +82,7 @@ class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     call_timeout: int = 1000
     label: str = ""
     hold: int = 0
-    """A foreign transaction: how long it stays open."""
+    """A foreign transaction: how long it stays open. Work, the block of a lock: how long it takes."""
     job: JobTerms | None = None
     """What a job is to be; its bounds are instants of the run. None in a foreign write: what nobody understands."""
 
@@ -124,6 +124,12 @@ class World(Struct, frozen=True, kw_only=True):
     """Percent of what instances tell each other."""
     skews: tuple[int, ...] = (0,)
     """By how many milliseconds the wall clock of each instance is wrong."""
+    wait_seconds: float = 10.0
+    """Idempotency: how long a caller waits for one who is at work."""
+    ttl_seconds: float = 86_400.0
+    """Idempotency: how long a result is kept."""
+    resolves: bool = False
+    """Idempotency: whether programs find out what became of work whose outcome is unknown."""
     left_dead: tuple[int, ...] = ()
     """Instances that stay dead when all is healed."""
     left_cut: int | None = None

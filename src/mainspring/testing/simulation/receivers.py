@@ -60,6 +60,7 @@ class Answer(Struct, frozen=True):
     """When it answers; with no status, when it cuts the line."""
     status: int | None
     headers: dict[str, str] = {}
+    body: bytes = b"{}"
     is_silent: bool = False
     """It never answers, and never cuts."""
 

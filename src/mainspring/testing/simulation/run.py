@@ -7,13 +7,8 @@ after ten simulated minutes. Processes that died are unwound only after the verd
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from hashlib import blake2b
-from types import CoroutineType
 from typing import Final
 
 import msgspec
@@ -24,37 +19,34 @@ from mainspring.kernel.ownership import Lease
 from mainspring.model import State, Timer
 from mainspring.store import START, Put, TimerFilter
 from mainspring.stores.plan import Write
-from mainspring.testing.oracle import world as oracle
 from mainspring.testing.oracle.history import Violation
-from mainspring.testing.oracle.journal import AnyEvent, Bound, Entry, Fault, Left, Owner, Reached, Row, View
+from mainspring.testing.oracle.journal import AnyEvent, Bound, Commit, Fault, Left, Owner, Reached
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.simulation.clock import SimulatedClock
-from mainspring.testing.simulation.commits import mark_of, service_of
+from mainspring.testing.simulation.database import FOREIGN, Caller, Database
 from mainspring.testing.simulation.draws import Dice, Draws
+from mainspring.testing.simulation.left import entries_of, oracle_world, row_of
 from mainspring.testing.simulation.loop import CURRENT, Process, SimulatedLoop, Spinning, context_of
-from mainspring.testing.simulation.node import Died, Node
-from mainspring.testing.simulation.plan import Blow, Operation, Plan, Regime, World
-from mainspring.testing.simulation.receivers import Receivers, host_of
+from mainspring.testing.simulation.node import Died, Inhabitant, Node
+from mainspring.testing.simulation.plan import Blow, Operation, Plan, Regime
+from mainspring.testing.simulation.receivers import Receivers
 from mainspring.testing.simulation.sqlite import SQLiteTables
-from mainspring.testing.simulation.store import FOREIGN, Caller, Database, Foreigner, SimulatedStore
+from mainspring.testing.simulation.store import SimulatedStore
 from mainspring.testing.simulation.tables import Tables
-from mainspring.testing.simulation.users.jobs import JobUsers
-from mainspring.testing.simulation.users.timers import TimerUsers, view_of
+from mainspring.testing.simulation.unwinding import quiet, unwind
+from mainspring.testing.simulation.users.timers import TimerUsers
 from mainspring.testing.simulation.wire import Peer, Wire
 from mainspring.timers import changes
-from mainspring.timers.messages import CreateNamespace, CreateTimer
-from mainspring.timers.messages import view_of as timer_view
+from mainspring.timers.messages import CreateNamespace, CreateTimer, TimerView, view_of
 from mainspring.timers.namespaces import NamespaceService
 
 LONGEST_US: Final = 600_000_000
 LOOK_US: Final = 250_000
-UNWINDINGS: Final = 200
-"""How often a coroutine may wait once more while it is closed."""
 AIR_US: Final = 2_500_000
 HORIZON_MS: Final = 60_000
 """Timers due later than this after healing are not waited for."""
-USERS: Final[dict[str, type[TimerUsers]]] = {"timers": TimerUsers, "jobs": JobUsers}
-"""Who uses each service."""
+MANY: Final = 100
+"""Destinations whose circuits are not all looked at."""
 EXIT: Final = "Exit"
 """The rule that no instance ends by itself."""
 
@@ -67,23 +59,23 @@ class Outcome(Struct, frozen=True, kw_only=True):
     digest: str
     """Of the whole journal."""
     reached: list[str]
-    labels: list[str]
-    """That were drawn."""
     seconds: float
     """Simulated."""
     journal: list[AnyEvent]
-    calls: int = 0
 
 
 def simulate(plan: Plan) -> Outcome:
+    from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (they build upon this module)
+
     draws = Draws(plan.seed, muted=plan.muted)
     loop = SimulatedLoop(draws.order)
-    with _quiet():
-        run = _Run(plan, loop, draws)
+    with quiet():
+        run = SERVICES[plan.service].run(plan, loop, draws)
         try:
             violations = run.verdict()
         finally:
-            _unwind(loop, run)
+            run.database.closed = True
+            unwind(loop)
     digest = blake2b(digest_size=16)
     encoder = msgspec.json.Encoder()
     for event in run.journal:
@@ -93,34 +85,21 @@ def simulate(plan: Plan) -> Outcome:
         violations=violations,
         digest=digest.hexdigest(),
         reached=list(run.reached),
-        labels=draws.labels,
         seconds=loop.time(),
         journal=run.journal,
     )
 
 
-def oracle_world(world: World) -> oracle.World:
-    return oracle.World(
-        commits=True,
-        lease_seconds=world.lease_seconds,
-        look_seconds=world.look_seconds,
-        wire_ms=2 * world.wire,
-        latency_ms=world.latency,
-        call_timeout_ms=5000,
-        window_limit=world.window_limit,
-        in_flight_limit=world.in_flight_limit,
-        host_limit=world.host_limit,
-        page_size=world.page_size,
-        circuit_seconds=world.circuit_seconds,
-        hosts={
-            host_of(number): oracle.Host(kind=known.kind, seconds=known.seconds, healed=known.healed)
-            for number, known in enumerate(world.destinations)
-            if known.kind != "fast"
-        },
-    )
+class _Foreign:
+    """Who writes without being an instance."""
+
+    name = FOREIGN
+    index = -1
 
 
-class _Run:
+class Run:
+    """A run of timers. Those of other services begin with this one: see `services`."""
+
     def __init__(self, plan: Plan, loop: SimulatedLoop, draws: Draws) -> None:
         self._plan = plan
         self._world = world = plan.world
@@ -133,7 +112,14 @@ class _Run:
         self._clock = SimulatedClock(loop)
         self._tables: Tables = SQLiteTables() if world.sqlite else Tables()
         self.database = Database(
-            loop, self._tables, world, draws, journal=self.journal, reached=self._reach, sometimes=self.sometimes
+            loop,
+            self._tables,
+            world,
+            draws,
+            journal=self.journal,
+            reached=self._reach,
+            sometimes=self.sometimes,
+            committed=self._observe,
         )
         self._receivers = Receivers(world.destinations, draws, self.journal)
         self._wire = Wire(
@@ -146,22 +132,21 @@ class _Run:
             peer=self._peer,
             sent=self._measure,
         )
-        self._users = USERS[plan.service](
+        self._users = TimerUsers(
             loop,
             world,
             self._wire,
-            self.database,
             journal=self.journal,
             address=self._address,
             foreign=self._transact,
             wall_ms=self.database.now_ms,
-            sometimes=self.sometimes,
         )
-        self.nodes: dict[str, Node] = {}
-        self._current: dict[int, Node] = {}
+        self.nodes: dict[str, Inhabitant] = {}
+        self._current: dict[int, Inhabitant] = {}
         self._lives: dict[int, int] = {}
         self._traps: dict[int, list[Blow]] = {}
         self._bounds: dict[tuple[str, str], int] = {}
+        self._open_circuits: dict[str, int] = {}
         self._dice = Dice(draws, FOREIGN)
         self.healed_at = 0
         self._is_over = False
@@ -184,6 +169,7 @@ class _Run:
 
     async def to_the_end(self) -> None:
         await self._prepare()
+        self.database.calm = False
         for index in range(self._world.instances):
             self._start(index)
         for regime in self._plan.regimes:
@@ -191,21 +177,27 @@ class _Run:
             self._at(regime.at + regime.length, self._end_regime, regime)
         for blow in self._plan.blows:
             self._at(blow.at, self._strike, blow)
-        self._users.start(self._plan.operations)
+        self._begin()
         await asyncio.sleep(self._plan.heals_at / 1000)
-        while not self._users.done:
-            await asyncio.sleep(LOOK_US / 1_000_000)
+        await self._done()
         self._heal()
         await self._rest()
-        self.journal.append(await self._users.left(self._left(), self._plan.operations))
+        self.journal.append(self._left())
         self._is_over = True
 
     async def _prepare(self) -> None:
         """The namespace of all timers, made before anybody starts."""
-        bare = SimulatedStore(self.database, Foreigner())
+        bare = SimulatedStore(self.database, _Foreign())
         namespaces = NamespaceService(records=bare, clock=self._clock, randomness=self._dice, created=lambda: None)
         await namespaces.create(CreateNamespace(name="default", shard_count=self._world.shards))
         self._namespace = await namespaces.find("default")
+
+    def _begin(self) -> None:
+        """Let the users act."""
+        self._users.start(self._plan.operations)
+
+    async def _done(self) -> None:
+        await self._users.done()
 
     def _at(self, ms: int, act: object, *args: object) -> None:
         assert callable(act)
@@ -215,7 +207,6 @@ class _Run:
         """Until nothing is owed any more."""
         world = self._world
         earliest = self.healed_at + round((world.lease_seconds + world.look_seconds) * 1_000_000) + AIR_US
-        earliest += self._users.rest_us
         patience = round(3 * max(world.lease_seconds, world.look_seconds, world.circuit_seconds) * 1e6) + 15_000_000
         while self._loop.now_us < self.healed_at + LONGEST_US:
             await asyncio.sleep(LOOK_US / 1_000_000)
@@ -242,7 +233,14 @@ class _Run:
         life = self._lives.get(index, 0) + 1
         self._lives[index] = life
         name = f"i{index}" if life == 1 else f"i{index}-{life}"
-        node = self.nodes[name] = self._current[index] = Node(
+        node = self.nodes[name] = self._current[index] = self._make(index, name)
+        for regime in self.database.regimes:
+            if regime.node == index:
+                self._tell_regime(regime)
+        node.start()
+
+    def _make(self, index: int, name: str) -> Inhabitant:
+        return Node(
             index,
             name,
             loop=self._loop,
@@ -253,10 +251,6 @@ class _Run:
             is_dead=self._is_dead,
             ended=self._ended,
         )
-        for regime in self.database.regimes:
-            if regime.node == index:
-                self._tell_regime(regime)
-        node.start()
 
     def _is_dead(self, lease: Lease) -> bool:
         if not self._world.one_machine:
@@ -266,12 +260,12 @@ class _Run:
 
     def _peer(self, name: str) -> Peer | None:
         node = self.nodes.get(name)
-        return node if node is not None and node.listens else None
+        return node if isinstance(node, Node) and node.listens else None
 
     def _address(self, index: int) -> str:
         return self._current[index].name
 
-    def _ended(self, node: Node, error: BaseException | None) -> None:
+    def _ended(self, node: Inhabitant, error: BaseException | None) -> None:
         """A process has ended by itself; that is a defect unless it was asked to."""
         if not node.is_alive or self._is_over:
             return
@@ -283,7 +277,7 @@ class _Run:
         self._loop.kill(node.process)
         self._wire.reset(node.name)
 
-    def _kill(self, node: Node, point: str = "") -> None:
+    def _kill(self, node: Inhabitant, point: str = "") -> None:
         if not node.is_alive:
             return
         self.journal.append(Fault(at=self._loop.now_us, kind="kill", node=node.name, mode=point))
@@ -292,7 +286,7 @@ class _Run:
         if not any(other.is_alive for other in self._current.values()):
             self.sometimes("all dead")
 
-    def _pause(self, node: Node, length_ms: int, point: str = "") -> None:
+    def _pause(self, node: Inhabitant, length_ms: int, point: str = "") -> None:
         if not node.is_alive or node.process.held:
             return
         until = self._loop.now_us + length_ms * 1000
@@ -300,7 +294,7 @@ class _Run:
         self._loop.hold(node.process)
         self._loop.call_at_us(until, self._go_on, node, context=self._context)
 
-    def _go_on(self, node: Node) -> None:
+    def _go_on(self, node: Inhabitant) -> None:
         if node.is_alive:
             self._loop.go_on(node.process)
 
@@ -346,7 +340,7 @@ class _Run:
 
     def reach_current(self, name: str) -> None:
         """The running process has come to a crash point."""
-        process = CURRENT.get()
+        process = CURRENT.get(None)
         node = self.nodes.get(process.name) if process is not None else None
         if node is not None and node.is_alive:
             self._reach(node, name)
@@ -392,7 +386,7 @@ class _Run:
         """Everything is well from now on, but for what the plan leaves bad."""
         self.healed_at = self._loop.now_us
         self._traps.clear()
-        self._receivers.healed = self.database.healed = True
+        self._receivers.healed = self.database.calm = True
         cut = self._world.left_cut
         if cut is not None and len(self._current) > 1:
             regime = Regime(at=self._plan.heals_at, length=LONGEST_US, kind="hang", node=cut)
@@ -407,7 +401,7 @@ class _Run:
 
     # --- a foreign transaction ----------------------------------------------------------------------------------
 
-    async def _transact(self, name: str, operation: Operation, request: CreateTimer) -> View:
+    async def _transact(self, name: str, operation: Operation, request: CreateTimer) -> TimerView:
         """Create a timer as a program does in its own transaction, which stays open for a while."""
         key = self._namespace.key_of(request.timer_id)
         row = (key.shard_id, key.uuid)
@@ -432,8 +426,33 @@ class _Run:
         )
         [present] = self._tables.get([key])
         timer = fresh if present is None else changes.recreated(fresh, present)
-        self.database.commit_now(Foreigner(), Write([Put(timer, present.version if present else 0)]), name)
-        return view_of(timer_view(timer))
+        self.database.commit_now(_Foreign(), Write([Put(timer, present.version if present else 0)]), name)
+        return view_of(timer)
+
+    # --- what happens sometimes ---------------------------------------------------------------------------------
+
+    def _observe(self, commit: Commit) -> None:
+        """Look into the instances when something was written that is rare in company."""
+        if commit.verb == "renew":
+            node = self.nodes.get(commit.node)
+            ownership = node.instance.ownership if node is not None and node.instance is not None else None
+            if ownership is not None and ownership.fences and not ownership.valid():
+                self.sometimes("lease lapsed here, yet kept")
+        elif commit.verb == "write" and commit.service == "timers" and commit.after:
+            uuid = self._namespace.key_of(commit.id).uuid
+            for node in self._current.values():
+                if isinstance(node, Node):
+                    self._observe_row(node, uuid, commit.delivery_id)
+
+    def _observe_row(self, node: Inhabitant, uuid: str, delivery_id: str) -> None:
+        """A row was written: does this instance still have another delivery of its id in hand?"""
+        engine = node.instance.engine if node.is_alive and node.instance is not None else None
+        row = engine.dispatcher.window.rows.get(uuid) if engine is not None else None
+        if engine is None or row is None or row.detail.delivery_id == delivery_id:
+            return
+        _, call = engine.dispatcher._calls.get(uuid, (None, None))
+        in_hand = uuid in engine.dispatcher._calls
+        self.sometimes(f"re-created while {'in flight' if call else 'starting' if in_hand else 'queued'}")
 
     # --- what is there ------------------------------------------------------------------------------------------
 
@@ -447,6 +466,13 @@ class _Run:
         self._note(name, "in-flight", in_flight)
         self._note(name, "window", in_flight + engine.dispatcher.queued)
         self._note(name, "host", max(self._wire.to_hosts.values(), default=0))
+        if engine.dispatcher.window.left_any and engine.dispatcher.window.room == 0:
+            self.sometimes("rows left in the store")
+        if len(self._world.destinations) < MANY:
+            open_circuits = engine.dispatcher.open_circuits
+            if open_circuits < self._open_circuits.get(name, 0):
+                self.sometimes("circuit closed")
+            self._open_circuits[name] = open_circuits
 
     def _note(self, name: str, what: str, value: int) -> None:
         if value > self._bounds.get((name, what), 0):
@@ -456,38 +482,23 @@ class _Run:
         world = self._world
         limits = {"in-flight": world.in_flight_limit, "window": world.window_limit, "host": world.host_limit}
         alive = tuple(node.name for index, node in self._current.items() if node.is_alive and index != world.left_cut)
-        rows = self._rows()
+        ids = {id: None for operation in self._plan.operations for id in operation.ids}
+        rows, entries = self._rows(), tuple(entries_of(self._tables, self._namespace, ids))
+        if any(entry.detail.startswith("This instance stopped") for entry in entries):
+            self.sometimes("drain given up")
         return Left(
             at=self._loop.now_us,
             wall_ms=self.database.now_ms(),
             healed_at=self.healed_at,
             alive=alive,
-            rows=tuple(map(_row, rows)),
-            history=tuple(self._entries()),
+            rows=tuple(map(row_of, rows)),
+            history=entries,
             owners=tuple(self._owners(alive)),
             bounds=tuple(
                 Bound(node=node, what=what, value=value, limit=limits[what])
                 for (node, what), value in self._bounds.items()
             ),
         )
-
-    def _entries(self) -> Iterator[Entry]:
-        ids = {id: None for operation in self._plan.operations for id in operation.ids}
-        for id in ids:
-            for attempt in reversed(self._tables.history(self._namespace.key_of(id), limit=1_000_000)):
-                yield Entry(
-                    id=id,
-                    delivery_id=attempt.delivery_id,
-                    attempt=attempt.attempt,
-                    generation=attempt.generation,
-                    outcome=attempt.outcome.value,
-                    next=attempt.next,
-                    started_ms=attempt.started_at,
-                    duration_ms=attempt.duration_ms,
-                    next_ms=attempt.next_at,
-                    status=attempt.status,
-                    detail=attempt.detail,
-                )
 
     def _owners(self, alive: tuple[str, ...]) -> Iterator[Owner]:
         for shard in self._tables.shards(self._namespace.shards):
@@ -497,72 +508,7 @@ class _Run:
             yield Owner(shard=shard.shard_id, version=shard.version, owner=shard.owner, alive=knows)
 
 
-def _row(timer: Timer) -> Row:
-    last = timer.detail.last_outcome
-    return Row(
-        id=timer.timer_id,
-        delivery_id=timer.detail.delivery_id,
-        generation=timer.generation,
-        state=timer.state.value,
-        attempts=timer.attempts,
-        due_ms=timer.detail.execute_at,
-        version=timer.version,
-        delivery=timer.detail.delivery.value,
-        mark=mark_of(timer.payload) if service_of(timer) == "timers" else "",
-        host=timer.detail.callback_url.removeprefix("http://").removesuffix("/hook"),
-        reason=last.detail if last is not None else "",
-        shard=timer.shard_id,
-    )
-
-
 def _words(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No logs, and no collector: both only cost time."""
-    before, was_on = logging.root.manager.disable, gc.isenabled()
-    logging.disable(logging.CRITICAL)
-    gc.disable()
-    try:
-        yield
-    finally:
-        logging.disable(before)
-        if was_on:
-            gc.enable()
-
-
-def _unwind(loop: SimulatedLoop, run: _Run) -> None:
-    """Close every coroutine that still waits, the dead ones' included: nothing that happens now counts."""
-    run.database.closed = True
-    loop.set_exception_handler(lambda _loop, _context: None)
-    asyncio._set_running_loop(loop)
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # of those that want to wait while they are closed
-    try:
-        while tasks := [task for task in asyncio.all_tasks(loop) if _is_open(task)]:
-            for task in sorted(tasks, key=hash):
-                _close(task)
-    finally:
-        sys.unraisablehook = hook
-        asyncio._set_running_loop(None)
-        loop.close()
-
-
-def _is_open(task: asyncio.Task[object]) -> bool:
-    coroutine = task.get_coro()
-    return isinstance(coroutine, CoroutineType) and coroutine.cr_frame is not None
-
-
-def _close(task: asyncio.Task[object]) -> None:
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    coroutine = task.get_coro()
-    assert isinstance(coroutine, CoroutineType)
-    for _ in range(UNWINDINGS):
-        if coroutine.cr_frame is None:
-            return
-        with suppress(Exception, Died):
-            coroutine.close()
-    raise RuntimeError(f"Expected a coroutine that ends, got {coroutine}")

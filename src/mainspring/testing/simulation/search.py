@@ -52,8 +52,8 @@ def search(first: int, count: int, service: str = "timers", *, processes: int | 
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         running: set[Future[list[Found]]] = set()
         while True:
-            while len(running) < processes * WAITING and (chunk := next(chunks, None)) is not None:
-                running.add(pool.submit(look_at, chunk, service))
+            while len(running) < processes * WAITING and (seeds := next(chunks, None)) is not None:
+                running.add(pool.submit(look_at, seeds, service))
             if not running:
                 return
             ended, running = wait(running, return_when=FIRST_COMPLETED)

@@ -6,15 +6,13 @@ the rest to be quiet.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
 from mainspring import crashpoint
 from mainspring.model import RetryPolicy
-from mainspring.testing.simulation import swarm_jobs
-from mainspring.testing.simulation.chance import Chance
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.plan import (
     Blow,
@@ -27,6 +25,8 @@ from mainspring.testing.simulation.plan import (
     RegimeKind,
     World,
 )
+
+T = TypeVar("T")
 
 OPENING: Final = 2_000
 """Until then instances start, and nothing goes wrong."""
@@ -59,27 +59,59 @@ POLICIES: Final = (
 )
 
 
+class Chance:
+    """Draws of a plan, under its own labels."""
+
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
+
+    def one(self, label: str, among: Sequence[T]) -> T:
+        return self._draws.choose(f"plan/{label}", among)
+
+    def number(self, label: str, low: int, high: int) -> int:
+        return low + self._draws.draw(f"plan/{label}", high - low + 1)
+
+    def percent(self, label: str, percent: float) -> bool:
+        return self._draws.chance(f"plan/{label}", percent)
+
+    def some(self, label: str, among: Sequence[T]) -> list[T]:
+        """Each of them with one half."""
+        return [thing for place, thing in enumerate(among) if self._draws.draw(f"plan/{label}/{place}", 2)]
+
+    def weighted(self, label: str, weights: dict[str, int]) -> str:
+        left = self._draws.draw(f"plan/{label}", sum(weights.values()))
+        for name, weight in weights.items():
+            left -= weight
+            if left < 0:
+                return name
+        raise AssertionError
+
+
 def draw_plan(seed: int, service: str = "timers") -> Plan:
-    chance = Chance(Draws(seed))
-    kind = SERVICES[service]
-    world = kind.world(chance, _world(chance))
-    operations = kind.operations(chance, world)
+    from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (they build upon this module)
+
+    if service == "all":
+        service = list(SERVICES)[seed % len(SERVICES)]
+    return SERVICES[service].draw(Chance(Draws(seed)), seed)
+
+
+def draw_timers(chance: Chance, seed: int) -> Plan:
+    world = draw_world(chance)
+    operations = _operations(chance, world)
     end = max(operation.at for operation in operations) + 1000
-    regimes = _regimes(chance, world, end, kind)
     return Plan(
         seed=seed,
-        service=service,
         world=world,
         operations=operations,
-        regimes=regimes,
-        blows=_blows(chance, world, end),
+        regimes=draw_regimes(chance, world, end),
+        blows=draw_blows(chance, world, end),
     )
 
 
 # --- the world --------------------------------------------------------------------------------------------
 
 
-def _world(chance: Chance) -> World:
+def draw_world(chance: Chance) -> World:
     instances = chance.one("instances", (1, 2, 3, 3, 4, 5))
     latency = chance.one("latency", (1, 0, 5, 20, 50, 200))
     # A lease has to be long enough for the store to renew it: six questions, one after the other.
@@ -145,12 +177,13 @@ def _operations(chance: Chance, world: World) -> tuple[Operation, ...]:
         at = OPENING + chance.number("first", 0, 500)
         for _ in range(each):
             at += chance.one("pause", pauses)
-            made += _operation(chance, world, client, at, chance.weighted("which verb", weights), pool, shared)
+            verb = chance.weighted("which verb", weights)
+            made += _operation(chance, world, verb, client=client, at=at, pool=pool, shared=shared)
     return tuple(sorted(made, key=lambda operation: (operation.at, operation.client)))
 
 
 def _operation(
-    chance: Chance, world: World, client: int, at: int, verb: str, pool: list[str], shared: int
+    chance: Chance, world: World, verb: str, *, client: int, at: int, pool: list[str], shared: int
 ) -> list[Operation]:
     crowd = len(world.destinations) > 100
     many = chance.one("batch size", (50, 200) if crowd else (2, 3, 8, 20)) if verb == "create-batch" else 1
@@ -186,7 +219,7 @@ def _ids(chance: Chance, client: int, at: int, many: int, pool: list[str]) -> tu
     return tuple(pool[(first + number) % len(pool)] for number in range(many))
 
 
-def _due(chance: Chance, shared: int) -> dict[str, int]:
+def _due(chance: Chance, shared: int) -> dict[str, Any]:
     match chance.one("due", ("soon", "past", "now", "shared", "soon", "later", "hour")):
         case "past":
             return {"delay": -chance.number("how long ago", 1, 100_000)}
@@ -205,7 +238,10 @@ def _due(chance: Chance, shared: int) -> dict[str, int]:
 # --- what goes wrong --------------------------------------------------------------------------------------
 
 
-def _regimes(chance: Chance, world: World, end: int, kind: Kind) -> tuple[Regime, ...]:
+def draw_regimes(
+    chance: Chance, world: World, end: int, verbs: Sequence[str] = STORE_VERBS, *, shards: int = 0
+) -> tuple[Regime, ...]:
+    """`shards` of a service's own come behind those of timers."""
     kinds = chance.some("regime kind", REGIMES)
     if not kinds or not chance.percent("store faults", 60):
         return ()
@@ -220,10 +256,8 @@ def _regimes(chance: Chance, world: World, end: int, kind: Kind) -> tuple[Regime
                 length=chance.number("regime length", lease // 10, 3 * lease),
                 kind=chance.one("regime", kinds),
                 node=chance.number("regime node", 0, world.instances - 1) if scope == "node" else None,
-                shard=chance.number("regime shard", 0, world.shards + kind.shards - 1) if scope == "shard" else None,
-                verb=chance.one("regime verb", (*STORE_VERBS, *kind.verbs))
-                if scope == "verb" or _both(chance, scope)
-                else None,
+                shard=chance.number("regime shard", 0, world.shards + shards - 1) if scope == "shard" else None,
+                verb=chance.one("regime verb", verbs) if scope == "verb" or _both(chance, scope) else None,
             )
         )
     return tuple(sorted(found, key=lambda regime: regime.at))
@@ -233,7 +267,7 @@ def _both(chance: Chance, scope: str) -> bool:
     return scope != "all" and chance.percent("a verb of it", 30)
 
 
-def _blows(chance: Chance, world: World, end: int) -> tuple[Blow, ...]:
+def draw_blows(chance: Chance, world: World, end: int) -> tuple[Blow, ...]:
     kinds = chance.some("blow kind", BLOWS)
     found: list[Blow] = []
     if kinds and chance.percent("blows", 60):
@@ -254,24 +288,3 @@ def _blows(chance: Chance, world: World, end: int) -> tuple[Blow, ...]:
         by = chance.one("step", (3_600_000, -3_600_000, 500, -500))
         found.append(Blow(at=chance.number("step at", OPENING, end), kind="store-clock", length=by))
     return tuple(sorted(found, key=lambda blow: blow.at))
-
-
-# --- services ---------------------------------------------------------------------------------------------
-
-
-class Kind(NamedTuple):
-    """What a service's runs are drawn by."""
-
-    operations: Callable[[Chance, World], tuple[Operation, ...]]
-    world: Callable[[Chance, World], World] = lambda _, world: world
-    """What is different in its world."""
-    verbs: tuple[str, ...] = ()
-    """What it asks the store for, besides."""
-    shards: int = 0
-    """How many it has of its own."""
-
-
-SERVICES: Final = {
-    "timers": Kind(_operations),
-    "jobs": Kind(swarm_jobs.draw_operations, swarm_jobs.draw_world, ("record", "get_record", "scan"), 32),
-}

@@ -10,11 +10,13 @@ from msgspec.structs import replace
 
 from mainspring.jobs.calendar import Dst
 from mainspring.testing.oracle.journal import JobTerms
-from mainspring.testing.simulation.chance import Chance
 from mainspring.testing.simulation.clock import EPOCH_MS
-from mainspring.testing.simulation.plan import Operation, World
+from mainspring.testing.simulation.plan import Operation, Plan, World
+from mainspring.testing.simulation.swarm import STORE_VERBS, Chance, draw_blows, draw_regimes, draw_world
 
 OPENING: Final = 2_000
+OWN_SHARDS: Final = 32
+"""Of clocks and of launches."""
 VERBS: Final = {
     "create": 15,
     "recreate": 15,
@@ -42,7 +44,21 @@ CHANGES: Final = {
 """Instants at which clocks change."""
 
 
-def draw_world(chance: Chance, world: World) -> World:
+def draw_jobs(chance: Chance, seed: int) -> Plan:
+    world = _world(chance, draw_world(chance))
+    operations = _operations(chance, world)
+    end = max(operation.at for operation in operations) + 1000
+    return Plan(
+        seed=seed,
+        service="jobs",
+        world=world,
+        operations=operations,
+        regimes=draw_regimes(chance, world, end, (*STORE_VERBS, "record", "get_record", "scan"), shards=OWN_SHARDS),
+        blows=draw_blows(chance, world, end),
+    )
+
+
+def _world(chance: Chance, world: World) -> World:
     """In one run of five, clocks change while it lasts. Runs are long, so nobody looks twenty times a second."""
     world = replace(world, look_seconds=max(world.look_seconds, 0.5))
     if not chance.percent("clocks change", 20):
@@ -52,7 +68,7 @@ def draw_world(chance: Chance, world: World) -> World:
     return replace(world, starts_ms=at - chance.number("change at", 5_000, 60_000) - EPOCH_MS)
 
 
-def draw_operations(chance: Chance, world: World) -> tuple[Operation, ...]:
+def _operations(chance: Chance, world: World) -> tuple[Operation, ...]:
     clients = chance.number("clients", 1, 4)
     each = chance.one("operations", (5, 3, 8, 12))
     pool = [f"j{number}" for number in range(chance.one("pool", (2, 1, 3)))]
@@ -65,13 +81,14 @@ def draw_operations(chance: Chance, world: World) -> tuple[Operation, ...]:
         at = OPENING + chance.number("first", 0, 500)
         for place in range(each):
             verb = "create" if place == 0 else chance.weighted("which verb", weights)
-            made += _operation(chance, world, client, at, verb, chance.one("which id", pool), latest)
+            name = chance.one("which id", pool)
+            made += _operation(chance, world, latest, client=client, at=at, verb=verb, name=name)
             at += chance.number("pause", *pauses)
     return tuple(sorted(made, key=lambda operation: (operation.at, operation.client)))
 
 
 def _operation(
-    chance: Chance, world: World, client: int, at: int, verb: str, name: str, latest: dict[str, JobTerms]
+    chance: Chance, world: World, latest: dict[str, JobTerms], *, client: int, at: int, verb: str, name: str
 ) -> list[Operation]:
     if verb in ("create", "recreate") or name not in latest:
         latest[name] = _terms(chance, world, at)

@@ -55,22 +55,21 @@ class Tables:
             self._unlink(self._timers.pop((shard_id, uuid)))
         for timer in plan.written():
             self._link(timer)
-        for shard_id, _, uuid, begins, version, fence in plan.begun():
-            timer = self._timers[shard_id, uuid]
-            self._timers[shard_id, uuid] = replace(
-                timer, state=State.RUNNING, attempts=timer.attempts + begins, version=version, fence=fence
+        for shard, _, uuid, begins, begun, fence in plan.begun():
+            timer = self._timers[shard, uuid]
+            self._timers[shard, uuid] = replace(
+                timer, state=State.RUNNING, attempts=timer.attempts + begins, version=begun, fence=fence
             )
         for key, attempt in plan.history:
             entries = self._history[key.shard_id].setdefault(key.uuid, [])
-            place = bisect_left(entries, _started(attempt), key=_started)
-            if place == len(entries) or _started(entries[place]) != _started(attempt):
-                entries.insert(place, attempt)
+            if attempt not in entries:  # the same attempt reported twice is one entry
+                insort(entries, attempt, key=_started)
         self._shards.update(plan.claimed)
         for record_key in plan.removed_records():
             self._records.pop(record_key, None)
-        for collection, name, value, version, expires_at in plan.written_records():
-            key_and_value = msgspec.convert((name, value, version, expires_at), tuple[str, bytes, int, int | None])
-            self._records[str(collection), str(name)] = Record(*key_and_value)
+        for written in plan.written_records():
+            in_, name, value, version, expires_at = msgspec.convert(written, tuple[str, str, bytes, int, int | None])
+            self._records[in_, name] = Record(name, value, version, expires_at)
 
     def _link(self, timer: Timer) -> None:
         self._timers[timer.shard_id, timer.uuid] = timer

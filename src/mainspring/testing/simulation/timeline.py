@@ -1,6 +1,6 @@
 """A journal for people: one line per event, the broken ids marked, the rules that they broke last.
 
-+12.034  i2   commit finish t3 v2→– D=b7c1 fence 4 done succeeded        one who did something, and what
++12.034  i2   commit finish t3 v2→0 D=b7c1 fence 4 done succeeded        one who did something, and what
 +12.040  c1   ok     delete-17 t3 D=b7c1                                     ! marks lines of a broken id
 """
 
@@ -14,11 +14,12 @@ from mainspring.testing.oracle.journal import (
     Asked,
     Call,
     Commit,
+    Effect,
     Fail,
     Fault,
+    Held,
     Info,
     Invoke,
-    JobTerms,
     Left,
     Ok,
     Reached,
@@ -26,6 +27,7 @@ from mainspring.testing.oracle.journal import (
     Sent,
     View,
 )
+from mainspring.testing.oracle.parts import JobTerms
 from mainspring.timers.messages import to_ms
 
 _RENEWALS = frozenset({"renew", "put", "forget"})
@@ -53,7 +55,7 @@ def _ids(event: AnyEvent) -> set[str]:
             return {item.id for item in items}
         case Ok(views=views):
             return {view.id for view in views}
-        case Call(id=id) | Sent(id=id) if id:
+        case Call(id=id) | Sent(id=id) | Effect(key=id) | Held(lock=id) if id:
             return {id}
         case Commit(id=id) if id:
             return {id, job_of(id)}
@@ -98,8 +100,15 @@ def _lines(event: AnyEvent) -> Iterator[tuple[str, str]]:
             yield "", f"       ({event.what})"
         case Left():
             yield from _left(event)
-        case _:
-            yield "", str(event)
+        case Effect() | Held():
+            yield event.client, _work(event)
+
+
+def _work(event: Effect | Held) -> str:
+    if isinstance(event, Effect):
+        return f"work   {event.key} {event.stage} by {event.token} {event.mark}"
+    until = "the end" if event.until is None else f"+{event.until / 1e6:.3f}"
+    return f"held   {event.lock} until {until}, token {event.fence}"
 
 
 def _asked(asked: Asked) -> str:
@@ -181,5 +190,5 @@ def _short(delivery_id: str) -> str:
 
 def _version(version: int | None) -> str:
     if not version:
-        return "–"
+        return "0"
     return str(version) if version < 100_000 else f"…{version % 10_000:04d}"

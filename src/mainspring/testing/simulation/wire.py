@@ -23,7 +23,7 @@ from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_o
 from mainspring.testing.simulation.plan import World
 from mainspring.testing.simulation.receivers import Answer, Receivers, said
 
-Respond = Callable[[int, dict[str, str], bytes], None]
+Respond = Callable[[Answer], None]
 PEERS: Final = ".sim"
 
 
@@ -102,23 +102,14 @@ class Wire:
         self._open.setdefault(peer.name, []).append(future)
         peer.receive(call, partial(self._respond, peer.name, future, started), operation)
 
-    def _respond(
-        self,
-        name: str,
-        future: asyncio.Future[Reply],
-        started: int,
-        status: int,
-        headers: dict[str, str],
-        body: bytes,
-    ) -> None:
+    def _respond(self, name: str, future: asyncio.Future[Reply], started: int, answer: Answer) -> None:
         self._open[name].remove(future)
-        self._after(self._leg(name), self._tell, future, started, status, headers, body)
+        self._after(self._leg(name), self._tell, future, started, answer)
 
-    def _tell(
-        self, future: asyncio.Future[Reply], started: int, status: int, headers: dict[str, str], body: bytes
-    ) -> None:
+    def _tell(self, future: asyncio.Future[Reply], started: int, answer: Answer) -> None:
         if not future.done():
-            future.set_result(Reply(status, headers, body, False, "", "", True, self._elapsed(started)))
+            elapsed = self._elapsed(started)
+            future.set_result(Reply(answer.status, answer.headers, answer.body, False, "", "", True, elapsed))
 
     def reset(self, name: str) -> None:
         """A process is gone, and with it its connections."""
@@ -172,7 +163,7 @@ class Wire:
         if answer.status is None:
             self._end(future, started, "network", "the connection was cut", True)
         else:
-            self._tell(future, started, answer.status, answer.headers, b"{}")
+            self._tell(future, started, answer)
 
     # --- both -----------------------------------------------------------------------------------------------
 

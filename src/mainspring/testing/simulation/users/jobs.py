@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -18,12 +19,13 @@ from mainspring.jobs.registry import JOBS, Registry
 from mainspring.jobs.rows import Rows
 from mainspring.model import Record
 from mainspring.stores.plan import PutRecord
-from mainspring.testing.oracle.journal import Asked, Commit, Invoke, JobTerms, Left, View
+from mainspring.testing.oracle.journal import Asked, Commit, Invoke, JobTerms, View
 from mainspring.testing.simulation.clock import EPOCH_MS, SimulatedClock
+from mainspring.testing.simulation.database import FOREIGN, Database
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.plan import Operation
 from mainspring.testing.simulation.receivers import host_of
-from mainspring.testing.simulation.store import Foreigner, LookingStore
+from mainspring.testing.simulation.store import LookingStore
 from mainspring.testing.simulation.users.timers import TimerUsers
 from mainspring.timers.messages import to_instant, to_ms
 from mainspring.timers.namespaces import NamespaceService
@@ -31,10 +33,18 @@ from mainspring.timers.namespaces import NamespaceService
 NONSENSE: Final = b'{"schedule": "whenever", "url": 7}'
 
 
+class Foreigner:
+    """Another program."""
+
+    name = FOREIGN
+    index = -1
+
+
 class JobUsers(TimerUsers):
-    service = "jobs"
-    rest_us = 85_000_000
-    """A calendar never comes to rest: so long is waited for what is due when all is healed."""
+    def __init__(self, *args: Any, database: Database, sometimes: Callable[[str], None], **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self._database = database
+        self._sometimes = sometimes
 
     async def _ask(self, name: str, operation: Operation) -> bool:
         foreign = operation.verb == "foreign-write"
@@ -125,12 +135,14 @@ class JobUsers(TimerUsers):
             for field, given in self._fields(operation, terms).items():
                 document[_camel(field)] = to_ms(given) if isinstance(given, datetime) else given
             value = msgspec.json.encode({**document, "schedule": terms.schedule})
-        record = Record(id, value, (0 if present is None else present.version) + 1, None)
-        self._database.commit_now(Foreigner(), PutRecord((JOBS, id), record, now=now), name)
+        version = 0 if present is None else present.version
+        put = PutRecord((JOBS, id), Record(id, value, version + 1, None), expect=version, now=now)
+        self._database.commit_now(Foreigner(), put, name)
 
     # --- what is left -----------------------------------------------------------------------------------------
 
-    async def left(self, left: Left, operations: tuple[Operation, ...]) -> Left:
+    async def runs(self, names: Iterable[str]) -> list[RunView]:
+        """The ledgers; nothing happens while they are read."""
         runs: list[RunView] = []
         store = LookingStore(self._database, Foreigner())
         clock = SimulatedClock(self._loop, skew_ms=self._wall_ms() - EPOCH_MS - self._loop.now_us // 1000)
@@ -141,16 +153,16 @@ class JobUsers(TimerUsers):
             ledger=Ledger(store, clock, retention_ms=0),
             rows=Rows(store=store, namespaces=namespaces, clock=clock, randomness=dice, wake=lambda _, __: None),
         )
-        for name in dict.fromkeys(id for operation in operations for id in operation.ids):
+        for name in names:
             cursor: Any = msgspec.UNSET
             while cursor is not None:
                 page = await reader.page(ListRuns(name=name, limit=1000, cursor=cursor))
                 runs += page.runs
                 cursor = page.next_cursor
-        self._count(left, runs, operations)
-        return replace(left, jobs=True, runs=tuple(runs))
+        return runs
 
-    def _count(self, left: Left, runs: list[RunView], operations: tuple[Operation, ...]) -> None:
+    def count(self, runs: Sequence[RunView], operations: Sequence[Operation]) -> None:
+        """Tell what happens sometimes, if it did."""
         if any(
             isinstance(event, Commit)
             and event.verb == "write"
@@ -168,7 +180,7 @@ class JobUsers(TimerUsers):
                     if other.name == run.name and other.planned_at < run.scheduled_at < other.finished_at:
                         self._sometimes("catch-up meets overlap")
         zones = {operation.job.time_zone for operation in operations if operation.job is not None}
-        begin, end = left.wall_ms - left.at // 1000, left.wall_ms
+        begin, end = EPOCH_MS + self._world.starts_ms, self._wall_ms()
         for zone in sorted(zones):
             offsets = {datetime.fromtimestamp(at / 1000, ZoneInfo(zone)).utcoffset() for at in (begin, end)}
             if len(offsets) > 1 and runs:

@@ -11,59 +11,53 @@ from msgspec import UNSET
 
 from mainspring.client import AsyncClient
 from mainspring.client.arguments import to_payload
+from mainspring.client.async_timers import AsyncTimers
 from mainspring.errors import MainspringError
 from mainspring.model import Delivery, State
-from mainspring.testing.oracle.journal import AnyEvent, Asked, Fail, Info, Invoke, Left, Ok, View
+from mainspring.testing.oracle.journal import AnyEvent, Asked, Fail, Info, Invoke, Ok, View
 from mainspring.testing.simulation.clock import EPOCH_MS
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.node import TOKEN
 from mainspring.testing.simulation.plan import Operation, World
 from mainspring.testing.simulation.receivers import Payload, host_of
-from mainspring.testing.simulation.store import Database
 from mainspring.testing.simulation.wire import PEERS, SimulatedTransport, Wire
 from mainspring.timers.messages import CreateTimer, TimerView, to_instant, to_ms
 
 READS: Final = frozenset({"get", "list"})
-Foreign = Callable[[str, Operation, CreateTimer], Awaitable[View]]
+Foreign = Callable[[str, Operation, CreateTimer], Awaitable[TimerView]]
 Told = tuple[tuple[View, ...], int | None]
 Speak = Callable[[AsyncClient], Awaitable[Told]]
 
 
 class TimerUsers:
-    """The clients of a run. `done` is true when all of them are."""
-
-    rest_us = 0
-    """How much longer than others they are waited for, when all is healed."""
+    """The clients of a run."""
 
     def __init__(
         self,
         loop: SimulatedLoop,
         world: World,
         wire: Wire,
-        database: Database,
         *,
         journal: list[AnyEvent],
         address: Callable[[int], str],
         foreign: Foreign,
         wall_ms: Callable[[], int],
-        sometimes: Callable[[str], None],
     ) -> None:
         """`address` names the process that an instance number is at the moment; `foreign` creates a timer in a
         transaction of somebody else; `wall_ms` is the store's clock, by which clients set theirs."""
         self._loop = loop
         self._world = world
         self._wire = wire
-        self._database = database
-        self._sometimes = sometimes
         self._journal = journal
         self._address = address
         self._foreign = foreign
         self._wall_ms = wall_ms
-        self._left = 0
+        self._clients: list[asyncio.Task[None]] = []
 
-    @property
-    def done(self) -> bool:
-        return self._left == 0
+    async def done(self) -> None:
+        """Waits for all of them."""
+        for client in self._clients:
+            await client
 
     def start(self, operations: Sequence[Operation]) -> None:
         by_client: dict[int, list[tuple[str, Operation]]] = {}
@@ -72,12 +66,7 @@ class TimerUsers:
             by_client.setdefault(operation.client, []).append((name, operation))
         for client, planned in by_client.items():
             context = context_of(Process(f"c{client}"))
-            self._left += 1
-            context.run(self._loop.create_task, self._behave(planned))
-
-    async def left(self, left: Left, operations: tuple[Operation, ...]) -> Left:
-        """What is left of its service, besides; nothing may happen meanwhile."""
-        return left
+            self._clients.append(context.run(self._loop.create_task, self._behave(planned)))
 
     async def _behave(self, planned: list[tuple[str, Operation]]) -> None:
         unawaited: list[asyncio.Task[None]] = []
@@ -89,7 +78,6 @@ class TimerUsers:
                 unawaited.append(self._loop.create_task(self._carry_out(name, operation)))
         for task in unawaited:
             await task
-        self._left -= 1
 
     async def _carry_out(self, name: str, operation: Operation) -> None:
         known = await self._ask(name, operation)
@@ -108,7 +96,7 @@ class TimerUsers:
                 op=name,
                 client=f"c{operation.client}",
                 verb=verb,
-                items=self._asked(name, operation, requests),
+                items=self._asked(operation, requests),
                 node="" if verb == "transaction" else node,
             )
         )
@@ -138,47 +126,29 @@ class TimerUsers:
     ) -> tuple[tuple[View, ...], int | None]:
         timers = client.timers
         id = operation.ids[0] if operation.ids else ""
+        plain = {"get": timers.get, "run-now": timers.run_now, "park": timers.park, "resume": timers.resume}
+        bulk = {"bulk-delete": timers.bulk_delete, "bulk-park": timers.bulk_park, "bulk-resume": timers.bulk_resume}
+        if operation.verb in bulk:
+            where: dict[str, Any] = {"labels": {"l": operation.label}} if operation.label else {"all": True}
+            return (), (await bulk[operation.verb](**where)).changed
+        found: Sequence[TimerView]
         match operation.verb:
             case "create":
-                request = requests[0]
-                return _views(
-                    await timers.create(
-                        request.timer_id,
-                        callback_url=request.callback_url,
-                        execute_at=None if request.execute_at is UNSET else to_instant(to_ms(request.execute_at)),
-                        delay_seconds=None if request.delay_seconds is UNSET else request.delay_seconds,
-                        payload=request.payload,
-                        labels=request.labels,
-                        retry_policy=request.retry_policy,
-                        callback_timeout_seconds=request.callback_timeout_seconds,
-                        delivery=request.delivery,
-                    )
-                )
+                found = [await _create(timers, requests[0])]
             case "create-batch":
-                batch = await timers.create_batch(requests)
-                return _views(*(result.timer for result in batch.results if result.timer is not None))
+                results = (await timers.create_batch(requests)).results
+                found = [result.timer for result in results if result.timer is not None]
             case "update":
-                return _views(await timers.update(id, **self._changes(name, operation, requests[0])))
+                found = [await timers.update(id, **_changes(operation, requests[0]))]
             case "delete":
-                return _views((await timers.delete(id)).timer)
-            case "run-now":
-                return _views(await timers.run_now(id))
-            case "park":
-                return _views(await timers.park(id))
-            case "resume":
-                return _views(await timers.resume(id))
-            case "get":
-                return _views(await timers.get(id))
+                found = [(await timers.delete(id)).timer]
             case "list":
-                return _views(*(await timers.list(limit=20, states=_states(operation))).timers)
-            case "bulk-delete" | "bulk-park" | "bulk-resume" as verb:
-                where: dict[str, Any] = {"labels": {"l": operation.label}} if operation.label else {"all": True}
-                act = {"bulk-delete": timers.bulk_delete, "bulk-park": timers.bulk_park}.get(verb, timers.bulk_resume)
-                return (), (await act(**where)).changed
+                found = (await timers.list(limit=20, states=_states(operation))).timers
             case "transaction":
-                return (await self._foreign(name, operation, requests[0]),), None
+                found = [await self._foreign(name, operation, requests[0])]
             case verb:
-                raise AssertionError(verb)
+                found = [await plain[verb](id)]
+        return tuple(map(_view_of, found)), None
 
     # --- what it says ---------------------------------------------------------------------------------------
 
@@ -209,19 +179,7 @@ class TimerUsers:
             )
         return made
 
-    def _changes(self, name: str, operation: Operation, wanted: CreateTimer) -> dict[str, Any]:
-        """An update: of the payload, and of the time unless that is an hour away; sometimes of the destination."""
-        changes: dict[str, Any] = {"payload": wanted.payload}
-        if _moves(operation):
-            if wanted.execute_at is not UNSET:
-                changes["execute_at"] = to_instant(to_ms(wanted.execute_at))
-            else:
-                changes["delay_seconds"] = wanted.delay_seconds
-        if operation.label:
-            changes["callback_url"] = wanted.callback_url
-        return changes
-
-    def _asked(self, name: str, operation: Operation, requests: list[CreateTimer]) -> tuple[Asked, ...]:
+    def _asked(self, operation: Operation, requests: list[CreateTimer]) -> tuple[Asked, ...]:
         if operation.verb.startswith("bulk-") or operation.verb == "list":
             return ()
         if not requests:
@@ -256,6 +214,33 @@ class TimerUsers:
         )
 
 
+async def _create(timers: AsyncTimers, request: CreateTimer) -> TimerView:
+    return await timers.create(
+        request.timer_id,
+        callback_url=request.callback_url,
+        execute_at=None if request.execute_at is UNSET else to_instant(to_ms(request.execute_at)),
+        delay_seconds=None if request.delay_seconds is UNSET else request.delay_seconds,
+        payload=request.payload,
+        labels=request.labels,
+        retry_policy=request.retry_policy,
+        callback_timeout_seconds=request.callback_timeout_seconds,
+        delivery=request.delivery,
+    )
+
+
+def _changes(operation: Operation, wanted: CreateTimer) -> dict[str, Any]:
+    """An update: of the payload, of the time unless that is an hour away, and sometimes of the destination."""
+    changes: dict[str, Any] = {"payload": wanted.payload}
+    if _moves(operation):
+        if wanted.execute_at is not UNSET:
+            changes["execute_at"] = to_instant(to_ms(wanted.execute_at))
+        else:
+            changes["delay_seconds"] = wanted.delay_seconds
+    if operation.label:
+        changes["callback_url"] = wanted.callback_url
+    return changes
+
+
 def _moves(operation: Operation) -> bool:
     return operation.delay is None or operation.delay < 3_600_000
 
@@ -264,7 +249,7 @@ def _states(operation: Operation) -> tuple[State, ...]:
     return (State.PARKED,) if operation.label else ()
 
 
-def view_of(timer: TimerView) -> View:
+def _view_of(timer: TimerView) -> View:
     payload = msgspec.json.decode(timer.payload, type=Payload | None)
     return View(
         id=timer.timer_id,
@@ -275,7 +260,3 @@ def view_of(timer: TimerView) -> View:
         due_ms=to_ms(timer.execute_at),
         mark="" if payload is None else payload.mark,
     )
-
-
-def _views(*timers: TimerView) -> tuple[tuple[View, ...], int | None]:
-    return tuple(map(view_of, timers)), None

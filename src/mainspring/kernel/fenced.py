@@ -1,0 +1,72 @@
+"""Begin and finish as the engine asks for them: a verdict for each item, whatever the store does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from mainspring import telemetry
+from mainspring.clock import Clock
+from mainspring.errors import StoreUnavailable
+from mainspring.kernel.agenda import Agenda
+from mainspring.store import Begin, Finish, Store, Verdict
+
+Item = TypeVar("Item", Begin, Finish)
+
+COMPLAINT_SECONDS: Final = 5.0
+"""Between two lines in the log about the same trouble."""
+
+
+class FencedWrites:
+    def __init__(self, *, store: Store, clock: Clock, agenda: Agenda, deposed: Callable[[set[int]], None]) -> None:
+        """`deposed` is told of shards that have a newer owner."""
+        self._store = store
+        self._clock = clock
+        self._agenda = agenda
+        self._deposed = deposed
+        self._complain_at: dict[str, float] = {}
+
+    async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
+        return await self._ask(self._store.begin, items, "attempts cannot be begun")
+
+    async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
+        return await self._ask(self._store.finish, items, "outcomes wait for the store")
+
+    async def _ask(
+        self, verb: Callable[[Sequence[Item]], Coroutine[Any, Any, list[Verdict]]], items: Sequence[Item], trouble: str
+    ) -> list[Verdict]:
+        """No error of a store may end the engine, and what is wrong with one row may cost no other."""
+        if not items:
+            return []
+        try:
+            verdicts = await verb(items)
+            if Verdict.UNAVAILABLE in verdicts:
+                self._complain(trouble, "a part of the store", verdicts.count(Verdict.UNAVAILABLE))
+            return verdicts
+        except StoreUnavailable as error:
+            self._complain(trouble, error.detail, len(items))
+            return [Verdict.UNAVAILABLE] * len(items)
+        except Exception:  # noqa: BLE001 - see above
+            telemetry.logger.exception("the store failed in an unforeseen way")
+            if len(items) == 1:
+                return [Verdict.REFUSED]
+            half: int = len(items) // 2
+            first = await self._ask(verb, items[:half], trouble)
+            return first + await self._ask(verb, items[half:], trouble)
+
+    def _complain(self, trouble: str, reason: str, count: int) -> None:
+        now = self._clock.monotonic()
+        if now >= self._complain_at.get(trouble, 0.0):
+            self._complain_at[trouble] = now + COMPLAINT_SECONDS
+            telemetry.warning(trouble, reason=reason, count=count)
+
+    def is_deposed(self, shard_id: int, fence: int) -> bool:
+        """Whether a fence was refused because of another's. False if that is our own: lost, and claimed anew."""
+        shard = self._agenda.shards.get(shard_id)
+        return shard is None or shard.fence == fence
+
+    def note_deposed(self, shard_ids: set[int]) -> None:
+        """Of these, what has been given up already is no news; it may be about to be claimed anew."""
+        known = shard_ids & self._agenda.shards.keys()
+        if known:
+            self._deposed(known)

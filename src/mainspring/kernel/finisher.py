@@ -1,0 +1,169 @@
+"""Records how attempts ended: one fenced `finish` for all that have ended meanwhile.
+
+An ending is kept until it is recorded, or another owner has the shard. It waits for a store that is away; it is decided
+again for a row that a user changed meanwhile; and it is recorded once, also when the answer of the store got lost.
+A shard that was lost and has come back may have had another owner, who has judged the attempt: then that stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from mainspring import crashpoint, telemetry
+from mainspring.clock import Clock
+from mainspring.errors import StoreUnavailable
+from mainspring.kernel.agenda import Agenda
+from mainspring.kernel.batches import Batches, Spawn
+from mainspring.kernel.carrier import Ending, conclude, conclude_small
+from mainspring.kernel.fenced import FencedWrites
+from mainspring.model import Timer
+from mainspring.store import Finish, Put, Store, Verdict
+
+RECENT: Final = 100
+"""Attempts of a timer among which one is looked for that may have been recorded: a moment ago, at most."""
+
+
+class Ended:
+    """An attempt that is over and not yet recorded."""
+
+    __slots__ = ("begun", "current", "ending", "fence", "is_small", "may_be_recorded")
+
+    def __init__(self, begun: Timer, ending: Ending, fence: int) -> None:
+        self.begun = begun
+        self.ending = ending
+        self.fence = fence
+        """Under which it is certain that nobody else has judged the attempt."""
+        self.current: Timer | None = begun
+        """The row as it stands, as far as is known."""
+        self.may_be_recorded = False
+        """It was written, and nobody knows with what success: it may land at any time from then on."""
+        self.is_small = False
+        """The database refused the row with all that was to be said about the attempt."""
+
+
+class Finisher:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        writes: FencedWrites,
+        clock: Clock,
+        agenda: Agenda,
+        gone: Callable[[Timer], None],
+        note: Callable[[int, int], None],
+        spawn: Spawn,
+        retry_seconds: float,
+    ) -> None:
+        """`gone` is told of attempts that nobody waits for any more, `note` of rows that are due later."""
+        self._store = store
+        self._writes = writes
+        self._agenda = agenda
+        self._gone = gone
+        self._note = note
+        self._spawn = spawn
+        self._retry_seconds = retry_seconds
+        self._batches: Batches[Ended] = Batches(self._finish, clock=clock, spawn=spawn)
+
+    def loop(self) -> Coroutine[Any, Any, None]:
+        return self._batches.loop()
+
+    def end(self, begun: Timer, ending: Ending, *, fence: int) -> None:
+        """`fence` is that of the shard when the attempt was begun, or when it was found that there is none to begin."""
+        if ending.kept:
+            telemetry.attempts.add(ending.outcome)
+        self._put(Ended(begun, ending, fence))
+
+    def _put(self, ended: Ended) -> None:
+        self._batches.put(ended.begun.shard_id, ended)
+
+    async def _finish(self, batch: Sequence[Ended]) -> None:
+        items: list[tuple[Ended, Finish]] = []
+        changed: list[Ended] = []
+        for ended in batch:
+            shard = self._agenda.shards.get(ended.begun.shard_id)
+            if shard is None:
+                self._gone(ended.begun)  # another owner judges it
+                continue
+            if shard.fence != ended.fence:
+                changed.append(ended)
+                continue
+            decide = conclude_small if ended.is_small else conclude
+            items.append((ended, decide(ended.begun, ended.current, ended.ending, shard.fence)))
+        verdicts = await self._writes.finish([finish for _, finish in items])
+        crashpoint.reach(crashpoint.ATTEMPT_FINISHED)
+        later: list[Ended] = []
+        deposed: set[int] = set()
+        for (ended, finish), verdict in zip(items, verdicts, strict=True):
+            if verdict is Verdict.APPLIED:
+                self._recorded(ended, finish.change.timer if isinstance(finish.change, Put) else ended.current)
+            elif verdict is Verdict.STALE:
+                changed.append(ended)
+            elif verdict is Verdict.FENCED and self._writes.is_deposed(finish.key.shard_id, finish.fence):
+                deposed.add(finish.key.shard_id)
+                self._gone(ended.begun)
+            elif verdict is Verdict.REFUSED and not ended.is_small:
+                ended.is_small = True
+                self._put(ended)
+            else:
+                ended.may_be_recorded |= verdict is Verdict.UNAVAILABLE
+                later.append(ended)
+        self._writes.note_deposed(deposed)
+        if later:
+            self._spawn(self._look_later(later))
+        if changed:
+            await self._look_again(changed)
+
+    def _recorded(self, ended: Ended, row: Timer | None) -> None:
+        """`row` is what has become of it, if it is not gone."""
+        begun = ended.begun
+        self._gone(begun)
+        shard = self._agenda.shards.get(begun.shard_id)
+        if shard is not None:
+            shard.end(begun)
+        if row is not None and row is not begun:
+            self._note(row.shard_id, row.due_at)
+
+    async def _look_later(self, endings: Sequence[Ended]) -> None:
+        """Endings wait for the store: they are few (the slots), and the fence decides when they come too late."""
+        await asyncio.sleep(self._retry_seconds)
+        await self._look_again(endings)
+
+    async def _look_again(self, endings: Sequence[Ended]) -> None:
+        """The rows may not be what they were: changed by users, or by a record of ours whose answer was lost."""
+        fences = {ended: shard.fence for ended in endings if (shard := self._agenda.shards.get(ended.begun.shard_id))}
+        try:
+            rows = await self._store.get([ended.begun.key for ended in endings])
+            over = [
+                await self._is_over(ended, row, fences.get(ended)) for ended, row in zip(endings, rows, strict=True)
+            ]
+        except StoreUnavailable:
+            self._spawn(self._look_later(endings))
+            return
+        for ended, current, is_over in zip(endings, rows, over, strict=True):
+            ended.current = current
+            ended.fence = fences.get(ended, ended.fence)
+            if is_over:
+                self._recorded(ended, current)
+            else:
+                self._put(ended)
+
+    async def _is_over(self, ended: Ended, current: Timer | None, fence: int | None) -> bool:
+        """Whether the attempt was recorded: here, with an answer that got lost, or by another owner in between."""
+        begun = ended.begun
+        if ended.fence == fence:
+            return ended.may_be_recorded and await self._is_recorded(ended)
+        if current is None or current.detail.delivery_id != begun.detail.delivery_id:
+            return await self._is_recorded(ended)
+        still = (current.state, current.attempts, current.fence) == (begun.state, begun.attempts, begun.fence)
+        return not still
+
+    async def _is_recorded(self, ended: Ended) -> bool:
+        """Whether the history tells of this attempt."""
+        begun = ended.begun
+        if not ended.ending.kept:
+            return False  # what is written again then is the same as before
+        attempt = (begun.detail.delivery_id, begun.generation, begun.attempts)
+        found = await self._store.history(begun.key, limit=RECENT)
+        return any((entry.delivery_id, entry.generation, entry.attempt) == attempt for entry in found)

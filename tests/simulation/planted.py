@@ -1,0 +1,274 @@
+"""Defects that are planted to see whether the search finds them: each changes one method, and breaks one promise.
+
+python -m tests.simulation.planted [name ...]        how many seeds it takes to find each
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from mainspring.kernel import dispatcher as dispatchers
+from mainspring.kernel.agenda import Agenda, ShardState
+from mainspring.kernel.carrier import Ending
+from mainspring.kernel.dispatcher import Dispatcher
+from mainspring.kernel.lanes import LaneState, Tier
+from mainspring.kernel.ownership import Ownership
+from mainspring.kernel.window import Window
+from mainspring.model import Delivery, Shard, Timer
+from mainspring.store import Begin, Finish, Position, Put, Remove, Verdict
+from mainspring.stores.plan import Plan
+from mainspring.testing.simulation.run import simulate
+from mainspring.testing.simulation.swarm import draw_plan
+from mainspring.timers import changes, courier
+from mainspring.timers.messages import DeletedView, TimerRef, view_of
+from mainspring.timers.service import TimerService
+
+MOST: Final = 2000
+
+
+class Planted(NamedTuple):
+    """A defect: the rule that has to find it, the method that has it, and what is put in that method's place."""
+
+    rule: str
+    owner: Any
+    method: str
+    broken: Callable[[Any], Any]
+    """Makes the broken method out of the good one."""
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        good = vars(self.owner)[self.method]
+        setattr(self.owner, self.method, self.broken(good))
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.method, good)
+
+
+# --- what was acknowledged is kept ------------------------------------------------------------------------
+
+
+def _versions_begin_again(good: Any) -> Any:
+    def change(self: Plan, change: Put | Remove) -> Verdict:
+        if isinstance(change, Put) and not change.expect:
+            change = Put(replace(change.timer, version=1), 0)
+        return good(self, change)  # type: ignore[no-any-return]
+
+    return change
+
+
+def _conclude_ignores_the_delivery(good: Any) -> Any:
+    def conclude(begun: Timer, current: Timer | None, ending: Ending, fence: int) -> Finish:
+        if current is not None:
+            begun = replace(begun, detail=replace(begun.detail, delivery_id=current.detail.delivery_id))
+        return good(begun, current, ending, fence)  # type: ignore[no-any-return]
+
+    return conclude
+
+
+def _a_stale_delete_is_acknowledged(_: Any) -> Any:
+    async def delete(self: TimerService, request: TimerRef) -> DeletedView:
+        timer = await self._find(request.namespace, request.timer_id)
+        await self._store.write([Remove(timer.key, timer.version)])
+        return DeletedView(timer=view_of(timer))
+
+    return delete
+
+
+def _a_stale_change_is_acknowledged(_: Any) -> Any:
+    async def change(
+        self: TimerService, namespace: str, timer_id: str, change: Callable[[Timer], Timer | None]
+    ) -> Timer:
+        timer = await self._find(namespace, timer_id)
+        after = change(timer)
+        if after is not None:
+            await self._put_changed([(timer, after)])
+        return after or timer
+
+    return change
+
+
+# --- what is sent is in force, and not repeated -----------------------------------------------------------
+
+
+def _a_new_time_keeps_the_delivery(good: Any) -> Any:
+    def schedule(timer: Timer, execute_at: int, *, now: int, delivery_id: str) -> Timer:
+        return good(timer, execute_at, now=now, delivery_id=timer.detail.delivery_id)  # type: ignore[no-any-return]
+
+    return schedule
+
+
+def _what_was_lost_is_repeated(good: Any) -> Any:
+    def lost(timer: Timer, policy: Any, *, now: int, reason: str) -> Ending:
+        risky = replace(timer, detail=replace(timer.detail, delivery=Delivery.AT_LEAST_ONCE))
+        return good(risky, policy, now=now, reason=reason)  # type: ignore[no-any-return]
+
+    return lost
+
+
+def _shards_are_taken_from_the_living(good: Any) -> Any:
+    async def claim(self: Ownership) -> list[int]:
+        members, self.members = self.members, ()
+        try:
+            return await good(self)  # type: ignore[no-any-return]
+        finally:
+            self.members = members
+
+    return claim
+
+
+# --- one shard is one shard, one owner is one owner -------------------------------------------------------
+
+
+def _one_shard_fails_the_batch(good: Any) -> Any:
+    async def ask(self: Dispatcher, verb: Any, items: Sequence[Begin | Finish], purpose: str) -> list[Verdict]:
+        verdicts: list[Verdict] = await good(self, verb, items, purpose)
+        bad = Verdict.UNAVAILABLE in verdicts and isinstance(items[0], Begin)
+        return [Verdict.UNAVAILABLE] * len(verdicts) if bad else verdicts
+
+    return ask
+
+
+def _without_a_fence(good: Any) -> Any:
+    def write(self: Plan, item: Any) -> Verdict:
+        item = replace(item, fence=self.shards[item.key.shard_id].version)
+        return good(self, item)  # type: ignore[no-any-return]
+
+    return write
+
+
+def _the_lease_is_not_asked(good: Any) -> Any:
+    def make(self: Dispatcher, **arguments: Any) -> None:
+        good(self, **{**arguments, "lease_valid": lambda: True})
+
+    return make
+
+
+def _the_lease_counts_from_after_the_write(good: Any) -> Any:
+    async def renew(self: Ownership) -> bool:
+        kept: bool = await good(self)
+        self.renewed_at = self._clock.monotonic()
+        return kept
+
+    return renew
+
+
+# --- bounds -----------------------------------------------------------------------------------------------
+
+
+def _no_limit_of_a_host(_: Any) -> Any:
+    def free_slots(self: LaneState, monotonic: float) -> int:
+        return 1000
+
+    return free_slots
+
+
+def _nothing_kept_for_the_proven(_: Any) -> Any:
+    def part_of(self: Tier, total: int) -> int:
+        return total
+
+    return part_of
+
+
+# --- whatever is due is done ------------------------------------------------------------------------------
+
+
+def _rows_of_new_lanes_are_not_marked(good: Any) -> Any:
+    def leave(self: Window, timer: Timer, lane: LaneState) -> None:
+        if lane.queue:
+            good(self, timer, lane)
+
+    return leave
+
+
+def _doubt_is_forgotten(_: Any) -> Any:
+    async def check(self: Ownership) -> set[int]:
+        return set()
+
+    return check
+
+
+def _the_position_stays(_: Any) -> Any:
+    def note(self: Agenda, shard_id: int, due_at: int) -> bool:
+        return self.look(shard_id, due_at)
+
+    return note
+
+
+def _what_was_noted_is_passed(_: Any) -> Any:
+    def advance(self: ShardState, read_to: Position) -> None:
+        self.position = read_to
+        self.noted = None
+
+    return advance
+
+
+def _an_open_circuit_allows_nothing(good: Any) -> Any:
+    def record(self: LaneState, *, reachable: bool, monotonic: float) -> None:
+        good(self, reachable=reachable, monotonic=monotonic)
+        if self.is_open:
+            self._allowed = 0
+
+    return record
+
+
+def _claimed_twice(good: Any) -> Any:
+    def claim(self: Plan, claim: Shard) -> Verdict:
+        return good(self, Shard(claim.shard_id, self.shards[claim.shard_id].version, claim.owner))  # type: ignore[no-any-return]
+
+    return claim
+
+
+PLANTED: Final = {
+    "plan: versions begin again": Planted("T1", Plan, "_change", _versions_begin_again),
+    "carrier.conclude: ignores the delivery": Planted("T1", dispatchers, "conclude", _conclude_ignores_the_delivery),
+    "service.delete: acknowledges stale": Planted("T1", TimerService, "delete", _a_stale_delete_is_acknowledged),
+    "service._change: acknowledges stale": Planted("T1", TimerService, "_change", _a_stale_change_is_acknowledged),
+    "changes.schedule: keeps the delivery": Planted("T4", changes, "schedule", _a_new_time_keeps_the_delivery),
+    "decision.lost: repeats at-most-once": Planted("T5", courier, "lost", _what_was_lost_is_repeated),
+    "ownership.claim: takes from the living": Planted("T5", Ownership, "claim", _shards_are_taken_from_the_living),
+    "dispatcher._start: a shard fails the batch": Planted("U", Dispatcher, "_ask", _one_shard_fails_the_batch),
+    "plan._begin: no fence": Planted("F", Plan, "_begin", _without_a_fence),
+    "plan._finish: no fence": Planted("F", Plan, "_finish", _without_a_fence),
+    "plan._claim: any version": Planted("F", Plan, "_claim", _claimed_twice),
+    "dispatcher: ignores the lease": Planted("F", Dispatcher, "__init__", _the_lease_is_not_asked),
+    "ownership.renew: counts from after the write": Planted(
+        "F", Ownership, "renew", _the_lease_counts_from_after_the_write
+    ),
+    "lanes.free_slots: ignores the limit": Planted("B", LaneState, "free_slots", _no_limit_of_a_host),
+    "lanes.part_of: no last quarter": Planted("T7", Tier, "part_of", _nothing_kept_for_the_proven),
+    "window.leave: a lane in neither list": Planted("Live", Window, "leave", _rows_of_new_lanes_are_not_marked),
+    "ownership.check: forgets doubt": Planted("Live", Ownership, "check", _doubt_is_forgotten),
+    "agenda.note: the position stays": Planted("Live", Agenda, "note", _the_position_stays),
+    "agenda.advance: passes what was noted": Planted("Live", ShardState, "advance", _what_was_noted_is_passed),
+    "lanes.record: allows none": Planted("Live", LaneState, "record", _an_open_circuit_allows_nothing),
+}
+
+
+def found_at(name: str, seeds: Sequence[int]) -> int | None:
+    """The first of these seeds that finds a planted defect by its rule."""
+    planted = PLANTED[name]
+    with planted.in_place():
+        for seed in seeds:
+            if any(violation.rule == planted.rule for violation in simulate(draw_plan(seed)).violations):
+                return seed
+    return None
+
+
+def _search(name: str) -> tuple[str, int | None]:
+    return name, found_at(name, range(MOST))
+
+
+if __name__ == "__main__":
+    wanted = [name for name in PLANTED if not sys.argv[1:] or any(part in name for part in sys.argv[1:])]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for name, seed in pool.map(_search, wanted):
+            after = "not found" if seed is None else f"{seed + 1}"
+            print(f"| {name} | {PLANTED[name].rule} | {after} |", flush=True)  # noqa: T201

@@ -1,0 +1,79 @@
+"""A seed has one history, and seeds that once found something are kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mainspring.testing.simulation.plan import Plan, read_plan, write_plan
+from mainspring.testing.simulation.run import simulate
+from mainspring.testing.simulation.search import look, search
+from mainspring.testing.simulation.swarm import draw_plan
+
+SEEDS = (1, 6, 8, 10, 39)
+IN_THE_SUITE = 500
+CASES = Path(__file__).parent / "cases"
+_DIGESTS = """
+import sys
+from mainspring.testing.simulation.search import look
+print(*(look(int(seed)).digest for seed in sys.argv[1:]))
+"""
+
+
+def digests_elsewhere(seeds: tuple[int, ...], hash_seed: int) -> list[str]:
+    """As another process has it, in another order of hashes."""
+    told = subprocess.run(
+        [sys.executable, "-c", _DIGESTS, *map(str, seeds)],
+        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    return told.stdout.split()
+
+
+def test_a_seed_has_one_history_in_any_process_and_order() -> None:
+    here = {seed: look(seed).digest for seed in SEEDS}
+    assert len(set(here.values())) == len(SEEDS)
+    backwards = tuple(reversed(SEEDS))
+    assert dict(zip(SEEDS, digests_elsewhere(SEEDS, 0), strict=True)) == here
+    assert dict(zip(backwards, digests_elsewhere(backwards, 4711), strict=True)) == here
+
+
+def test_a_replay_file_is_the_whole_history(tmp_path: Path) -> None:
+    plan = draw_plan(8)
+    path = tmp_path / "plan.json"
+    write_plan(path, plan)
+    assert read_plan(path) == plan
+    assert simulate(read_plan(path)).digest == simulate(plan).digest
+
+
+def test_another_seed_is_another_world() -> None:
+    plans = [draw_plan(seed) for seed in range(50)]
+    assert len({msgspec.json.encode(plan.world) for plan in plans}) == 50
+    assert {plan.world.instances for plan in plans} == {1, 2, 3, 4, 5}
+
+
+def test_a_run_without_users_and_faults_comes_to_rest() -> None:
+    outcome = simulate(Plan(seed=1))
+    assert outcome.violations == []
+    assert outcome.seconds < 60
+
+
+@pytest.mark.slow
+def test_no_promise_is_broken_in_five_hundred_histories() -> None:
+    """A failing seed is shown by `make simulate ARGS="--seed N"`."""
+    broken = {found.seed: str(found.violations[0]) for found in search(0, IN_THE_SUITE) if found.violations}
+    assert broken == {}
+
+
+@pytest.mark.parametrize("path", sorted(CASES.glob("*.json")), ids=lambda path: path.stem)
+def test_a_history_that_once_broke_a_promise_keeps_it_now(path: Path) -> None:
+    """The name of the file says which."""
+    assert simulate(read_plan(path)).violations == []
