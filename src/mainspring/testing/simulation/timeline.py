@@ -55,10 +55,8 @@ def _ids(event: AnyEvent) -> set[str]:
             return {item.id for item in items}
         case Ok(views=views):
             return {view.id for view in views}
-        case Call(id=id) | Sent(id=id) | Effect(key=id) | Held(lock=id) if id:
-            return {id}
-        case Commit(id=id) if id:
-            return {id, job_of(id)}
+        case Call(id=id) | Sent(id=id) | Commit(id=id) | Effect(key=id) | Held(lock=id) if id:
+            return {id, job_of(id)} if isinstance(event, Commit) else {id}
         case Commit(shard=int() as shard):
             return {f"shard {shard}"}
         case Reply(delivery_id=delivery_id):
