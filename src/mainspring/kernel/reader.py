@@ -168,15 +168,17 @@ class Reader:
     async def _page(self, shard: ShardState, now: int, after: Position, limit: int) -> Page:
         """Read a page and offer its rows."""
         number = shard.ask_page()
+        window = self._dispatcher.window
+        window.pages += 1
+        page = window.pages
         telemetry.due_reads.add()
         try:
             timers, next_due_at = await self._store.load_due(shard.shard_id, until=now, after=after, limit=limit)
             if self._agenda.shards.get(shard.shard_id) is not shard:
                 return Page()
-            window = self._dispatcher.window
             last = Position(timers[-1].due_at, timers[-1].uuid) if timers else None
             is_full = len(timers) == limit
-            window.passed(shard.shard_id, after, last if is_full else None, now)
+            window.passed(shard.shard_id, after, last if is_full else None, now=now, page=page)
             before = window.admitted
             for timer in timers:
                 self._dispatcher.offer(timer, number)
