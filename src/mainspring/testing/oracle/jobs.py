@@ -278,6 +278,8 @@ class _Job:
         present = [reign for reign in self._reigns if reign.since <= at + 1000 and reign.until >= at - 1000]
         if not all(reign.noticed <= at and self._demands(reign.terms, instant) for reign in present):
             return False
+        if not all(map(self._was_seen, present)):
+            return False
         for reign in self._reigns:
             since = max(at, reign.noticed)
             if reign.until < at:
@@ -291,6 +293,18 @@ class _Job:
             if reign.is_deleted:
                 return False
         return False
+
+    def _was_seen(self, reign: Reign) -> bool:
+        """Whether its clock has looked while it was in force. A calendar that was replaced before is known to nobody."""
+        looks = [
+            commit.at
+            for commit in self.history.commits
+            if commit.event.id == self.name
+            and commit.event.service == "jobs"
+            and commit.event.verb in ("begin", "finish")
+            and reign.noticed <= commit.at <= reign.until
+        ]
+        return len(looks) > 1 or reign.until == NEVER
 
     @cached_property
     def _calm_at(self) -> int:
