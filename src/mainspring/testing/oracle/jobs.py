@@ -295,7 +295,7 @@ class _Job:
         return False
 
     def _was_seen(self, reign: Reign) -> bool:
-        """Whether its clock has looked while it was in force. A calendar that was replaced before is known to nobody."""
+        """Whether its clock looked while it was in force: a calendar that was replaced before is known to nobody."""
         looks = [
             commit.at
             for commit in self.history.commits
