@@ -28,7 +28,7 @@ from mainspring.stores.plan import (
 )
 from mainspring.testing.oracle.journal import Commit, Service
 from mainspring.testing.oracle.parts import JobTerms
-from mainspring.testing.simulation.receivers import Payload
+from mainspring.testing.simulation.desks import Payload
 from mainspring.testing.simulation.tables import RowKey
 
 Item = TypeVar("Item")
@@ -137,7 +137,7 @@ class Commits:
             return told
         if request.key[0] != INSTANCES:
             job = terms_of(request.record) if request.key[0] == JOBS else None
-            return replace(told, verb="put", after=request.record.version, job=job)
+            return replace(told, verb="put", before=request.expect, after=request.record.version, job=job)
         return replace(told, verb="renew", id=request.key[1], after=request.record.version, asked_at=self._asked_at)
 
     def _write(self, change: Put | Remove) -> Commit:

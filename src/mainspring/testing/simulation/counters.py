@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from mainspring import crashpoint
+from mainspring.testing.oracle.counters import FETCHES
 
 SOMETIMES: Final = (
     "re-created while queued",
@@ -30,18 +31,26 @@ SOMETIMES: Final = (
 )
 
 
+OF_FETCHES: Final = (
+    *FETCHES,
+    "all dead",
+    "drain given up",
+    *(f"{verb}: {what}" for verb in ("record", "write", "renew") for what in ("answer lost", "landed late")),
+    *(f"crash point {name}" for name in crashpoint.FETCH_NAMES),
+)
 KEYS: Final = (
     "holder outlives lease",
     *(f"{verb}: {what}" for verb in ("claim", "lock") for what in ("answer lost", "landed late")),
     "unknown is resolved",
     "all dead",
 )
-JOBS: Final = ("job re-created beside its old clock", "catch-up meets overlap", "DST")
+OF_JOBS: Final = ("job re-created beside its old clock", "catch-up meets overlap", "DST")
 OF: Final = {
     "timers": SOMETIMES,
-    "jobs": JOBS,
+    "jobs": OF_JOBS,
     "idempotency": KEYS,
-    "all": tuple(dict.fromkeys((*SOMETIMES, *JOBS, *KEYS))),
+    "fetches": OF_FETCHES,
+    "all": tuple(dict.fromkeys((*SOMETIMES, *OF_JOBS, *KEYS, *OF_FETCHES))),
 }
 
 

@@ -7,7 +7,7 @@ after ten simulated minutes. Processes that died are unwound only after the verd
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -28,7 +28,7 @@ from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.left import entries_of, oracle_world, row_of
 from mainspring.testing.simulation.loop import CURRENT, Process, SimulatedLoop, Spinning, context_of
 from mainspring.testing.simulation.node import Died, Inhabitant, Node
-from mainspring.testing.simulation.plan import Blow, Operation, Plan, Regime
+from mainspring.testing.simulation.plan import EXECUTORS, Blow, Operation, Plan, Regime
 from mainspring.testing.simulation.receivers import Receivers
 from mainspring.testing.simulation.sqlite import SQLiteTables
 from mainspring.testing.simulation.store import SimulatedStore
@@ -170,7 +170,7 @@ class Run:
     async def to_the_end(self) -> None:
         await self._prepare()
         self.database.calm = False
-        for index in range(self._world.instances):
+        for index in self._world.nodes:
             self._start(index)
         for regime in self._plan.regimes:
             self._at(regime.at, self._begin_regime, regime)
@@ -213,7 +213,7 @@ class Run:
             if self._loop.now_us < earliest:
                 continue
             waiting = [row for row in self._rows() if self._is_owed(row)]
-            if not waiting and not any(self._wire.to_hosts.values()):
+            if not waiting and not self._is_more_owed() and not any(self._wire.to_hosts.values()):
                 return
             last = max(self.database.written_at, self.healed_at)
             now_ms = self.database.now_ms()
@@ -227,12 +227,18 @@ class Run:
     def _is_owed(self, row: Timer) -> bool:
         return row.state is not State.PARKED and row.due_at <= self.database.now_ms() + HORIZON_MS
 
+    def _is_more_owed(self) -> bool:
+        """Whether anything but timers still has to happen."""
+        return False
+
     # --- processes --------------------------------------------------------------------------------------------
 
     def _start(self, index: int) -> None:
         life = self._lives.get(index, 0) + 1
         self._lives[index] = life
-        name = f"i{index}" if life == 1 else f"i{index}-{life}"
+        name = f"i{index}" if index < EXECUTORS else f"x{index - EXECUTORS}"
+        if life > 1:
+            name += f"-{life}"
         node = self.nodes[name] = self._current[index] = self._make(index, name)
         for regime in self.database.regimes:
             if regime.node == index:
@@ -255,7 +261,7 @@ class Run:
     def _is_dead(self, lease: Lease) -> bool:
         if not self._world.one_machine:
             return False
-        node = self.nodes.get(lease.instance)
+        node = self.nodes.get(lease.instance.rpartition("/")[2])  # an executor's name begins with that of its pool
         return node is None or not node.is_alive
 
     def _peer(self, name: str) -> Peer | None:
@@ -397,7 +403,9 @@ class Run:
 
     def _others_live(self, index: int) -> bool:
         cut = self._world.left_cut
-        return any(node.is_alive for other, node in self._current.items() if other not in (index, cut))
+        return any(
+            node.is_alive for other, node in self._current.items() if other not in (index, cut) and other < EXECUTORS
+        )
 
     # --- a foreign transaction ----------------------------------------------------------------------------------
 
@@ -481,7 +489,11 @@ class Run:
     def _left(self) -> Left:
         world = self._world
         limits = {"in-flight": world.in_flight_limit, "window": world.window_limit, "host": world.host_limit}
-        alive = tuple(node.name for index, node in self._current.items() if node.is_alive and index != world.left_cut)
+        alive = tuple(
+            node.name
+            for index, node in self._current.items()
+            if node.is_alive and index != world.left_cut and index < EXECUTORS
+        )
         ids = {id: None for operation in self._plan.operations for id in operation.ids}
         rows, entries = self._rows(), tuple(entries_of(self._tables, self._namespace, ids))
         if any(entry.detail.startswith("This instance stopped") for entry in entries):
@@ -500,8 +512,12 @@ class Run:
             ),
         )
 
+    def _shards(self) -> Sequence[int]:
+        """Those that have to have owners at the end."""
+        return self._namespace.shards
+
     def _owners(self, alive: tuple[str, ...]) -> Iterator[Owner]:
-        for shard in self._tables.shards(self._namespace.shards):
+        for shard in self._tables.shards(self._shards()):
             node = self.nodes.get(shard.owner)
             engine = node.instance.engine if node is not None and node.instance is not None else None
             knows = shard.owner in alive and engine is not None and engine.owns(shard.shard_id)

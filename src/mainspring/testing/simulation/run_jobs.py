@@ -21,26 +21,30 @@ REST_SECONDS: Final = 85.0
 class JobsRun(Run):
     def __init__(self, plan: Plan, loop: SimulatedLoop, draws: Draws) -> None:
         super().__init__(plan, loop, draws)
-        self._owners_of_jobs = JobUsers(
+        self._clients = JobUsers(
             loop,
             plan.world,
             self._wire,
             journal=self.journal,
             address=self._address,
-            foreign=self._transact,
             wall_ms=self.database.now_ms,
             database=self.database,
             sometimes=self.sometimes,
         )
-        self._users = self._owners_of_jobs
         self._runs: list[RunView] = []
+
+    def _begin(self) -> None:
+        self._clients.start(self._plan.operations)
+
+    async def _done(self) -> None:
+        await self._clients.done()
 
     async def _rest(self) -> None:
         await asyncio.sleep(REST_SECONDS)
         await super()._rest()
         names = dict.fromkeys(id for operation in self._plan.operations for id in operation.ids)
-        self._runs = await self._owners_of_jobs.runs(names)
-        self._owners_of_jobs.count(self._runs, self._plan.operations)
+        self._runs = await self._clients.runs(names)
+        self._clients.count(self._runs, self._plan.operations)
 
     def _left(self) -> Left:
         return replace(super()._left(), jobs=True, runs=tuple(self._runs))

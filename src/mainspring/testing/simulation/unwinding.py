@@ -59,6 +59,6 @@ def _close(task: asyncio.Task[object]) -> None:
     for _ in range(UNWINDINGS):
         if coroutine.cr_frame is None:
             return
-        with suppress(Exception, Died):
+        with suppress(Exception, Died, BaseExceptionGroup):
             coroutine.close()
     raise RuntimeError(f"Expected a coroutine that ends, got {coroutine}")

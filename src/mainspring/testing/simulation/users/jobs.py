@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.client import AsyncClient
+from mainspring.errors import MainspringError
 from mainspring.jobs.definition import Routing
 from mainspring.jobs.ledger import Ledger
 from mainspring.jobs.messages import ListRuns, RunView
@@ -22,11 +23,12 @@ from mainspring.stores.plan import PutRecord
 from mainspring.testing.oracle.journal import Asked, Commit, Invoke, JobTerms, View
 from mainspring.testing.simulation.clock import EPOCH_MS, SimulatedClock
 from mainspring.testing.simulation.database import FOREIGN, Database
+from mainspring.testing.simulation.desks import LAUNCH
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.plan import Operation
 from mainspring.testing.simulation.receivers import host_of
 from mainspring.testing.simulation.store import LookingStore
-from mainspring.testing.simulation.users.timers import TimerUsers
+from mainspring.testing.simulation.users.clients import Clients, Told
 from mainspring.timers.messages import to_instant, to_ms
 from mainspring.timers.namespaces import NamespaceService
 
@@ -40,11 +42,16 @@ class Foreigner:
     index = -1
 
 
-class JobUsers(TimerUsers):
+class JobUsers(Clients):
     def __init__(self, *args: Any, database: Database, sometimes: Callable[[str], None], **fields: Any) -> None:
         super().__init__(*args, **fields)
         self._database = database
         self._sometimes = sometimes
+
+    async def _carry_out(self, name: str, operation: Operation) -> None:
+        if not await self._ask(name, operation) and operation.again:
+            look = Operation(client=operation.client, at=0, verb="get", ids=operation.ids, node=operation.node)
+            await self._ask(f"{name}?", look)
 
     async def _ask(self, name: str, operation: Operation) -> bool:
         foreign = operation.verb == "foreign-write"
@@ -63,11 +70,13 @@ class JobUsers(TimerUsers):
                 node="" if foreign else node,
             )
         )
-        return await self._hear(name, operation, node, lambda client: self._speak_of(client, name, operation, terms))
+        client = self._client(name, operation, node)
+        try:
+            return self._answered(name, await self._speak(client, name, operation, terms))
+        except MainspringError as error:
+            return self._failed(name, error)
 
-    async def _speak_of(
-        self, client: AsyncClient, name: str, operation: Operation, terms: JobTerms | None
-    ) -> tuple[tuple[View, ...], int | None]:
+    async def _speak(self, client: AsyncClient, name: str, operation: Operation, terms: JobTerms | None) -> Told:
         jobs = client.jobs
         [id] = operation.ids
         match operation.verb:
@@ -102,7 +111,7 @@ class JobUsers(TimerUsers):
             "timezone": terms.time_zone,
             "seconds": terms.seconds,
             "dst": terms.dst,
-            "url": f"http://{host_of(operation.destination)}/hook",
+            "url": f"http://{host_of(operation.destination)}/{LAUNCH}",
             "timeout_seconds": operation.call_timeout / 1000,
             "retry_policy": self._world.policies[operation.policy],
             "overlap": terms.overlap,
