@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
+from mainspring.errors import StoreUnavailable
+from mainspring.jobs.definition import Definition
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.ledger import Launch, Ledger, mark_of
 from mainspring.jobs.messages import JobRef, ListJobs, PauseJob, ResumeJob, TriggerJob, UpdateJob
 from mainspring.model import RetryPolicy
 from mainspring.testing.simulation import EPOCH_MS
-from mainspring.timers.messages import to_instant
-from tests.jobs.simulated import START, World, simulate
+from mainspring.timers.messages import to_instant, to_ms
+from tests.jobs.simulated import START, World, clock_time, simulate
 
 HOUR = 3600
 
@@ -435,5 +437,57 @@ def test_a_trigger_or_a_repeat_of_a_deleted_job_is_not_made_by_one_of_its_name()
                 f"job@{EPOCH_MS + 600_000}": "failed",
                 run.launch_id: "failed",
             }
+
+    simulate(main)
+
+
+def test_a_calendar_that_is_changed_before_its_clock_has_looked_counts_from_the_change_on() -> None:
+    async def main(world: World) -> None:
+        """As after a create whose second half was lost: there is a definition, and no clock."""
+        async with world.running() as instance:
+            await world.until(1)
+            now = world.clock.now_ms()
+            old = Definition(
+                schedule="*/10 * * * * *",
+                seconds=True,
+                url="handler:work",
+                created_at=now,
+                updated_at=now,
+                catchup="all",
+            )
+            await instance.scheduling.registry.put("job", old, expect=0)
+            await world.until(26)
+            await instance.jobs.update(UpdateJob(name="job", schedule="*/15 * * * * *"))
+            await world.until(50)
+            first, *launched = [run for run in await world.runs() if to_ms(run.scheduled_at) < world.clock.now_ms()]
+            assert (clock_time(first.scheduled_at), first.state, first.reason, first.count) == (
+                "08:00:10",
+                "skipped",
+                "changed",
+                2,
+            )
+            assert [clock_time(run.scheduled_at) for run in launched] == ["08:00:30", "08:00:45"]
+
+    simulate(main)
+
+
+def test_what_was_planned_and_had_no_row_yet_is_skipped_when_its_job_is_deleted() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            rows = instance.scheduling.rows
+            launch = rows.launch
+
+            async def fail(*_: object, **__: object) -> list[str]:
+                raise StoreUnavailable("simulated")
+
+            rows.launch = fail  # type: ignore[method-assign]
+            await world.create(schedule="*/5 * * * * *", seconds=True)
+            await world.until(2)
+            await world.delete()
+            rows.launch = launch  # type: ignore[method-assign]
+            await world.until(30)
+            told = await world.told()
+            assert told
+            assert {(state, reason) for _, state, reason in told} == {("skipped", "deleted")}
 
     simulate(main)

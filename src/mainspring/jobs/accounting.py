@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.jobs.calendar import spread_ms
-from mainspring.jobs.definition import Bounds, Job, Terms, calendar_of
+from mainspring.jobs.definition import Bounds, Definition, Job, Terms, calendar_of
 from mainspring.jobs.planning import LAUNCH_LIMIT, Planned, plan
 
 LEAD_MS: Final = 5_000
@@ -71,6 +71,17 @@ class Tick(Struct, frozen=True):
 def lead_ms(job: str) -> int:
     """How long before an instant it is planned."""
     return LEAD_MS + 1000 * (spread_ms(job, 0, LEAD_WAVES) // 1000)
+
+
+def first_state(definition: Definition, *, as_of: int = 0) -> ClockState:
+    """Of the clock of a job that nobody has looked at. With it, a change before the first look is one."""
+    return ClockState(
+        created_at=definition.created_at,
+        updated_at=definition.updated_at,
+        terms=definition.terms,
+        bounds=definition.bounds,
+        accounted_until=definition.created_at or as_of,
+    )
 
 
 def recounted(state: ClockState, *, skipped: Collection[int], over: Collection[int]) -> ClockState:
@@ -142,16 +153,8 @@ def _pauses(job: Job, state: ClockState, skipped: list[SkippedRange], *, as_of: 
 
 def _adopted(job: Job, state: ClockState, as_of: int) -> ClockState:
     """The state itself; the first state for a job that is new, also when there was one of its name before."""
-    definition = job.definition
-    if state.created_at == definition.created_at:
-        return state
-    return ClockState(
-        created_at=definition.created_at,
-        updated_at=definition.updated_at,
-        terms=definition.terms,
-        bounds=definition.bounds,
-        accounted_until=definition.created_at or as_of,
-    )
+    is_its_own = state.created_at == job.definition.created_at
+    return state if is_its_own else first_state(job.definition, as_of=as_of)
 
 
 def _planned(

@@ -20,10 +20,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.jobs.messages import LaunchKind, LaunchState
 from mainspring.model import Record, to_json
-from mainspring.store import RecordStore
+from mainspring.store import BATCH_LIMIT, RecordStore
 from mainspring.timers.messages import LAST_INSTANT
 
 FINAL: Final = frozenset({"succeeded", "failed", "unknown", "skipped", "cancelled"})
@@ -174,6 +175,27 @@ class Ledger:
                 return changed
             entry = await self.get(job, mark)
         return entry.launch
+
+    async def planned(self, job: str, *, after: int) -> list[Entry]:
+        """Launches by the calendar, of instants after this one, that are not over."""
+        found: list[Entry] = []
+        place = ""
+        while True:
+            page = await self.page(job, after=place, limit=BATCH_LIMIT)
+            for entry in page:
+                if entry.launch.instant <= after:
+                    return found
+                if entry.launch.kind in ("scheduled", "catchup") and not entry.launch.is_final:
+                    found.append(entry)
+            if len(page) < BATCH_LIMIT:
+                return found
+            place = key_of(page[-1].mark)
+
+    async def skip(self, job: str, entry: Entry, reason: str) -> None:
+        """Note that a launch that has not begun will not be made, unless somebody else has ended it."""
+        skipped = replace(entry.launch, state="skipped", reason=reason, finished_at=self._clock.now_ms())
+        if await self.put(job, entry.mark, skipped, expect=entry.version):
+            telemetry.launches.add("skipped")
 
     async def refuse(self, job: str, marks: Sequence[str]) -> None:
         """Note that launches were not made because the database cannot hold their rows."""

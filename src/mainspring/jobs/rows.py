@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable, TooLarge
+from mainspring.jobs.accounting import ClockState
 from mainspring.jobs.calendar import spread_ms
 from mainspring.jobs.definition import Job, Terms
 from mainspring.jobs.ledger import Launch, launch_id
@@ -86,23 +87,23 @@ class Rows:
         namespace = await self._namespaces.system(CLOCKS)
         return await self._store.get([namespace.key_of(name) for name in names])
 
-    async def new_clock(self, name: str, *, created_at: int) -> None:
-        """Have a clock for a job that was made at that instant: one that knows nothing, due now.
+    async def new_clock(self, name: str, state: ClockState) -> None:
+        """Have a clock for a job that was made just now: one that knows of it what it is to begin with, due now.
 
         A row that is there already is that of a job of the same name which was deleted, be it looked at this very
         moment. It is replaced: what that look comes to is not written, because the delivery is another one.
         """
         while True:
-            fresh = await self._clock_row(name)
+            fresh = await self._clock_row(name, state)
             [row] = await self._store.get([fresh.key])
-            if row is not None and row.detail.created_at >= created_at:  # somebody else has seen the new job first
+            if row is not None and row.detail.created_at >= state.created_at:  # somebody has seen the new job first
                 return await self._tell(fresh)
             if await self._write(fresh, expect=0 if row is None else row.version):
                 return None
 
-    async def tell_clock(self, name: str) -> None:
-        """Have the clock of a job look at it from now on; a new one where there is none."""
-        await self._tell(await self._clock_row(name))
+    async def tell_clock(self, name: str, state: ClockState | None) -> None:
+        """Have the clock of a job look at it from now on; where there is none a new one, which knows so much."""
+        await self._tell(await self._clock_row(name, state))
 
     async def tell_clocks(self, names: Sequence[str]) -> list[str]:
         """The same for many. Answers those that could not be told: they stop no other."""
@@ -117,7 +118,7 @@ class Rows:
                 untold.append(row.timer_id)
         return untold
 
-    async def _clock_row(self, name: str) -> Timer:
+    async def _clock_row(self, name: str, state: ClockState | None = None) -> Timer:
         key = (await self._namespaces.system(CLOCKS)).key_of(name)
         now = self._clock.now_ms()
         detail = Detail(
@@ -127,7 +128,15 @@ class Rows:
             created_at=now,
             updated_at=now,
         )
-        return Timer(shard_id=key.shard_id, uuid=key.uuid, namespace=CLOCKS, timer_id=name, due_at=now, detail=detail)
+        return Timer(
+            shard_id=key.shard_id,
+            uuid=key.uuid,
+            namespace=CLOCKS,
+            timer_id=name,
+            due_at=now,
+            payload=None if state is None else to_json(state).decode(),
+            detail=detail,
+        )
 
     async def _tell(self, fresh: Timer) -> None:
         """Have the row that there is looked at, or this one. It is written in any case: see `stop_clock`."""
@@ -156,13 +165,14 @@ class Rows:
     async def stop_clock(self, name: str, *, is_wanted: Callable[[], Awaitable[bool]]) -> None:
         """Remove the clock of a job that is gone, unless there is one of its name again.
 
+        One that has begun to look ends by itself: there may be something on record for which it has to make up.
         That is asked after the row was read. Whoever makes a job writes its definition first and then, in any case, its
         clock: so either the definition is seen here, or the row is another one by the time it would be removed.
         """
         key = (await self._namespaces.system(CLOCKS)).key_of(name)
         while True:
             [row] = await self._store.get([key])
-            if row is None or await is_wanted():
+            if row is None or row.attempts or await is_wanted():
                 return
             if await self._remove(row):
                 return

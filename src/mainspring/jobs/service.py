@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound, StoreUnavailable, TooLarge
-from mainspring.jobs.accounting import ClockState
+from mainspring.jobs.accounting import ClockState, first_state
 from mainspring.jobs.backfilling import Backfiller
 from mainspring.jobs.definition import BrokenJob, CheckUrl, Definition, Job, Terms, calendar_of, check
 from mainspring.jobs.ledger import Entry, Ledger, mark_of
@@ -88,7 +88,7 @@ class JobService:
         job = None if request.dry_run else await self._registry.put(request.name, _stored(definition), expect=0)
         if job is None:
             raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
-        await self._rows.new_clock(request.name, created_at=definition.created_at)
+        await self._rows.new_clock(request.name, first_state(definition))
         return await self._view(job)
 
     async def get(self, request: JobRef) -> JobView:
@@ -260,7 +260,12 @@ class JobService:
                 return await self._unwritten(name, changed)
             job = await self._registry.put(name, _stored(changed), expect=present.version)
             if job is not None:
-                await self._rows.tell_clock(name)
+                # Should there be no clock yet, it has to know what the job was before this change.
+                # If another program made it, nobody knows since when it has been there.
+                known = (
+                    first_state(present.definition) if present.definition and present.definition.created_at else None
+                )
+                await self._rows.tell_clock(name, known)
                 return await self._view(job)
 
     async def _unwritten(self, name: str, definition: Definition) -> JobView:

@@ -18,7 +18,7 @@ from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
 from mainspring.jobs.accounting import ClockState, Tick, account, lead_ms, recounted
 from mainspring.jobs.definition import BrokenJob, Job
-from mainspring.jobs.ledger import Launch, Ledger, mark_of
+from mainspring.jobs.ledger import Launch, Ledger, launch_id, mark_of
 from mainspring.jobs.planning import MISSED_AFTER_MS
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.request import next_instants
@@ -59,6 +59,8 @@ class Ticker:
         try:
             job = await self._registry.get(timer.timer_id)
             if job is None:
+                if timer.attempts > 1:
+                    await self._abandon(timer.timer_id, state)
                 return Ending(outcome=Result.SUCCEEDED, next="done", started_at=now, reachable=None, kept=False)
             if isinstance(job, BrokenJob):
                 telemetry.warning("a job is broken", job=job.name, problem=job.problem)
@@ -76,6 +78,14 @@ class Ticker:
         else:
             next_at = FOREVER
         return self._moved(now, next_at=next_at, state=tick.state)
+
+    async def _abandon(self, job: str, state: ClockState) -> None:
+        """Skip what an earlier try has put on record for a job that is gone, and that has no row to end by."""
+        planned = await self._ledger.planned(job, after=state.accounted_until)
+        rows = await self._rows.launches([launch_id(job, entry.mark) for entry in planned]) if planned else []
+        for entry, row in zip(planned, rows, strict=True):
+            if row is None:
+                await self._ledger.skip(job, entry, "deleted")
 
     async def _recount(self, job: Job, state: ClockState) -> ClockState:
         """What has become of the launches that were planned before: a job with `maxRuns` makes so many of them."""

@@ -2,14 +2,15 @@
 
 What a job *is* at an instant is not always known: requests overlap, and some have an unknown outcome. So each instant
 has a set of definitions that may have been in force. What all of them demand must be; what none of them allows must
-not be; of the rest nothing is said.
+not be; of the rest nothing is said. Where commits are known, a definition is in force from the instant that it gives
+itself to the commit of the next one; what another program writes counts from when somebody has noticed.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -25,10 +26,15 @@ AHEAD_MS: Final = 20_000
 """How long before its instant a launch may be planned. What is changed in between is skipped as changed."""
 SETTLED_MS: Final = 60_000
 """How long after its instant a launch must be on record, or over."""
+PROMPT_MS: Final = 10_000
+"""How long after its instant it is on record that somebody plans it, if nothing holds that up."""
+NOTICED_MS: Final = 75_000
+"""How long it may take until somebody looks at a definition of which no clock was told."""
+REGISTRY: Final = "jobs:meta/"
 DEFINES: Final = frozenset({"create", "update", "foreign-write"})
 CAUSES: Final = {
     "changed": DEFINES,
-    "deleted": frozenset({"delete"}),
+    "deleted": frozenset({"delete", "foreign-write"}),
     "broken": frozenset({"foreign-write"}),
 }
 """What somebody must have asked for, for a reason to be true."""
@@ -68,6 +74,20 @@ def accounted(history: History) -> Iterator[Finding]:
             yield Finding(name, detail)
 
 
+@dataclass(frozen=True)
+class Reign:
+    """A definition, and from when to when it may have been in force; None: there is no job, or one that nobody
+    understands."""
+
+    since: int
+    until: int
+    terms: JobTerms | None
+    noticed: int = 0
+    """When its clock knows of it, if nothing holds that up."""
+    is_deleted: bool = False
+    """It ended with the job: what its clock had not accounted for, nobody will."""
+
+
 @dataclass(kw_only=True)
 class _Job:
     """A name, and everything that is known of the jobs that had it."""
@@ -83,7 +103,7 @@ class _Job:
         self._by_calendar = [run for run in self.runs if run.kind in ("scheduled", "catchup")]
 
     def check(self) -> Iterator[str]:
-        arrivals = [Arrival(call.launch_id, call.delivery_id, call.wall_ms) for call in self.calls]
+        arrivals = list(self._arrivals())
         watched = Watched(self.name, (), self.runs, arrivals)
         for find in RECEIVED.values():
             yield from find(watched)
@@ -95,29 +115,68 @@ class _Job:
             if run.state in ("skipped", "cancelled") and (objection := self._objection(run)):
                 yield f"{run.launch_id} is {run.state} ({run.reason or 'without a reason'}): {objection}"
 
+    def _arrivals(self) -> Iterator[Arrival]:
+        """What arrived, without what is not on record yet, and without repeats of an instance that was given up: the
+        other may have settled the launch meanwhile."""
+        attempts = {run.launch_id: run.attempts for run in self.runs}
+        seen: Counter[str] = Counter()
+        for call in self.calls:
+            if call.launch_id not in attempts and self.left.at - call.at < SETTLED_MS * 1000:
+                continue
+            seen[call.launch_id] += 1
+            is_repeat = 1 <= attempts.get(call.launch_id, 0) < seen[call.launch_id]
+            if not is_repeat or not self._held_up(call.at - SETTLED_MS * 1000, call.at):
+                yield Arrival(call.launch_id, call.delivery_id, call.wall_ms)
+
+    def _held_up(self, since: int, until: int) -> bool:
+        """Whether anything kept clocks or launches from going on in time: a fault, or the want of room."""
+        world = self.history.world
+        bad = sum(host.kind != "fast" for host in world.hosts.values())
+        if min(world.in_flight_limit, world.window_limit, world.host_limit) < 2 ** min(bad + 3, 30):
+            return True
+        return self.history.met(since, until)
+
     # --- what may be in force -------------------------------------------------------------------------------
 
     def _definitions(self, first_ms: int, last_ms: int) -> list[JobTerms | None]:
         """Every definition that may have been in force between two instants; None: there was no such job."""
-        return [
-            terms
-            for since, until, terms in self._reigns
-            if since <= self.history.at_of(last_ms) and until >= self.history.at_of(first_ms)
-        ]
+        first, last = self.history.at_of(first_ms), self.history.at_of(last_ms)
+        return [reign.terms for reign in self._reigns if reign.since <= last and reign.until >= first]
 
     @cached_property
-    def _reigns(self) -> list[tuple[int, int, JobTerms | None]]:
+    def _reigns(self) -> list[Reign]:
+        return list(self._committed() if self._is_exact else self._asked_for())
+
+    @cached_property
+    def _is_exact(self) -> bool:
+        """Whether it is known what the registry held, and when."""
+        return any(commit.event.id == REGISTRY + self.name for commit in self.history.commits)
+
+    def _committed(self) -> Iterator[Reign]:
+        """What the registry held. A change counts from the instant that it gives itself, which is before its commit."""
+        commits = [commit for commit in self.history.commits if commit.event.id == REGISTRY + self.name]
+        present = Reign(-NEVER, NEVER, None)
+        for _, commit in commits:
+            terms = commit.job
+            is_foreign = not commit.node
+            said = self.history.at_of(terms.updated_ms) if terms and terms.updated_ms and not is_foreign else commit.at
+            noticed = commit.at + (NOTICED_MS * 1000 + self.history.lease_us if is_foreign else 0)
+            yield replace(present, until=noticed, is_deleted=commit.verb == "forget")
+            unsaid = NOTICED_MS * 1000 if is_foreign else 0  # a look that is repeated decides as of its first try
+            present = Reign(min(said, commit.at) - unsaid, NEVER, terms, noticed)
+        yield present
+
+    def _asked_for(self) -> Iterator[Reign]:
         """From when to when each definition may be in force: from its question to the answer of one that came after."""
         changes = [o for o in self.operations if o.verb in DEFINES or o.verb == "delete"]
-        reigns: list[tuple[int, int, JobTerms | None]] = [(-NEVER, self._replaced(changes, -1), None)]
+        yield Reign(-NEVER, self._replaced(changes, -1), None)
         for change in changes:
             until = self._replaced(changes, change.until)
             if change.verb == "delete":
-                reigns.append((change.invoke.at, until, None))
+                yield Reign(change.invoke.at, until, None)
             for item in change.asked(self.name):
                 if item.job is not None:
-                    reigns.append((change.invoke.at, until, item.job))
-        return reigns
+                    yield Reign(change.invoke.at, until, item.job)
 
     def _replaced(self, changes: Sequence[Operation], after: int) -> int:
         """When something has certainly replaced what was in force at a place."""
@@ -126,7 +185,12 @@ class _Job:
 
     def _demands(self, terms: JobTerms | None, instant: int) -> bool:
         """Whether a definition certainly has this instant."""
-        return terms is not None and terms.max_runs is None and instant in self._instants(terms)
+        return (
+            terms is not None
+            and terms.max_runs is None
+            and instant > terms.created_ms
+            and instant in self._instants(terms)
+        )
 
     def _allows(self, terms: JobTerms | None, instant: int) -> bool:
         return terms is not None and (
@@ -192,18 +256,59 @@ class _Job:
 
     def _demanded(self) -> Iterator[int]:
         """Instants that every definition has which may have been in force while they were accounted for."""
-        candidates = {instant for _, _, terms in self._reigns if terms is not None for instant in self._instants(terms)}
-        for instant in candidates:
-            if instant > self.left.wall_ms - SETTLED_MS:
+        reigns = self._reigns
+        candidates = {instant for reign in reigns if reign.terms is not None for instant in self._instants(reign.terms)}
+        is_demanded = self._is_settled if self._is_exact else self._is_undisturbed
+        return (instant for instant in candidates if is_demanded(instant))
+
+    def _is_undisturbed(self, instant: int) -> bool:
+        """Whether nobody may have changed or paused the job until it was accounted for."""
+        if instant > self.left.wall_ms - SETTLED_MS or self._may_be_paused(self.left.wall_ms):
+            return False
+        at = self.history.at_of(instant)
+        held_up = self.history.met(at - AHEAD_MS * 1000, at + SETTLED_MS * 1000)
+        last = self.left.wall_ms if held_up else instant + SETTLED_MS
+        definitions = self._definitions(instant - AHEAD_MS, last)
+        return bool(definitions) and all(self._demands(terms, instant) for terms in definitions)
+
+    def _is_settled(self, instant: int) -> bool:
+        """Whether it was the job's, and there was a clock afterwards that had time enough to account for it: one that
+        is neither paused nor broken, of a job that was not deleted meanwhile."""
+        at = self.history.at_of(instant)
+        present = [reign for reign in self._reigns if reign.since <= at + 1000 and reign.until >= at - 1000]
+        if not all(reign.noticed <= at and self._demands(reign.terms, instant) for reign in present):
+            return False
+        if not all(map(self._was_seen, present)):
+            return False
+        for reign in self._reigns:
+            since = max(at, reign.noticed)
+            if reign.until < at:
                 continue
-            at = self.history.at_of(instant)
-            held_up = self.history.met(at - AHEAD_MS * 1000, at + SETTLED_MS * 1000)
-            last = self.left.wall_ms if held_up else instant + SETTLED_MS
-            definitions = self._definitions(instant - AHEAD_MS, last)
-            if self._may_be_paused(self.left.wall_ms):
-                continue
-            if definitions and all(self._demands(terms, instant) for terms in definitions):
-                yield instant
+            if reign.terms is not None and not reign.terms.paused:
+                patience = PROMPT_MS * 1000
+                if self._held_up(since - (AHEAD_MS + NOTICED_MS) * 1000, since + patience):
+                    since, patience = max(since, self._calm_at), NOTICED_MS * 1000
+                if since + patience <= min(reign.until, self.left.at):
+                    return True
+            if reign.is_deleted:
+                return False
+        return False
+
+    def _was_seen(self, reign: Reign) -> bool:
+        """Whether its clock looked while it was in force: a calendar that was replaced before is known to nobody."""
+        looks = [
+            commit.at
+            for commit in self.history.commits
+            if commit.event.id == self.name
+            and commit.event.service == "jobs"
+            and commit.event.verb in ("begin", "finish")
+            and reign.noticed <= commit.at <= reign.until
+        ]
+        return len(looks) > 1 or reign.until == NEVER
+
+    @cached_property
+    def _calm_at(self) -> int:
+        return self.left.healed_at + self.history.lease_us
 
     def _strays(self) -> Iterator[str]:
         for run in self._by_calendar:
@@ -227,8 +332,19 @@ class _Job:
         for run in self.runs:
             planned = max(to_ms(run.scheduled_at), to_ms(run.planned_at))
             settled = max(self.history.at_of(planned), since) + SETTLED_MS * 1000 + self.history.lease_us
+            if run.kind == "backfill" and not all(o.is_ok for o in self.operations if o.verb == "backfill"):
+                continue  # it may have been cut short: to ask again completes it
+            if run.state == "planned" and not run.attempts and self._is_left_over(run):
+                continue
             if run.state not in FINAL and self.left.at > settled and self._is_fast:
                 yield f"{run.launch_id} is {run.state} when everything has come to rest"
+
+    def _is_left_over(self, run: RunView) -> bool:
+        """Whether its record may be that of a look that failed, or have landed late, and its calendar is another one
+        since: then it has no row by which it would end."""
+        planned = self.history.at_of(to_ms(run.planned_at))
+        changed = any(reign.noticed >= planned for reign in self._reigns) or any(r.is_deleted for r in self._reigns)
+        return self._is_exact and changed and self._held_up(planned - SETTLED_MS * 1000, planned + SETTLED_MS * 1000)
 
     @property
     def _is_fast(self) -> bool:
@@ -240,6 +356,8 @@ class _Job:
         first, last = span(run)
         judged = to_ms(run.finished_at or run.planned_at)
         definitions = [d for d in self._definitions(first - AHEAD_MS, max(last, judged)) if d is not None]
+        if run.scheduled_until is not None and (told := self._miscounted(run)):
+            return told
         overlaps: set[str] = {terms.overlap for terms in definitions}
         if run.state == "cancelled":
             return "" if "cancelOther" in overlaps else f"not by its policy ({', '.join(sorted(overlaps))})"
@@ -251,6 +369,19 @@ class _Job:
             asked = self._asked(CAUSES[run.reason], max(last, judged))
             return "" if asked else "nobody had given cause for it"
         return self._missed_objection(run, definitions, first, judged)
+
+    def _miscounted(self, run: RunView) -> str:
+        """What is wrong with the count of a range: it is by one of the calendars that the job ever had."""
+        first, last = span(run)
+        counts = {
+            sum(first <= instant <= last for instant in self._instants(reign.terms))
+            for reign in self._reigns
+            if reign.terms is not None and first in self._instants(reign.terms)
+        }
+        is_known = all(
+            matcher(reign.terms.schedule, seconds=reign.terms.seconds) for reign in self._reigns if reign.terms
+        )
+        return f"it says {run.count}, and not {sorted(counts)}" if is_known and run.count not in counts else ""
 
     def _overlap_objection(self, instant: int, overlaps: set[str]) -> str:
         if not overlaps & {"skip", "bufferOne"}:
@@ -268,8 +399,8 @@ class _Job:
     def _missed_objection(self, run: RunView, definitions: Sequence[JobTerms], first: int, judged: int) -> str:
         if not any(run.reason in SKIPS[terms.catchup] for terms in definitions):
             return f"not by its policy ({', '.join(sorted({terms.catchup for terms in definitions}))})"
-        since = self.history.at_of(first) - AHEAD_MS * 1000
-        if self._is_fast and not self.history.met(since, self.history.at_of(judged)):
+        since = self.history.at_of(first) - (AHEAD_MS + NOTICED_MS) * 1000
+        if self._is_fast and not self._held_up(since, self.history.at_of(judged)):
             return "somebody could have launched it"
         if run.reason == "outside-window":
             windows = [terms.window_ms for terms in definitions if run.reason in SKIPS[terms.catchup]]

@@ -258,6 +258,8 @@ class Commit(Event, frozen=True, kw_only=True):
     """The client's operation that it was for, if it is known."""
     owner: str = ""
     """claim, release: the owner after."""
+    job: JobTerms | None = None
+    """put: the definition of a job as it was written; None: another record, or one that nobody understands."""
 
 
 class Fault(Event, frozen=True, kw_only=True):

@@ -50,6 +50,9 @@ class JobTerms(Part, frozen=True, kw_only=True):
     window_ms: int = 3_600_000
     overlap: Overlap = "skip"
     paused: bool = False
+    created_ms: int = 0
+    """What the record says, if that is told; another instant, another job. `updated_ms` likewise."""
+    updated_ms: int = 0
 
 
 class View(Part, frozen=True, kw_only=True):

@@ -9,9 +9,11 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.fetches.record import NAMESPACE as FETCHES
+from mainspring.jobs.definition import Job, Routing, read
+from mainspring.jobs.registry import JOBS
 from mainspring.jobs.rows import CLOCKS, LAUNCHES
 from mainspring.kernel.ownership import INSTANCES
-from mainspring.model import FOREVER, Shard, State, Timer
+from mainspring.model import FOREVER, Record, Shard, State, Timer
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
 from mainspring.stores.plan import (
     Batch,
@@ -25,6 +27,7 @@ from mainspring.stores.plan import (
     Write,
 )
 from mainspring.testing.oracle.journal import Commit, Service
+from mainspring.testing.oracle.parts import JobTerms
 from mainspring.testing.simulation.desks import Payload
 from mainspring.testing.simulation.tables import RowKey
 
@@ -43,6 +46,29 @@ def mark_of(payload: str | None) -> str:
         return "" if payload is None else msgspec.json.decode(payload, type=Payload).mark
     except msgspec.ValidationError:
         return str(payload)
+
+
+def terms_of(record: Record) -> JobTerms | None:
+    """What a record says of a job, if it is understood."""
+    job = read(record, Routing(), check_url=lambda _: None)
+    if not isinstance(job, Job):
+        return None
+    definition = job.definition
+    return JobTerms(
+        schedule=definition.schedule,
+        seconds=definition.seconds,
+        time_zone=definition.timezone,
+        dst=definition.dst,
+        start_ms=definition.starts_at,
+        end_ms=definition.ends_at,
+        max_runs=definition.max_runs,
+        catchup=definition.catchup,
+        window_ms=round(definition.catchup_window_seconds * 1000),
+        overlap=definition.overlap,
+        paused=definition.paused,
+        created_ms=definition.created_at,
+        updated_ms=definition.updated_at,
+    )
 
 
 class Commits:
@@ -106,11 +132,12 @@ class Commits:
         )
 
     def _record(self, request: PutRecord | DeleteRecord) -> Commit:
-        told = Commit(at=self._at, node=self._node, verb="forget", id="/".join(request.key))
+        told = Commit(at=self._at, node=self._node, verb="forget", id="/".join(request.key), op=self._operation)
         if isinstance(request, DeleteRecord):
             return told
         if request.key[0] != INSTANCES:
-            return replace(told, verb="put", before=request.expect, after=request.record.version)
+            job = terms_of(request.record) if request.key[0] == JOBS else None
+            return replace(told, verb="put", before=request.expect, after=request.record.version, job=job)
         return replace(told, verb="renew", id=request.key[1], after=request.record.version, asked_at=self._asked_at)
 
     def _write(self, change: Put | Remove) -> Commit:

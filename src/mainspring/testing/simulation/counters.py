@@ -44,11 +44,13 @@ KEYS: Final = (
     "unknown is resolved",
     "all dead",
 )
+OF_JOBS: Final = ("job re-created beside its old clock", "catch-up meets overlap", "DST")
 OF: Final = {
     "timers": SOMETIMES,
+    "jobs": OF_JOBS,
     "idempotency": KEYS,
     "fetches": OF_FETCHES,
-    "all": tuple(dict.fromkeys((*SOMETIMES, *KEYS, *OF_FETCHES))),
+    "all": tuple(dict.fromkeys((*SOMETIMES, *OF_JOBS, *KEYS, *OF_FETCHES))),
 }
 
 

@@ -116,7 +116,7 @@ class Database:
         """Those in force."""
         self.locked: dict[RowKey, int] = {}
         """Rows that a foreign transaction holds, with how many of them do."""
-        self.step_ms = 0
+        self.step_ms = world.starts_ms
         """By how much the database's clock is wrong."""
         self._commits: Counter[str] = Counter()
         self.closed = False

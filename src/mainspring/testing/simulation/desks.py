@@ -105,6 +105,51 @@ class Callbacks:
         return b"{}"
 
 
+class Launches:
+    """Of jobs."""
+
+    def sent(self, call: Call, *, node: str, at: int) -> Sent:
+        headers = dict(call.headers)
+        return Sent(
+            service="jobs",
+            at=at,
+            node=node,
+            delivery_id=headers["webhook-id"],
+            attempt=int(headers["mainspring-attempt"]),
+            id=headers["mainspring-job"],
+        )
+
+    def arrived(self, call: Call, host: str, *, node: str, at: int, wall_ms: int, number: int) -> Arrived:
+        headers = dict(call.headers)
+        return Arrived(
+            service="jobs",
+            at=at,
+            host=host,
+            delivery_id=headers["webhook-id"],
+            attempt=int(headers["mainspring-attempt"]),
+            id=headers["mainspring-job"],
+            fence=int(headers["mainspring-fence"]),
+            node=node,
+            wall_ms=wall_ms,
+            instant_ms=int(headers["mainspring-scheduled-at"]),
+            launch_id=headers["mainspring-launch-id"],
+        )
+
+    def answered(self, call: Call, answer: Answer, *, at: int, heard: bool) -> Answered:
+        headers = dict(call.headers)
+        return Answered(
+            service="jobs",
+            at=at,
+            delivery_id=headers["webhook-id"],
+            attempt=int(headers["mainspring-attempt"]),
+            accepted=answer.acted,
+            status=answer.status if heard else None,
+        )
+
+    def body(self, number: int) -> bytes:
+        return b"{}"
+
+
 class Targets:
     """Of fetches: their path names the fetch, and each answer is another one."""
 
@@ -178,9 +223,10 @@ def _last(call: Call) -> str:
 
 
 HOOK: Final = "hook"
+LAUNCH: Final = "launch"
 TARGET: Final = "target"
 RESULT: Final = "result"
-DESKS: Final[dict[str, Desk]] = {HOOK: Callbacks(), TARGET: Targets(), RESULT: Origins()}
+DESKS: Final[dict[str, Desk]] = {HOOK: Callbacks(), LAUNCH: Launches(), TARGET: Targets(), RESULT: Origins()}
 """By the first part of the path."""
 
 

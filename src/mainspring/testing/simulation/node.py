@@ -91,7 +91,7 @@ class Node(Inhabitant):
         store: type[SimulatedStore] = NoticingStore if world.notices else SimulatedStore
         self._store: Store = store(database, self)
         self._surroundings = Surroundings(
-            clock=SimulatedClock(loop, skew_ms=world.skews[index % len(world.skews)]),
+            clock=SimulatedClock(loop, skew_ms=world.starts_ms + world.skews[index % len(world.skews)]),
             randomness=Dice(draws, name),
             identity=Identity(
                 name=name,

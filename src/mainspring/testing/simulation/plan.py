@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from mainspring.model import RetryPolicy
+from mainspring.testing.oracle.parts import JobTerms
 
 Service = Literal["timers", "jobs", "fetches", "idempotency"]
 DestinationKind = Literal["fast", "slow", "silent", "refusing", "flapping", "gone", "busy", "cuts"]
@@ -86,6 +87,8 @@ class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     label: str = ""
     hold: int = 0
     """A foreign transaction: how long it stays open. Work, the block of a lock: how long it takes."""
+    job: JobTerms | None = None
+    """What a job is to be; its bounds are instants of the run. None in a foreign write: what nobody understands."""
     origin: int | None = None
     """A fetch: which destination gets the result."""
     method: str = "GET"
@@ -99,6 +102,8 @@ class World(Struct, frozen=True, kw_only=True):
     """Everything that stays the same in a run."""
 
     instances: int = 1
+    starts_ms: int = 0
+    """How long after `EPOCH_MS` the run begins: shortly before clocks change, for one."""
     shards: int = 1
     window_limit: int = 8192
     in_flight_limit: int = 1024

@@ -7,7 +7,7 @@ the rest to be quiet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -219,7 +219,7 @@ def _ids(chance: Chance, client: int, at: int, many: int, pool: list[str]) -> tu
     return tuple(pool[(first + number) % len(pool)] for number in range(many))
 
 
-def _due(chance: Chance, shared: int) -> dict[str, int]:
+def _due(chance: Chance, shared: int) -> dict[str, Any]:
     match chance.one("due", ("soon", "past", "now", "shared", "soon", "later", "hour")):
         case "past":
             return {"delay": -chance.number("how long ago", 1, 100_000)}
@@ -238,7 +238,10 @@ def _due(chance: Chance, shared: int) -> dict[str, int]:
 # --- what goes wrong --------------------------------------------------------------------------------------
 
 
-def draw_regimes(chance: Chance, world: World, end: int, verbs: Sequence[str] = STORE_VERBS) -> tuple[Regime, ...]:
+def draw_regimes(
+    chance: Chance, world: World, end: int, verbs: Sequence[str] = STORE_VERBS, *, shards: int = 0
+) -> tuple[Regime, ...]:
+    """`shards` of a service's own come behind those of timers."""
     kinds = chance.some("regime kind", REGIMES)
     if not kinds or not chance.percent("store faults", 60):
         return ()
@@ -253,7 +256,7 @@ def draw_regimes(chance: Chance, world: World, end: int, verbs: Sequence[str] = 
                 length=chance.number("regime length", lease // 10, 3 * lease),
                 kind=chance.one("regime", kinds),
                 node=chance.one("regime node", world.nodes) if scope == "node" else None,
-                shard=chance.number("regime shard", 0, world.shards - 1) if scope == "shard" else None,
+                shard=chance.number("regime shard", 0, world.shards + shards - 1) if scope == "shard" else None,
                 verb=chance.one("regime verb", verbs) if scope == "verb" or _both(chance, scope) else None,
             )
         )

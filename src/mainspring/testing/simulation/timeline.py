@@ -27,6 +27,8 @@ from mainspring.testing.oracle.journal import (
     Sent,
     View,
 )
+from mainspring.testing.oracle.parts import JobTerms
+from mainspring.timers.messages import to_ms
 
 _RENEWALS = frozenset({"renew", "put", "forget"})
 
@@ -39,7 +41,7 @@ def timeline(journal: Sequence[AnyEvent], violations: Sequence[Violation], *, wh
         marked = bool(broken & ids)
         if not whole and broken and ids and not marked:
             continue
-        if isinstance(event, Commit) and event.verb in _RENEWALS and not whole:
+        if isinstance(event, Commit) and event.verb in _RENEWALS and not marked and not whole:
             continue
         for who, what in _lines(event):
             yield f"{'!' if marked else ' '} +{event.at / 1e6:08.3f} {who:<6} {what}".rstrip()
@@ -54,13 +56,19 @@ def _ids(event: AnyEvent) -> set[str]:
         case Ok(views=views):
             return {view.id for view in views}
         case Call(id=id) | Sent(id=id) | Commit(id=id) | Effect(key=id) | Held(lock=id) if id:
-            return {id}
+            return {id, job_of(id)} if isinstance(event, Commit) else {id}
         case Commit(shard=int() as shard):
             return {f"shard {shard}"}
         case Reply(delivery_id=delivery_id):
             return {delivery_id}
         case _:
             return set()
+
+
+def job_of(id: str) -> str:
+    """The job that a row or a record is of, if it is of one."""
+    collection, _, key = id.partition("/")
+    return key if collection == "jobs:meta" else collection.removeprefix("launch:").partition("@")[0]
 
 
 def _lines(event: AnyEvent) -> Iterator[tuple[str, str]]:
@@ -125,10 +133,23 @@ def _commit(commit: Commit) -> str:
         words.append(f"fence {commit.fence}")
     if commit.due_ms is not None and commit.after:
         words.append(f"due {commit.due_ms % 10_000_000 / 1000:.3f}")
+    if commit.job is not None:
+        words.append(_terms(commit.job))
     words += [commit.state if commit.after else "", commit.next, commit.outcome, commit.owner]
     if commit.asked_at is not None and commit.asked_at != commit.at:
         words.append(f"(asked +{commit.asked_at / 1e6:.3f})")
     return " ".join(word for word in words if word)
+
+
+def _terms(job: JobTerms) -> str:
+    zone = "" if job.time_zone == "UTC" else f" {job.time_zone}"
+    bounds = "".join(
+        f" {word} {ms % 10_000_000 / 1000:.3f}"
+        for word, ms in (("from", job.start_ms), ("to", job.end_ms), ("of", job.created_ms), ("as of", job.updated_ms))
+        if ms is not None
+    )
+    runs = "" if job.max_runs is None else f" {job.max_runs} runs"
+    return f"{job.schedule}{zone} {job.catchup} {job.overlap}{bounds}{runs}{' paused' if job.paused else ''}"
 
 
 def _fault(fault: Fault) -> str:
@@ -152,6 +173,9 @@ def _left(left: Left) -> Iterator[tuple[str, str]]:
     for owner in left.owners:
         if not owner.alive:
             yield "", f"       shard {owner.shard} v{owner.version} of {owner.owner or 'nobody'}, who does not know"
+    for run in reversed(left.runs):
+        until = "" if run.scheduled_until is None else f" to {to_ms(run.scheduled_until)}: {run.count}"
+        yield "", f"       {run.launch_id}{until} {run.kind} {run.state} {run.reason[:60]} {run.attempts}"
 
 
 def _all(words: Iterable[str]) -> str:
