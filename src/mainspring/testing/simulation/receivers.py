@@ -4,7 +4,7 @@ busy, or act and cut the line. When all is healed they become fast ones, but for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -51,10 +51,16 @@ def host_of(destination: int) -> str:
 
 
 class Receivers:
-    def __init__(self, destinations: Sequence[Destination], draws: Draws, journal: list[AnyEvent]) -> None:
+    def __init__(
+        self,
+        destinations: Mapping[str, Destination],
+        draws: Draws,
+        write: Callable[[AnyEvent], None],
+    ) -> None:
+        """`destinations` by the host under which they are called."""
         self._destinations = destinations
         self._draws = draws
-        self._journal = journal
+        self._write = write
         self.healed = False
 
     def refuses(self, host: str, now_us: int) -> bool:
@@ -66,7 +72,7 @@ class Receivers:
         headers = dict(call.headers)
         body = msgspec.json.decode(call.body, type=Body)
         payload = msgspec.json.decode(body.payload, type=Payload | None)
-        self._journal.append(
+        self._write(
             Arrived(
                 at=now_us,
                 host=host,
@@ -86,7 +92,7 @@ class Receivers:
     def answered(self, call: Call, answer: Answer, *, now_us: int, heard: bool) -> None:
         """It has answered, or cut the line; `heard` by who called, unless that one has given up waiting."""
         headers = dict(call.headers)
-        self._journal.append(
+        self._write(
             Answered(
                 at=now_us,
                 delivery_id=headers["webhook-id"],
@@ -98,7 +104,7 @@ class Receivers:
         )
 
     def _answer(self, host: str, now_us: int) -> Answer:
-        destination = self._destinations[_number(host)]
+        destination = self._destinations[host]
         longest_us = round(destination.seconds * 1_000_000)
         after = longest_us // 4 + self._draws.draw(f"receiver/{host}", longest_us * 3 // 4 + 1)
         match self._kind(host, now_us):
@@ -116,14 +122,10 @@ class Receivers:
                 return Answer(after, 200)
 
     def _kind(self, host: str, now_us: int) -> DestinationKind:
-        destination = self._destinations[_number(host)]
+        destination = self._destinations[host]
         if self.healed and destination.healed:
             return "fast"
         if destination.kind == "flapping":
             turn: tuple[DestinationKind, ...] = ("fast", "flapping", "refusing", "cuts")
             return turn[self._draws.at(f"flap/{host}/{now_us // FLAP_US}") % len(turn)]
         return destination.kind
-
-
-def _number(host: str) -> int:
-    return int(host.removeprefix("d").removesuffix(".example"))

@@ -147,7 +147,8 @@ class _Run:
             sometimes=self.sometimes,
             committed=self._observe,
         )
-        self._receivers = Receivers(world.destinations, draws, self.journal)
+        hosts = {host_of(number): known for number, known in enumerate(world.destinations)}
+        self._receivers = Receivers(hosts, draws, self.journal.append)
         self._wire = Wire(
             loop,
             world,

@@ -50,6 +50,8 @@ VERBS: Final = {
     "get": 3,
     "list": 2,
 }
+TIMEOUTS: Final = (10_000, 100, 1000, 3000)
+"""How long clients wait for an answer."""
 POLICIES: Final = (
     RetryPolicy(max_attempts=3, initial_interval_seconds=0.2, max_interval_seconds=2.0),
     RetryPolicy(max_attempts=1),
@@ -59,7 +61,7 @@ POLICIES: Final = (
 )
 
 
-class _Chance:
+class Chance:
     """Draws of a plan, under its own labels."""
 
     def __init__(self, draws: Draws) -> None:
@@ -88,7 +90,7 @@ class _Chance:
 
 
 def draw_plan(seed: int, service: str = "timers") -> Plan:
-    chance = _Chance(Draws(seed))
+    chance = Chance(Draws(seed))
     world = _world(chance)
     operations = _operations(chance, world)
     end = max(operation.at for operation in operations) + 1000
@@ -106,7 +108,7 @@ def draw_plan(seed: int, service: str = "timers") -> Plan:
 # --- the world --------------------------------------------------------------------------------------------
 
 
-def _world(chance: _Chance) -> World:
+def _world(chance: Chance) -> World:
     instances = chance.one("instances", (1, 2, 3, 3, 4, 5))
     latency = chance.one("latency", (1, 0, 5, 20, 50, 200))
     # A lease has to be long enough for the store to renew it: six questions, one after the other.
@@ -142,7 +144,7 @@ def _world(chance: _Chance) -> World:
     )
 
 
-def _destinations(chance: _Chance) -> tuple[Destination, ...]:
+def _destinations(chance: Chance) -> tuple[Destination, ...]:
     count = 2000 if chance.percent("many destinations", 3) else chance.one("destinations", (3, 1, 40))
     kinds = chance.some("destination kind", KINDS)
     found = []
@@ -159,7 +161,7 @@ def _destinations(chance: _Chance) -> tuple[Destination, ...]:
 # --- what users do ----------------------------------------------------------------------------------------
 
 
-def _operations(chance: _Chance, world: World) -> tuple[Operation, ...]:
+def _operations(chance: Chance, world: World) -> tuple[Operation, ...]:
     clients = chance.number("clients", 1, 8)
     each = chance.one("operations", (5, 10, 20, 40)) if clients < 5 else chance.one("operations", (3, 8, 16))
     pool = [f"t{number}" for number in range(chance.one("pool", (5, 1, 2, 50)))]
@@ -173,12 +175,12 @@ def _operations(chance: _Chance, world: World) -> tuple[Operation, ...]:
         for _ in range(each):
             at += chance.one("pause", pauses)
             verb = chance.weighted("which verb", weights)
-            made += _operation(chance, world, verb, client=client, at=at, pool=pool, shared=shared)
+            made += draw_operation(chance, world, verb, client=client, at=at, pool=pool, shared=shared)
     return tuple(sorted(made, key=lambda operation: (operation.at, operation.client)))
 
 
-def _operation(
-    chance: _Chance, world: World, verb: str, *, client: int, at: int, pool: list[str], shared: int
+def draw_operation(
+    chance: Chance, world: World, verb: str, *, client: int, at: int, pool: list[str], shared: int
 ) -> list[Operation]:
     crowd = len(world.destinations) > 100
     many = chance.one("batch size", (50, 200) if crowd else (2, 3, 8, 20)) if verb == "create-batch" else 1
@@ -188,7 +190,7 @@ def _operation(
         verb="create" if verb == "recreate" else verb,
         ids=_ids(chance, client, at, many, pool),
         node=chance.number("which instance", 0, world.instances - 1),
-        timeout=chance.one("timeout", (10_000, 100, 1000, 3000)),
+        timeout=chance.one("timeout", TIMEOUTS),
         awaits=not chance.percent("unawaited", 20),
         again=chance.percent("again", 50),
         destination=chance.number("which destination", 0, len(world.destinations) - 1),
@@ -207,14 +209,14 @@ def _operation(
     return [gone, replace(operation, at=at + chance.number("recreated after", 0, 50))]
 
 
-def _ids(chance: _Chance, client: int, at: int, many: int, pool: list[str]) -> tuple[str, ...]:
+def _ids(chance: Chance, client: int, at: int, many: int, pool: list[str]) -> tuple[str, ...]:
     if many > len(pool) or chance.percent("new ids", 10 if many == 1 else 50):
         return tuple(f"n{client}-{at}-{number}" for number in range(many))
     first = chance.number("which id", 0, len(pool) - 1)
     return tuple(pool[(first + number) % len(pool)] for number in range(many))
 
 
-def _due(chance: _Chance, shared: int) -> dict[str, int]:
+def _due(chance: Chance, shared: int) -> dict[str, int]:
     match chance.one("due", ("soon", "past", "now", "shared", "soon", "later", "hour")):
         case "past":
             return {"delay": -chance.number("how long ago", 1, 100_000)}
@@ -233,7 +235,7 @@ def _due(chance: _Chance, shared: int) -> dict[str, int]:
 # --- what goes wrong --------------------------------------------------------------------------------------
 
 
-def _regimes(chance: _Chance, world: World, end: int) -> tuple[Regime, ...]:
+def _regimes(chance: Chance, world: World, end: int) -> tuple[Regime, ...]:
     kinds = chance.some("regime kind", REGIMES)
     if not kinds or not chance.percent("store faults", 60):
         return ()
@@ -255,11 +257,11 @@ def _regimes(chance: _Chance, world: World, end: int) -> tuple[Regime, ...]:
     return tuple(sorted(found, key=lambda regime: regime.at))
 
 
-def _both(chance: _Chance, scope: str) -> bool:
+def _both(chance: Chance, scope: str) -> bool:
     return scope != "all" and chance.percent("a verb of it", 30)
 
 
-def _blows(chance: _Chance, world: World, end: int) -> tuple[Blow, ...]:
+def _blows(chance: Chance, world: World, end: int) -> tuple[Blow, ...]:
     kinds = chance.some("blow kind", BLOWS)
     found: list[Blow] = []
     if kinds and chance.percent("blows", 60):

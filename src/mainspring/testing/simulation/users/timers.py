@@ -27,57 +27,36 @@ READS: Final = frozenset({"get", "list"})
 Foreign = Callable[[str, Operation, CreateTimer], Awaitable[TimerView]]
 
 
-class TimerUsers:
-    """The clients of a run."""
+class TimerAsking:
+    """Carries out operations and writes them down, whatever the world is made of."""
 
     def __init__(
         self,
-        loop: SimulatedLoop,
         world: World,
-        wire: Wire,
         *,
-        journal: list[AnyEvent],
-        address: Callable[[int], str],
-        foreign: Foreign,
+        write: Callable[[AnyEvent], None],
+        now_us: Callable[[], int],
         wall_ms: Callable[[], int],
+        beginning_ms: int,
+        host: Callable[[int], str],
+        address: Callable[[int], str],
+        connect: Callable[[str, Operation, str], AsyncClient],
+        foreign: Foreign,
     ) -> None:
-        """`address` names the process that an instance number is at the moment; `foreign` creates a timer in a
-        transaction of somebody else; `wall_ms` is the store's clock, by which clients set theirs."""
-        self._loop = loop
+        """`wall_ms` is the store's clock, by which clients set theirs, and `beginning_ms` what it says at the start of
+        the run; `host` names a destination, `address` the process that an instance number is at the moment; `connect`
+        gives a client for an operation; `foreign` creates a timer in a transaction of somebody else."""
         self._world = world
-        self._wire = wire
-        self._journal = journal
-        self._address = address
-        self._foreign = foreign
+        self._write = write
+        self._now_us = now_us
         self._wall_ms = wall_ms
-        self._clients: list[asyncio.Task[None]] = []
+        self._beginning_ms = beginning_ms
+        self._host = host
+        self._address = address
+        self._connect = connect
+        self._foreign = foreign
 
-    async def done(self) -> None:
-        """Waits for all of them."""
-        for client in self._clients:
-            await client
-
-    def start(self, operations: Sequence[Operation]) -> None:
-        by_client: dict[int, list[tuple[str, Operation]]] = {}
-        for place, operation in enumerate(operations):
-            name = f"{operation.verb}-{place}"
-            by_client.setdefault(operation.client, []).append((name, operation))
-        for client, planned in by_client.items():
-            context = context_of(Process(f"c{client}"))
-            self._clients.append(context.run(self._loop.create_task, self._behave(planned)))
-
-    async def _behave(self, planned: list[tuple[str, Operation]]) -> None:
-        unawaited: list[asyncio.Task[None]] = []
-        for name, operation in planned:
-            await asyncio.sleep(max(0, operation.at * 1000 - self._loop.now_us) / 1_000_000)
-            if operation.awaits:
-                await self._carry_out(name, operation)
-            else:
-                unawaited.append(self._loop.create_task(self._carry_out(name, operation)))
-        for task in unawaited:
-            await task
-
-    async def _carry_out(self, name: str, operation: Operation) -> None:
+    async def carry_out(self, name: str, operation: Operation) -> None:
         known = await self._ask(name, operation)
         if not known and operation.again and operation.verb not in READS and operation.ids:
             look = Operation(client=operation.client, at=0, verb="get", ids=operation.ids[:1], node=operation.node)
@@ -88,9 +67,9 @@ class TimerUsers:
         verb = operation.verb
         node = self._address(operation.node)
         requests = self._creates(name, operation)
-        self._journal.append(
+        self._write(
             Invoke(
-                at=self._loop.now_us,
+                at=self._now_us(),
                 op=name,
                 client=f"c{operation.client}",
                 verb=verb,
@@ -98,22 +77,16 @@ class TimerUsers:
                 node="" if verb == "transaction" else node,
             )
         )
-        client = AsyncClient(
-            f"http://{node}{PEERS}",
-            TOKEN,
-            timeout=operation.timeout / 1000,
-            retries=0,
-            transport=SimulatedTransport(self._wire, f"c{operation.client}", name),
-        )
+        client = self._connect(name, operation, node)
         try:
             views, changed = await self._speak(client, name, operation, requests)
         except MainspringError as error:
             if error.outcome_unknown:
-                self._journal.append(Info(at=self._loop.now_us, op=name, reason=error.detail))
+                self._write(Info(at=self._now_us(), op=name, reason=error.detail))
                 return False
-            self._journal.append(Fail(at=self._loop.now_us, op=name, code=error.code))
+            self._write(Fail(at=self._now_us(), op=name, code=error.code))
             return True
-        self._journal.append(Ok(at=self._loop.now_us, op=name, views=views, changed=changed))
+        self._write(Ok(at=self._now_us(), op=name, views=views, changed=changed))
         return True
 
     async def _speak(
@@ -152,7 +125,7 @@ class TimerUsers:
             return []
         due: dict[str, Any] = {}
         if operation.instant is not None:
-            due["execute_at"] = EPOCH_MS + operation.instant
+            due["execute_at"] = self._beginning_ms + operation.instant
         elif operation.delay is not None and operation.delay < 0:
             due["execute_at"] = self._wall_ms() + operation.delay
         else:
@@ -163,7 +136,7 @@ class TimerUsers:
             made.append(
                 CreateTimer(
                     timer_id=id,
-                    callback_url=f"http://{host_of(destination)}/hook",
+                    callback_url=f"http://{self._host(destination)}/hook",
                     payload=to_payload(Payload(f"{name}.{place}")),
                     labels={"l": operation.label} if operation.label else {},
                     retry_policy=self._world.policies[operation.policy],
@@ -234,6 +207,70 @@ def _changes(operation: Operation, wanted: CreateTimer) -> dict[str, Any]:
     if operation.label:
         changes["callback_url"] = wanted.callback_url
     return changes
+
+
+class TimerUsers:
+    """The clients of a simulation."""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        world: World,
+        wire: Wire,
+        *,
+        journal: list[AnyEvent],
+        address: Callable[[int], str],
+        foreign: Foreign,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._loop = loop
+        self._wire = wire
+        self._clients: list[asyncio.Task[None]] = []
+        self._asking = TimerAsking(
+            world,
+            write=journal.append,
+            now_us=lambda: loop.now_us,
+            wall_ms=wall_ms,
+            beginning_ms=EPOCH_MS,
+            host=host_of,
+            address=address,
+            connect=self._connect,
+            foreign=foreign,
+        )
+
+    async def done(self) -> None:
+        """Waits for all of them."""
+        for client in self._clients:
+            await client
+
+    def start(self, operations: Sequence[Operation]) -> None:
+        by_client: dict[int, list[tuple[str, Operation]]] = {}
+        for place, operation in enumerate(operations):
+            name = f"{operation.verb}-{place}"
+            by_client.setdefault(operation.client, []).append((name, operation))
+        for client, planned in by_client.items():
+            context = context_of(Process(f"c{client}"))
+            self._clients.append(context.run(self._loop.create_task, self._behave(planned)))
+
+    async def _behave(self, planned: list[tuple[str, Operation]]) -> None:
+        unawaited: list[asyncio.Task[None]] = []
+        for name, operation in planned:
+            await asyncio.sleep(max(0, operation.at * 1000 - self._loop.now_us) / 1_000_000)
+            if operation.awaits:
+                await self._asking.carry_out(name, operation)
+            else:
+                unawaited.append(self._loop.create_task(self._asking.carry_out(name, operation)))
+        for task in unawaited:
+            await task
+
+    def _connect(self, name: str, operation: Operation, node: str) -> AsyncClient:
+        return AsyncClient(
+            f"http://{node}{PEERS}",
+            TOKEN,
+            timeout=operation.timeout / 1000,
+            retries=0,
+            transport=SimulatedTransport(self._wire, f"c{operation.client}", name),
+        )
 
 
 def _moves(operation: Operation) -> bool:
