@@ -37,8 +37,10 @@ class Figures:
     blows: Counter[str]
     calls: int
     duplicates: int
-    """Calls of a delivery that its receiver had accepted before: its answer was lost with somebody."""
+    """Calls of a delivery that its receiver had accepted before, and said so: whoever heard it has died or frozen."""
     verbs: Counter[str]
+    points: Counter[str]
+    """Crash points at which servers ended."""
     violations: Sequence[Violation]
     stale_writes: int | None = None
     """None: not counted."""
@@ -80,6 +82,7 @@ def figures_of(
     store: str,
     seconds: float,
     blows: Counter[str],
+    points: Counter[str],
     stale_writes: int | None = None,
 ) -> Figures:
     verbs = {event.op: event.verb for event in journal if isinstance(event, Invoke)}
@@ -89,7 +92,7 @@ def figures_of(
         if isinstance(event, Call):
             calls += 1
             duplicates += event.delivery_id in accepted
-        elif isinstance(event, Reply) and event.accepted:
+        elif isinstance(event, Reply) and event.accepted and event.status is not None:
             accepted.add(event.delivery_id)
     return Figures(
         store=store,
@@ -97,6 +100,7 @@ def figures_of(
         acknowledged=sum(isinstance(event, Ok) for event in journal),
         unknown=sum(isinstance(event, Info) for event in journal),
         blows=blows,
+        points=points,
         calls=calls,
         duplicates=duplicates,
         verbs=Counter(verbs[event.op] for event in journal if isinstance(event, Ok)),

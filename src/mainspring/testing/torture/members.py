@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +34,10 @@ class Member:
         relay: Relay | None,
         dice: random.Random,
         write: Callable[[AnyEvent], None],
+        points: deque[str],
+        surroundings: Mapping[str, str],
     ) -> None:
+        """`points` are crash points that are to be reached, by any server."""
         self.name = f"s{number}"
         self.relay = relay
         self.url = ""
@@ -45,6 +48,12 @@ class Member:
         self.is_troubled = False
         """Something befalls it that lasts."""
         self.arms = True
+        self.reached: Counter[str] = Counter()
+        """Crash points at which it ended."""
+        self._point = ""
+        self._points = points
+        self._wants_points = bool(points)
+        self._surroundings = surroundings
         self._directory = directory / self.name
         self._settings = settings
         self._dice = dice
@@ -59,13 +68,17 @@ class Member:
 
     def _start(self) -> ServerProcess:
         """The first start has nothing armed: it has to come up, and its port is then kept."""
-        point = ""
-        if "port" in self._settings and self.arms and self._dice.random() < ARMED:
-            name = self._dice.choice(CRASH_POINTS)
-            point = f"{name}:{1 if name.startswith('shard') else self._dice.randint(1, 40)}"
-        self._armed = bool(point)
+        self._point = ""
+        if "port" in self._settings and self.arms and (self._points or self._dice.random() < ARMED):
+            self._point = self._points.popleft() if self._points else self._dice.choice(CRASH_POINTS)
+        count = 1 if self._point.startswith("shard") else self._dice.randint(1, 30)
         self._expected = ""
-        return ServerProcess(self._directory, crash_at=point, **self._settings)
+        crash_at = f"{self._point}:{count}" if self._point else ""
+        return ServerProcess(self._directory, self._surroundings, crash_at=crash_at, **self._settings)
+
+    @property
+    def is_armed(self) -> bool:
+        return bool(self._point)
 
     async def ready(self) -> None:
         if not await self.process.ready(seconds=60.0):
@@ -79,7 +92,12 @@ class Member:
             if code is None:
                 await asyncio.sleep(POLL_SECONDS)
                 continue
-            if not self._expected and not (self._armed and code == -signal.SIGKILL):
+            crashed = bool(self._point) and code == -signal.SIGKILL and self._expected != "kill"
+            if crashed:
+                self.reached[self._point] += 1
+            elif self._wants_points and self._point:
+                self._points.append(self._point)  # it did not come there
+            if not self._expected and not crashed:
                 self.failures.append(f"{self.name} ended with {code}: {self.process.tail()[-500:]}")
             if not self._expected:
                 self._told("kill")
@@ -132,9 +150,9 @@ class Member:
         """Whatever was planned for it does not happen any more."""
         self.arms = False
         self.process.send(signal.SIGCONT)
-        if self._armed:
+        if self._point:
             self.kill()
-        while self.process.exit_code is not None or self._armed or not self.process.url:  # noqa: ASYNC110
+        while self.process.exit_code is not None or self._point or not self.process.url:  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
 
     async def close(self) -> int:

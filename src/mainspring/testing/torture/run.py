@@ -6,8 +6,8 @@ import asyncio
 import random
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +64,12 @@ class Torture:
     """Kills the database and starts it again. None: it is left in peace, and so are the lines to it."""
     blows: dict[str, int] = field(default_factory=lambda: BLOWS)
     """How often each kind of blow falls, beside the others."""
+    points: Sequence[str] = ()
+    """Crash points that servers are to end at, each at least once; then, and if there are none, any of them."""
+    is_armed: bool = True
+    """Whether servers that come back may have a crash point armed."""
+    surroundings: Mapping[str, str] = field(default_factory=dict)
+    """More environment variables for the servers."""
 
     @property
     def has_server(self) -> bool:
@@ -97,6 +103,8 @@ class _Run:
         self._members: list[Member] = []
         self._clients: dict[tuple[str, int], AsyncClient] = {}
         self._blows: Counter[str] = Counter()
+        self._points = deque(wanted.points)
+        self._verbs = _verbs(wanted)
         self._began = time.monotonic()
         self._beginning_ms = wall_ms()
         self._made = 0
@@ -129,7 +137,17 @@ class _Run:
             url = wanted.server_urls[number] if wanted.server_urls else wanted.store_url
             relay = await stack.enter_async_context(relay_to(_port_of(url))) if wanted.has_server else None
             settings = settings_of(world) | {"store": _through(url, relay)}
-            member = Member(number, directory, settings, relay=relay, dice=run._dice, write=journal.write)
+            member = Member(
+                number,
+                directory,
+                settings,
+                relay=relay,
+                dice=run._dice,
+                write=journal.write,
+                points=run._points,
+                surroundings=wanted.surroundings,
+            )
+            member.arms = wanted.is_armed
             stack.push_async_callback(member.kill_and_reap)
             run._members.append(member)
             await member.ready()
@@ -176,6 +194,7 @@ class _Run:
             store=urlsplit(self._wanted.store_url).scheme,
             seconds=time.monotonic() - self._began,
             blows=self._all_blows(),
+            points=sum((member.reached for member in self._members), Counter()),
         )
 
     def _all_blows(self) -> Counter[str]:
@@ -214,8 +233,9 @@ class _Run:
 
     async def _use(self, number: int) -> None:
         chance = Chance(Draws(self._wanted.seed * 1000 + number))
-        pool = [f"t{place}" for place in range(50)]
-        verbs = {v: w for v, w in VERBS.items() if v != "transaction" or has_transactions(self._wanted.store_url)}
+        # Most ids have one user: what several may have done to one is never known for sure, and excuses much.
+        pool = [f"c{number}-{place}" for place in range(12)] + [f"t{place}" for place in range(2)]
+        verbs = {"create": VERBS["create"]} | {v: VERBS[v] for v in chance.some("verb", self._verbs)}
         unawaited: set[asyncio.Task[None]] = set()
         while not self._stopping:
             await asyncio.sleep(chance.one("pause", PAUSES) / 1000)
@@ -260,7 +280,8 @@ class _Run:
         victims = self._members if self._dice.random() < 0.1 else [self._dice.choice(self._members)]
         for member in victims:
             if kind == "kill":
-                member.kill()
+                if not (self._wanted.points and member.is_armed):
+                    member.kill()
             elif kind == "stop":
                 member.stop()
             elif not member.is_troubled:
@@ -275,6 +296,16 @@ class _Run:
         at = now_us()
         await asyncio.to_thread(self._wanted.restart_database)
         self._journal.write(Fault(at=at, until=now_us(), kind="store", mode="refuse"))
+
+
+def _verbs(wanted: Torture) -> list[str]:
+    """What users may ask for. In half of the runs nobody acts on all timers at once: that could explain anything."""
+    are_wide = random.Random(f"{wanted.seed}/wide").random() < 0.5
+    return [
+        verb
+        for verb in VERBS
+        if (are_wide or not verb.startswith("bulk-")) and (verb != "transaction" or has_transactions(wanted.store_url))
+    ]
 
 
 def _port_of(url: str) -> int:

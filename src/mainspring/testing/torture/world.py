@@ -11,7 +11,7 @@ from mainspring.testing.simulation.swarm import POLICIES, Chance
 
 KINDS: Final[tuple[DestinationKind, ...]] = ("slow", "silent", "refusing", "flapping", "gone", "busy", "cuts")
 CALL_TIMEOUT_MS: Final = 5000
-WIRE_MS: Final = 3000
+WIRE_MS: Final = 1000
 """From the commit of a begin to the receiver, on a machine that does other things, too."""
 EARLY_MS: Final = 50
 
@@ -34,7 +34,7 @@ def draw_world(chance: Chance, *, instances: int, destinations: int, lease_secon
 
 def _destination(chance: Chance) -> Destination:
     if not chance.percent("bad destination", 15):
-        return Destination(seconds=chance.one("seconds", (0.02, 0.05, 0.2)))
+        return Destination(seconds=chance.one("seconds", (0.02, 0.1, 0.4)))
     kind = chance.one("kind", KINDS)
     return Destination(kind=kind, seconds=chance.one("slow seconds", (0.5, 0.9)) if kind == "slow" else 0.05)
 
