@@ -68,6 +68,8 @@ class Torture:
     """Crash points that servers are to end at, each at least once; then, and if there are none, any of them."""
     is_armed: bool = True
     """Whether servers that come back may have a crash point armed."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the servers, in place of what the seed says."""
     surroundings: Mapping[str, str] = field(default_factory=dict)
     """More environment variables for the servers."""
 
@@ -136,7 +138,7 @@ class _Run:
         for number in range(wanted.servers):
             url = wanted.server_urls[number] if wanted.server_urls else wanted.store_url
             relay = await stack.enter_async_context(relay_to(_port_of(url))) if wanted.has_server else None
-            settings = settings_of(world) | {"store": _through(url, relay)}
+            settings = {**settings_of(world), **wanted.settings, "store": _through(url, relay)}
             member = Member(
                 number,
                 directory,
