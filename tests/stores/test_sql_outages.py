@@ -44,7 +44,7 @@ async def test_a_connection_that_is_reset_as_soon_as_it_is_made_is_unavailable_o
         raise RuntimeError("Transport does not expose socket instance")
 
     monkeypatch.setattr(asyncmy, "connect", connect)
-    with pytest.raises(StoreUnavailable, match="db at 127.0.0.1:1"):
+    with pytest.raises(StoreUnavailable, match=r"db at 127\.0\.0\.1:1"):
         await Database("mysql://root@127.0.0.1:1/db").store().open()
 
 
