@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 from msgspec import UNSET
 
 from mainspring.errors import MainspringError, StoreUnavailable
-from mainspring.testing.oracle.journal import AnyEvent, Fault, View
+from mainspring.testing.oracle.journal import AnyEvent, Fault
 from mainspring.testing.simulation.plan import Operation
-from mainspring.testing.simulation.users.timers import view_of
 from mainspring.testing.torture.hosts import now_us
 from mainspring.timers.messages import CreateTimer, TimerView, to_instant, to_ms
 from mainspring.transactional.writer import TimerWriter
@@ -37,7 +36,7 @@ class Foreigner:
         self._write = write
         self._writer = TimerWriter("default")
 
-    async def __call__(self, name: str, operation: Operation, request: CreateTimer) -> View:
+    async def __call__(self, name: str, operation: Operation, request: CreateTimer) -> TimerView:
         hold_ms = operation.hold
         if self._url.startswith("sqlite:"):
             hold_ms = min(hold_ms, SQLITE_HOLD_MS)
@@ -57,7 +56,7 @@ class Foreigner:
             raise failed from error
         finally:
             self._write(Fault(at=started, until=now_us(), kind="foreign-lock", id=request.timer_id))
-        return view_of(view)
+        return view
 
     async def _create(self, connection: Any, request: CreateTimer) -> TimerView:
         execute_at = None if request.execute_at is UNSET else to_instant(to_ms(request.execute_at))

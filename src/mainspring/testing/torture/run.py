@@ -243,7 +243,8 @@ class _Run:
             await asyncio.sleep(chance.one("pause", PAUSES) / 1000)
             at = round((time.monotonic() - self._began) * 1000)
             verb = chance.weighted("which verb", verbs)
-            for operation in draw_operation(chance, self._world, number, at, verb, pool, at + 1000):
+            drawn = draw_operation(chance, self._world, verb, client=number, at=at, pool=pool, shared=at + 1000)
+            for operation in drawn:
                 await asyncio.sleep((operation.at - at) / 1000)
                 self._made += 1
                 carrying = self._asking.carry_out(f"{operation.verb}-{self._made}", operation)
