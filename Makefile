@@ -56,7 +56,7 @@ simulate: $(VENV)/.test ## Search simulated histories for broken promises; ARGS=
 	$(PYTHON) -m mainspring.testing.simulation $(ARGS)
 
 .PHONY: torture
-torture: $(VENV)/.test ## Kill servers under load and account for every timer; longer with ARGS="--seconds 600".
+torture: $(VENV)/.test ## Kill, freeze and cut off servers under load; ARGS="--store postgresql --seconds 300".
 	$(PYTHON) tools/torture.py $(ARGS)
 
 .PHONY: differential

@@ -29,6 +29,7 @@ async def test_a_database_answers_the_same_requests_as_sqlite_does(name: str, fl
     assert report.statuses[200] > report.steps / 3, f"too little was carried out: {report.statuses}"
 
 
+@pytest.mark.slow
 async def test_the_same_requests_to_the_same_database_get_the_same_answers(tmp_path: Path) -> None:
     """What the comparison makes equal is enough: nothing else is left to chance."""
     urls = {name: f"sqlite:///{tmp_path}/{name}.db" for name in ("one", "two")}
