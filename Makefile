@@ -56,8 +56,12 @@ simulate: $(VENV)/.test ## Search simulated histories for broken promises; ARGS=
 	$(PYTHON) -m mainspring.testing.simulation $(ARGS)
 
 .PHONY: torture
-torture: $(VENV)/.test ## Kill servers under load and account for every timer; longer with ARGS="--seconds 600".
+torture: $(VENV)/.test ## Kill, freeze and cut off servers under load; ARGS="--store postgresql --seconds 300".
 	$(PYTHON) tools/torture.py $(ARGS)
+
+.PHONY: differential
+differential: $(VENV)/.test ## Ask all databases the same and compare; longer with ARGS="--steps 2000 --seed 7".
+	$(PYTHON) -m tests.differential $(ARGS)
 
 .PHONY: lock
 lock: $(VENV)/.created ## Resolve the dependencies and write requirements/*.txt; newer ones with ARGS=--upgrade.

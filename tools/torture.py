@@ -1,9 +1,11 @@
-"""Kills a working server over and over and checks that nothing was lost or sent against its owner's wish.
+"""Real servers under a random load, while they are killed, paused and cut off, and their database is restarted.
 
-    python tools/torture.py                           a minute, with a seed of its own
-    python tools/torture.py --seconds 600 --seed 7    longer, with these timers and these crashes
+    python tools/torture.py                                          a minute on SQLite, with a seed of its own
+    python tools/torture.py --store postgresql --seconds 300         five minutes on PostgreSQL, which is started for it
+    python tools/torture.py --judge DIRECTORY                        look at a run again: what was wrong, as a timeline
 
-Prints a line per crash and a summary; exits 1 if a promise was broken, and then keeps the directory of the run.
+Prints figures, and the row of the table in docs/guides/operating.md. Exits 1 if a promise was broken, and then keeps
+the directory of the run with its journal.
 """
 
 from __future__ import annotations
@@ -14,62 +16,93 @@ import secrets
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from mainspring.testing.torture.run import plan_of, run
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # database servers are those of the tests
 
+from tests.cluster.stale_writes.counting import count_stale_writes
+from tests.servers.catalogue import SERVERS
+from tests.servers.server import Server
 
-def endless_plan(seed: int, until: float) -> Iterator[str]:
-    """Rounds of all crash points and as many random kills, until the time is over."""
-    for number in count():
-        for how in plan_of(seed + number, kills=8):
-            if time.monotonic() >= until:
-                return
-            yield how
+from mainspring.testing.oracle.journal import read_journal
+from mainspring.testing.oracle.judge import judge
+from mainspring.testing.oracle.timeline import timeline
+from mainspring.testing.torture.figures import Figures, heading
+from mainspring.testing.torture.run import Torture, kept_world, torture
 
-
-def show(start: float, seconds: float, done: int, how: str) -> None:
-    elapsed = time.monotonic() - start
-    width = 30
-    filled = min(width, int(width * elapsed / seconds))
-    end = "\r" if sys.stderr.isatty() else "\n"
-    sys.stderr.write(f"[{'#' * filled}{'.' * (width - filled)}] {elapsed:5.0f} s  {done:4} crashes  {how:18}{end}")
-    sys.stderr.flush()
+STORES = ("sqlite", "postgresql", "mysql", "mongodb")
+SHOWN = 20
 
 
 def main() -> int:
-    arguments = argparse.ArgumentParser(description="Kill a working server over and over, and check what it did.")
-    arguments.add_argument("--seconds", type=float, default=60.0, help="how long to go on killing [60]")
+    arguments = argparse.ArgumentParser(description="Torture real servers, and check what they did.")
+    arguments.add_argument("--store", choices=STORES, default="sqlite", help="[sqlite]")
+    arguments.add_argument("--seconds", type=float, default=60.0, help="how long blows fall [60]")
     arguments.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="[random, and printed]")
-    arguments.add_argument("--companion", action="store_true", help="a second server takes over at every death")
-    arguments.add_argument("--directory", type=Path, help="where the run keeps its files; must not exist [temporary]")
+    arguments.add_argument("--judge", type=Path, help="the directory of an earlier run: look at its journal again")
     chosen = arguments.parse_args()
-    directory = chosen.directory or Path(tempfile.mkdtemp(prefix="mainspring-torture-"))
-    directory.mkdir(parents=True, exist_ok=directory != chosen.directory)
-    sys.stderr.write(f"seed {chosen.seed}, files in {directory}\n")
-    start = time.monotonic()
-    crashes = count(1)
-    report = asyncio.run(
-        run(
-            directory,
-            seed=chosen.seed,
-            plan=endless_plan(chosen.seed, start + chosen.seconds),
-            companion=chosen.companion,
-            progress=lambda how: show(start, chosen.seconds, next(crashes), how),
-        )
-    )
-    sys.stdout.write(f"\nseed:       {chosen.seed}\n{report}\n")
-    for violation in report.violations[:100]:
-        sys.stdout.write(f"  {violation}\n")
-    if report.violations:
-        sys.stdout.write(f"The journal and the database are in {directory}\n")
+    if chosen.judge is not None:
+        return look_again(chosen.judge)
+    directory = Path(tempfile.mkdtemp(prefix="mainspring-torture-"))
+    sys.stderr.write(f"seed {chosen.seed} on {chosen.store}, files in {directory}\n")
+    figures = carry_out(directory, chosen.store, seed=chosen.seed, seconds=chosen.seconds)
+    sys.stdout.write(f"\nseed {chosen.seed}\n{figures}\n\n{heading()}\n{figures.row()}\n")
+    for violation in figures.violations[:SHOWN]:
+        sys.stdout.write(f"{str(violation)[:500]}\n")
+    if not figures.is_good:
+        sys.stdout.write(f"Look at it with: python tools/torture.py --judge {directory}\n")
         return 1
-    if chosen.directory is None:
-        shutil.rmtree(directory)
+    shutil.rmtree(directory)
     return 0
+
+
+def carry_out(directory: Path, store: str, *, seed: int, seconds: float) -> Figures:
+    with ExitStack() as stack:
+        wanted = Torture(store_url=f"sqlite:///{directory}/shared.db", seed=seed, seconds=seconds)
+        if store != "sqlite":
+            server = stack.enter_context(SERVERS[store]())
+            server.obtain()
+            server.start()
+            wanted = replace(wanted, store_url=server.fresh(), restart_database=lambda: _restart(server))
+        return asyncio.run(_counted(directory, wanted))
+
+
+async def _counted(directory: Path, wanted: Torture) -> Figures:
+    async with count_stale_writes(wanted.store_url, wanted.servers) as counting:
+        figures = await torture(directory, replace(wanted, server_urls=counting.urls), bar(wanted.seconds))
+        return replace(figures, stale_writes=await counting.stale())
+
+
+def _restart(server: Server) -> None:
+    server.kill()
+    server.start()
+
+
+def bar(seconds: float) -> Callable[[float, int], None]:
+    width = 30
+    end = "\r" if sys.stderr.isatty() else "\n"
+    shown = [-10.0]
+
+    def show(spent: float, blows: int) -> None:
+        if sys.stderr.isatty() or spent - shown[0] >= 10:
+            shown[0] = spent
+            filled = min(width, int(width * spent / seconds))
+            sys.stderr.write(f"[{'#' * filled}{'.' * (width - filled)}] {spent:5.0f} s  {blows:4} blows{end}")
+            sys.stderr.flush()
+
+    return show
+
+
+def look_again(directory: Path) -> int:
+    journal = read_journal(directory / "journal.jsonl")
+    violations = judge(journal, kept_world(directory))
+    for violation in violations[:SHOWN]:
+        sys.stdout.write(f"{timeline(journal, violation)}\n\n")
+    sys.stdout.write(f"{len(violations)} violations\n")
+    return int(bool(violations))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from bench.sink import RunningSink, sink
 from bench.timers import create_body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BENCHMARKS)
 async def test_a_benchmark_measures_something(name: str, tmp_path: Path) -> None:
     said: list[str] = []
@@ -28,6 +29,7 @@ async def test_a_benchmark_measures_something(name: str, tmp_path: Path) -> None
     assert all(figure.measured >= 0 for figure in figures)
 
 
+@pytest.mark.slow
 async def test_without_servers_sqlite_is_measured_by_itself(tmp_path: Path) -> None:
     figures = await databases(Setting(tmp_path, True, lambda _: None), names=())
     assert {figure.benchmark for figure in figures} == {"sqlite"}

@@ -1,10 +1,9 @@
-"""Three servers on one store, of which one after the other is killed, frozen or restarted under load."""
+"""Three servers on one store, which are killed, frozen, cut off and restarted under a random load, as is the store."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,80 +13,66 @@ from mainspring.model import Shard
 from mainspring.store import Begin, Finish, Remove, Verdict
 from mainspring.stores import store_from_url
 from mainspring.testing.timer_samples import attempt, create, timer
-from mainspring.testing.torture.cluster import Blow, ClusterRun, latest_first_arrival_ms, run_cluster
-from mainspring.testing.torture.journal import AnyEntry, Crash
+from mainspring.testing.torture.figures import Figures
+from mainspring.testing.torture.run import Torture, torture
 from tests.cluster.conftest import SHARED_STORES
-from tests.cluster.stale_writes.audit import Audit, Write, takeovers
-from tests.cluster.stale_writes.mongodb import MongoDBAudit
-from tests.cluster.stale_writes.sql import SqlAudit
-
-SERVERS = 3
-LEASE_SECONDS = 3.0
-TAKEOVER_MS = (LEASE_SECONDS + 2) * 1000
+from tests.cluster.stale_writes.audit import Write, takeovers
+from tests.cluster.stale_writes.counting import auditing, count_stale_writes
+from tests.servers.server import Server
 
 
-async def keep_promises(
-    directory: Path, store_url: str, plan: list[Blow], *, on_time_ms: float, server_urls: Sequence[str] = ()
-) -> list[AnyEntry]:
-    wanted = ClusterRun(
+def violations(figures: Figures) -> str:
+    return "\n".join(str(violation)[:300] for violation in figures.violations[:20])
+
+
+@pytest.mark.slow
+async def test_promises_survive_kills_freezes_and_stops_on_one_file(tmp_path: Path) -> None:
+    store_url = f"sqlite:///{tmp_path}/shared.db"
+    figures = await torture(tmp_path, Torture(store_url=store_url, seed=7, seconds=20, destinations=100))
+    assert not figures.violations, violations(figures)
+    assert figures.acknowledged > 100, "the run did not do enough to mean anything"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHARED_STORES[1:])
+async def test_promises_survive_kills_freezes_cuts_and_restarts_of_the_database_without_a_stale_write(
+    tmp_path: Path, name: str, start_server: Callable[[str], Server]
+) -> None:
+    server = start_server(name)
+
+    def restart() -> None:
+        server.kill()
+        server.start()
+
+    store_url = server.fresh()
+    wanted = Torture(store_url=store_url, seed=7, seconds=20, destinations=100, restart_database=restart)
+    async with count_stale_writes(store_url, wanted.servers) as counting:
+        figures = await torture(tmp_path, replace(wanted, server_urls=counting.urls))
+        assert not figures.violations, violations(figures)
+        assert figures.acknowledged > 100, "the run did not do enough to mean anything"
+        assert await counting.stale() == 0
+        assert min((await counting.kinds()).values()) > 50
+        assert await counting.takeovers() > 0
+
+
+@pytest.mark.slow
+async def test_stops_of_one_server_after_the_other_repeat_nothing_that_was_accepted(
+    tmp_path: Path, store_url: str
+) -> None:
+    """A server that has the time to finish what it began leaves no repeat to others."""
+    wanted = Torture(
         store_url=store_url,
-        server_urls=server_urls,
-        plan=plan,
-        seed=7,
-        servers=SERVERS,
-        lease_seconds=LEASE_SECONDS,
-        renew_seconds=1.0,
-        pause_seconds=1.5,
+        seed=8,
+        seconds=10,
+        destinations=40,
+        blows={"stop": 1},
+        is_armed=False,
+        settings={"drain_seconds": "10"},
     )
-    report, entries = await run_cluster(directory, wanted)
-    assert report.violations == [], "\n".join(map(str, report.violations[:20]))
-    assert report.arrivals > 100, "the run did not do enough to mean anything"
-    assert latest_first_arrival_ms(entries) <= on_time_ms
-    return entries
-
-
-@asynccontextmanager
-async def auditing(store_url: str) -> AsyncIterator[Audit]:
-    audit = MongoDBAudit(store_url) if store_url.startswith("mongodb:") else SqlAudit(store_url)
-    try:
-        yield audit
-    finally:
-        await audit.close()
-
-
-async def keep_promises_without_a_stale_write(directory: Path, store_url: str, plan: list[Blow]) -> None:
-    if store_url.startswith("sqlite:"):  # whose writers cannot be told apart
-        await keep_promises(directory, store_url, plan, on_time_ms=TAKEOVER_MS)
-        return
-    async with auditing(store_url) as audit:
-        server_urls = await audit.watch(SERVERS)
-        await keep_promises(directory, store_url, plan, on_time_ms=TAKEOVER_MS, server_urls=server_urls)
-        writes = await audit.writes()
-        assert [write for write in writes if write.is_stale] == []
-        assert min(Counter(write.kind for write in writes).values()) > 100
-        assert len({write.writer for write in writes}) >= SERVERS
-        assert takeovers(await audit.claims()) > 0
-
-
-@pytest.mark.slow
-async def test_promises_survive_kills(tmp_path: Path, store_url: str) -> None:
-    await keep_promises_without_a_stale_write(tmp_path, store_url, ["kill"] * 4)
-
-
-@pytest.mark.slow
-async def test_a_rolling_restart_of_all_servers_delays_little_and_repeats_nothing_that_was_accepted(
-    tmp_path: Path, store_url: str
-) -> None:
-    entries = await keep_promises(tmp_path, store_url, ["stop"] * SERVERS, on_time_ms=3000)
-    restarted = [entry.server for entry in entries if isinstance(entry, Crash)]
-    assert restarted == list(range(SERVERS))
-
-
-@pytest.mark.slow
-async def test_promises_survive_a_freeze_and_the_frozen_owner_writes_nothing_more(
-    tmp_path: Path, store_url: str
-) -> None:
-    await keep_promises_without_a_stale_write(tmp_path, store_url, ["freeze"])
+    figures = await torture(tmp_path, wanted)
+    assert not figures.violations, violations(figures)
+    assert figures.blows["stop"] > 1
+    assert figures.duplicates == 0
 
 
 @pytest.mark.parametrize("store_url", SHARED_STORES[1:], indirect=True)

@@ -18,6 +18,8 @@ from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import TOKEN, ServerProcess, serving
 from tests.faults.waiting import until
 
+pytestmark = pytest.mark.slow  # real processes take their time
+
 SLOW_LOOK = {"look_seconds": "30"}
 """So slow that only a wake-up can be the reason for a punctual call."""
 

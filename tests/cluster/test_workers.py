@@ -11,12 +11,15 @@ import socket
 from pathlib import Path
 
 import apsw
+import pytest
 
 from mainspring.client import AsyncClient
 from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import TOKEN, ServerProcess, serving
 from mainspring.timers.messages import InstanceView
 from tests.faults.waiting import until
+
+pytestmark = pytest.mark.slow  # real processes take their time
 
 
 def pid_of(view: InstanceView) -> int:

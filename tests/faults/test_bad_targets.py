@@ -20,6 +20,8 @@ from mainspring.timers.messages import AttemptView
 
 from .waiting import until
 
+pytestmark = pytest.mark.slow  # real processes take their time
+
 LATE_MS = 500
 GOOD = 100
 

@@ -1,33 +1,70 @@
-"""A server that is killed while it works loses nothing, repeats nothing that must not be, and forgets nobody's change.
+"""Servers on one SQLite file that are killed while they work lose nothing, repeat nothing that must not be, and forget
+nobody's change; and whoever breaks that is found.
 
-`tools/torture.py` does the same for longer.
+`make torture` does the same for longer, and on the databases.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from mainspring import crashpoint
+from mainspring.testing.torture.figures import Figures
+from mainspring.testing.torture.members import CRASH_POINTS
 from mainspring.testing.torture.process import ServerProcess
-from mainspring.testing.torture.run import RANDOM, plan_of, run
+from mainspring.testing.torture.run import Torture, torture
+
+PLANTED = Path(__file__).parent / "planted"
+
+
+def violations(figures: Figures) -> str:
+    return "\n".join(str(violation)[:300] for violation in figures.violations[:20])
 
 
 @pytest.mark.slow
-async def test_promises_survive_every_crash_point_and_random_kills(tmp_path: Path) -> None:
-    report = await run(tmp_path, seed=20, plan=plan_of(20, kills=4))
-    assert report.violations == [], "\n".join(map(str, report.violations[:20]))
-    assert report.arrivals > 200, "the run did not do enough to mean anything"
-    assert sum(report.crashes.values()) == len(crashpoint.NAMES) + 5
-    assert set(crashpoint.NAMES) <= report.crashes.keys(), f"crash points were missed: {report.crashes}"
+async def test_promises_survive_every_crash_point(tmp_path: Path) -> None:
+    figures = await torture(
+        tmp_path,
+        Torture(
+            store_url=f"sqlite:///{tmp_path}/shared.db",
+            seed=20,
+            seconds=25,
+            destinations=100,
+            points=CRASH_POINTS,
+            blows={"kill": 2, "stop": 1},
+        ),
+    )
+    assert not figures.violations, violations(figures)
+    assert set(CRASH_POINTS) <= figures.points.keys(), f"crash points were missed: {figures.points}"
+    assert figures.acknowledged > 100, "the run did not do enough to mean anything"
 
 
 @pytest.mark.slow
-async def test_promises_survive_while_a_second_server_takes_over_at_every_death(tmp_path: Path) -> None:
-    report = await run(tmp_path, seed=21, plan=[RANDOM] * 6, companion=True)
-    assert report.violations == [], "\n".join(map(str, report.violations[:20]))
-    assert report.arrivals > 200, "the run did not do enough to mean anything"
+@pytest.mark.parametrize(
+    ("bug", "rules"),
+    [
+        ("forget_creates", {"T1"}),
+        ("keep_deleted", {"T1", "T4"}),
+        ("repeat_what_may_not_be", {"T5"}),
+    ],
+)
+async def test_a_bug_in_the_servers_is_found(tmp_path: Path, bug: str, rules: set[str]) -> None:
+    path = os.pathsep.join([str(PLANTED), os.environ.get("PYTHONPATH", "")])
+    figures = await torture(
+        tmp_path,
+        Torture(
+            store_url=f"sqlite:///{tmp_path}/shared.db",
+            seed=3,
+            seconds=10,
+            destinations=50,
+            blows={"kill": 1},
+            surroundings={"PYTHONPATH": path, "PLANTED": bug},
+        ),
+    )
+    assert rules & {violation.rule for violation in figures.violations}, violations(figures)
+    assert not figures.is_good
 
 
 async def test_a_crash_point_that_does_not_exist_is_refused(tmp_path: Path) -> None:

@@ -8,12 +8,15 @@ import time
 from pathlib import Path
 
 import apsw
+import pytest
 
 from mainspring.client import Delivery, Result, State
 from mainspring.testing.target import Answer, TargetServer
 from mainspring.testing.torture.process import ServerProcess, serving
 
 from .waiting import until_gone, until_state
+
+pytestmark = pytest.mark.slow  # real processes take their time
 
 
 async def test_a_stop_waits_for_the_calls_in_flight(tmp_path: Path, target: TargetServer) -> None:

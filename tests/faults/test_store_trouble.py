@@ -21,6 +21,8 @@ from tests.small_disk import small_disk
 
 from .waiting import until, until_gone
 
+pytestmark = pytest.mark.slow  # real processes take their time
+
 RECOVERY_SECONDS = 10.0
 
 

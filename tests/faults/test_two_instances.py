@@ -21,6 +21,8 @@ from mainspring.timers.messages import ShardsView
 
 from .waiting import until, until_gone
 
+pytestmark = pytest.mark.slow  # real processes take their time
+
 LEASE_SECONDS = 2.0
 RENEW_SECONDS = 0.4
 SETTINGS = {

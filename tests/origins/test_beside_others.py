@@ -19,6 +19,8 @@ from tests.servers.catalogue import SERVERS
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
 
+pytestmark = pytest.mark.slow  # real processes take their time
+
 SECONDS = 20
 ASKED = 20
 

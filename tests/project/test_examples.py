@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from mainspring.client import Client
 from mainspring.config import Config
 from mainspring.delivery.call import Call
@@ -25,6 +27,8 @@ from mainspring.testing.target import TargetServer
 from mainspring.timers.messages import AttemptView, CreateNamespace, CreateTimer, ListHistory
 from tests.client.running_server import running_server
 from tests.project.tree import ROOT
+
+pytestmark = pytest.mark.slow  # real processes take their time
 
 EXAMPLES = ROOT / "examples"
 SECONDS = 30

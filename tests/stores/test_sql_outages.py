@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import asyncmy
 import pytest
 
 from mainspring.errors import ConfigError, StoreUnavailable
@@ -32,6 +33,19 @@ async def test_a_server_that_is_not_there_is_unavailable_by_its_address(name: st
     with pytest.raises(StoreUnavailable, match=f"db at 127.0.0.1:{port}") as caught:
         await store.open()
     assert "canary" not in str(caught.value)
+
+
+async def test_a_connection_that_is_reset_as_soon_as_it_is_made_is_unavailable_on_mysql(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the driver says then, if the reset comes before it looks at the socket: a moment that no test can hit."""
+
+    async def connect(**_: object) -> None:
+        raise RuntimeError("Transport does not expose socket instance")
+
+    monkeypatch.setattr(asyncmy, "connect", connect)
+    with pytest.raises(StoreUnavailable, match=r"db at 127\.0\.0\.1:1"):
+        await Database("mysql://root@127.0.0.1:1/db").store().open()
 
 
 async def test_an_unknown_user_or_database_is_a_wrong_setting_on_postgresql(postgresql: PostgreSQL) -> None:

@@ -237,17 +237,21 @@ class MySQLDriver:
 
     async def connect(self) -> _Session:
         address = self._address
-        connection = await asyncmy.connect(
-            host=address.host,
-            port=address.port,
-            user=address.user,
-            password=address.password,
-            database=address.database,
-            charset="utf8mb4",
-            ssl=self._ssl,
-            autocommit=True,
-            client_flag=FOUND_ROWS,
-        )
+        try:
+            connection = await asyncmy.connect(
+                host=address.host,
+                port=address.port,
+                user=address.user,
+                password=address.password,
+                database=address.database,
+                charset="utf8mb4",
+                ssl=self._ssl,
+                autocommit=True,
+                client_flag=FOUND_ROWS,
+            )
+        except RuntimeError as error:
+            # The driver looks for the socket of a connection that has been reset since it was accepted.
+            raise ConnectionResetError(str(error)) from error
         try:
             session = await _session_of(connection)
         except BaseException:

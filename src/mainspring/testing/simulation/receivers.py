@@ -4,7 +4,7 @@ busy, or act and cut the line. When all is healed they become fast ones, but for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,10 +24,16 @@ def host_of(destination: int) -> str:
 
 
 class Receivers:
-    def __init__(self, destinations: Sequence[Destination], draws: Draws, journal: list[AnyEvent]) -> None:
+    def __init__(
+        self,
+        destinations: Mapping[str, Destination],
+        draws: Draws,
+        write: Callable[[AnyEvent], None],
+    ) -> None:
+        """`destinations` by the host under which they are called."""
         self._destinations = destinations
         self._draws = draws
-        self._journal = journal
+        self._write = write
         self.healed = False
         self._received = 0
 
@@ -41,15 +47,15 @@ class Receivers:
         number = self._received
         told = desk_of(call).arrived(call, host, node=node, at=now_us, wall_ms=wall_ms, number=number)
         if told is not None:
-            self._journal.append(told)
+            self._write(told)
         return replace(self._answer(host, now_us), number=number, body=desk_of(call).body(number))
 
     def answered(self, call: Call, answer: Answer, *, now_us: int, heard: bool) -> None:
         """It has answered, or cut the line; `heard` by who called, unless that one has given up waiting."""
-        self._journal.append(desk_of(call).answered(call, answer, at=now_us, heard=heard))
+        self._write(desk_of(call).answered(call, answer, at=now_us, heard=heard))
 
     def _answer(self, host: str, now_us: int) -> Answer:
-        destination = self._destinations[_number(host)]
+        destination = self._destinations[host]
         longest_us = round(destination.seconds * 1_000_000)
         after = longest_us // 4 + self._draws.draw(f"receiver/{host}", longest_us * 3 // 4 + 1)
         match self._kind(host, now_us):
@@ -67,14 +73,10 @@ class Receivers:
                 return Answer(after, 200)
 
     def _kind(self, host: str, now_us: int) -> DestinationKind:
-        destination = self._destinations[_number(host)]
+        destination = self._destinations[host]
         if self.healed and destination.healed:
             return "fast"
         if destination.kind == "flapping":
             turn: tuple[DestinationKind, ...] = ("fast", "flapping", "refusing", "cuts")
             return turn[self._draws.at(f"flap/{host}/{now_us // FLAP_US}") % len(turn)]
         return destination.kind
-
-
-def _number(host: str) -> int:
-    return int(host.removeprefix("d").removesuffix(".example"))

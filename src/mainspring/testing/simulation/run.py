@@ -30,7 +30,7 @@ from mainspring.testing.simulation.loop import CURRENT, Process, SimulatedLoop, 
 from mainspring.testing.simulation.node import Died, Inhabitant, Node
 from mainspring.testing.simulation.observing import Observer
 from mainspring.testing.simulation.plan import EXECUTORS, Blow, Plan, Regime
-from mainspring.testing.simulation.receivers import Receivers
+from mainspring.testing.simulation.receivers import Receivers, host_of
 from mainspring.testing.simulation.sqlite import SQLiteTables
 from mainspring.testing.simulation.tables import Tables, first_namespace
 from mainspring.testing.simulation.unwinding import quiet, unwind
@@ -113,7 +113,8 @@ class Run:
             sometimes=self.sometimes,
             committed=self._observer.committed,
         )
-        self._receivers = Receivers(world.destinations, draws, self.journal)
+        hosts = {host_of(number): known for number, known in enumerate(world.destinations)}
+        self._receivers = Receivers(hosts, draws, self.journal.append)
         self._wire = Wire(
             loop,
             world,

@@ -50,6 +50,8 @@ VERBS: Final = {
     "get": 3,
     "list": 2,
 }
+TIMEOUTS: Final = (10_000, 100, 1000, 3000)
+"""How long clients wait for an answer."""
 POLICIES: Final = (
     RetryPolicy(max_attempts=3, initial_interval_seconds=0.2, max_interval_seconds=2.0),
     RetryPolicy(max_attempts=1),
@@ -178,11 +180,11 @@ def _operations(chance: Chance, world: World) -> tuple[Operation, ...]:
         for _ in range(each):
             at += chance.one("pause", pauses)
             verb = chance.weighted("which verb", weights)
-            made += _operation(chance, world, verb, client=client, at=at, pool=pool, shared=shared)
+            made += draw_operation(chance, world, verb, client=client, at=at, pool=pool, shared=shared)
     return tuple(sorted(made, key=lambda operation: (operation.at, operation.client)))
 
 
-def _operation(
+def draw_operation(
     chance: Chance, world: World, verb: str, *, client: int, at: int, pool: list[str], shared: int
 ) -> list[Operation]:
     crowd = len(world.destinations) > 100
@@ -193,7 +195,7 @@ def _operation(
         verb="create" if verb == "recreate" else verb,
         ids=_ids(chance, client, at, many, pool),
         node=chance.number("which instance", 0, world.instances - 1),
-        timeout=chance.one("timeout", (10_000, 100, 1000, 3000)),
+        timeout=chance.one("timeout", TIMEOUTS),
         awaits=not chance.percent("unawaited", 20),
         again=chance.percent("again", 50),
         destination=chance.number("which destination", 0, len(world.destinations) - 1),

@@ -1,11 +1,14 @@
-"""The crash test: many clients, a receiver that counts, a server that is killed again and again, and a checker.
+"""Real processes under a random load, while they are killed, paused, cut off and their database restarted.
 
-    journal     what everybody writes down, as JSON lines
-    receiver    the target of all timers: logs an arrival, then answers
+    world       the limits and destinations of a run, drawn from its seed
     process     a real server process on a data directory
-    workload    the clients, each with timers of its own
-    run         kills and restarts the server meanwhile, then reads what is left in the store
-    checker     decides from the journal alone whether every promise was kept
+    relay       stands between an instance and its database, and can cut or hold the line
+    hosts       hundreds of destinations, each with a loopback address of its own
+    foreign     timers that are created in transactions of somebody else
+    left        what is in the store when everything has come to rest
+    run         the users, the blows, the healing
+    figures     what there is to tell of a run
 
-Killing a process does not test power loss: what the kernel has, it keeps.
+What users ask and how destinations behave is drawn by `testing.simulation`, and `testing.oracle` judges the journal: a
+simulation and a torture share both. Killing a process does not test power loss: what the kernel has, it keeps.
 """

@@ -13,25 +13,50 @@ from mainspring.client.arguments import to_payload
 from mainspring.client.async_timers import AsyncTimers
 from mainspring.errors import MainspringError
 from mainspring.model import Delivery, State
-from mainspring.testing.oracle.journal import Asked, Invoke, View
+from mainspring.testing.oracle.journal import AnyEvent, Asked, Fail, Info, Invoke, Ok, View
 from mainspring.testing.simulation.clock import EPOCH_MS
 from mainspring.testing.simulation.desks import Payload
-from mainspring.testing.simulation.plan import Operation
+from mainspring.testing.simulation.loop import SimulatedLoop
+from mainspring.testing.simulation.plan import Operation, World
 from mainspring.testing.simulation.receivers import host_of
-from mainspring.testing.simulation.users.clients import Clients, Told
+from mainspring.testing.simulation.users.clients import Clients
+from mainspring.testing.simulation.wire import Wire
 from mainspring.timers.messages import CreateTimer, TimerView, to_instant, to_ms
 
 READS: Final = frozenset({"get", "list"})
 Foreign = Callable[[str, Operation, CreateTimer], Awaitable[TimerView]]
 
 
-class TimerUsers(Clients):
-    def __init__(self, *args: Any, foreign: Foreign, **kwargs: Any) -> None:
-        """`foreign` creates a timer in a transaction of somebody else."""
-        super().__init__(*args, **kwargs)
+class TimerAsking:
+    """Carries out operations and writes them down, whatever the world is made of."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        write: Callable[[AnyEvent], None],
+        now_us: Callable[[], int],
+        wall_ms: Callable[[], int],
+        beginning_ms: int,
+        host: Callable[[int], str],
+        address: Callable[[int], str],
+        connect: Callable[[str, Operation, str], AsyncClient],
+        foreign: Foreign,
+    ) -> None:
+        """`wall_ms` is the store's clock, by which clients set theirs, and `beginning_ms` what it says at the start of
+        the run; `host` names a destination, `address` the process that an instance number is at the moment; `connect`
+        gives a client for an operation; `foreign` creates a timer in a transaction of somebody else."""
+        self._world = world
+        self._write = write
+        self._now_us = now_us
+        self._wall_ms = wall_ms
+        self._beginning_ms = beginning_ms
+        self._host = host
+        self._address = address
+        self._connect = connect
         self._foreign = foreign
 
-    async def _carry_out(self, name: str, operation: Operation) -> None:
+    async def carry_out(self, name: str, operation: Operation) -> None:
         known = await self._ask(name, operation)
         if not known and operation.again and operation.verb not in READS and operation.ids:
             look = Operation(client=operation.client, at=0, verb="get", ids=operation.ids[:1], node=operation.node)
@@ -42,9 +67,9 @@ class TimerUsers(Clients):
         verb = operation.verb
         node = self._address(operation.node)
         requests = self._creates(name, operation)
-        self._journal.append(
+        self._write(
             Invoke(
-                at=self._loop.now_us,
+                at=self._now_us(),
                 op=name,
                 client=f"c{operation.client}",
                 verb=verb,
@@ -52,13 +77,21 @@ class TimerUsers(Clients):
                 node="" if verb == "transaction" else node,
             )
         )
-        client = self._client(name, operation, node)
+        client = self._connect(name, operation, node)
         try:
-            return self._answered(name, await self._speak(client, name, operation, requests))
+            views, changed = await self._speak(client, name, operation, requests)
         except MainspringError as error:
-            return self._failed(name, error)
+            if error.outcome_unknown:
+                self._write(Info(at=self._now_us(), op=name, reason=error.detail))
+                return False
+            self._write(Fail(at=self._now_us(), op=name, code=error.code))
+            return True
+        self._write(Ok(at=self._now_us(), op=name, views=views, changed=changed))
+        return True
 
-    async def _speak(self, client: AsyncClient, name: str, operation: Operation, requests: list[CreateTimer]) -> Told:
+    async def _speak(
+        self, client: AsyncClient, name: str, operation: Operation, requests: list[CreateTimer]
+    ) -> tuple[tuple[View, ...], int | None]:
         timers = client.timers
         id = operation.ids[0] if operation.ids else ""
         plain = {"get": timers.get, "run-now": timers.run_now, "park": timers.park, "resume": timers.resume}
@@ -92,7 +125,7 @@ class TimerUsers(Clients):
             return []
         due: dict[str, Any] = {}
         if operation.instant is not None:
-            due["execute_at"] = EPOCH_MS + operation.instant
+            due["execute_at"] = self._beginning_ms + operation.instant
         elif operation.delay is not None and operation.delay < 0:
             due["execute_at"] = self._wall_ms() + operation.delay
         else:
@@ -103,7 +136,7 @@ class TimerUsers(Clients):
             made.append(
                 CreateTimer(
                     timer_id=id,
-                    callback_url=f"http://{host_of(destination)}/hook",
+                    callback_url=f"http://{self._host(destination)}/hook",
                     payload=to_payload(Payload(f"{name}.{place}")),
                     labels={"l": operation.label} if operation.label else {},
                     retry_policy=self._world.policies[operation.policy],
@@ -174,6 +207,37 @@ def _changes(operation: Operation, wanted: CreateTimer) -> dict[str, Any]:
     if operation.label:
         changes["callback_url"] = wanted.callback_url
     return changes
+
+
+class TimerUsers(Clients):
+    """The clients of a simulation."""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        world: World,
+        wire: Wire,
+        *,
+        journal: list[AnyEvent],
+        address: Callable[[int], str],
+        foreign: Foreign,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        super().__init__(loop, world, wire, journal=journal, address=address, wall_ms=wall_ms)
+        self._asking = TimerAsking(
+            world,
+            write=journal.append,
+            now_us=lambda: loop.now_us,
+            wall_ms=wall_ms,
+            beginning_ms=EPOCH_MS,
+            host=host_of,
+            address=address,
+            connect=self._client,
+            foreign=foreign,
+        )
+
+    async def _carry_out(self, name: str, operation: Operation) -> None:
+        await self._asking.carry_out(name, operation)
 
 
 def _moves(operation: Operation) -> bool:
