@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -127,6 +128,17 @@ class Database:
     def foreign_writes(self, caller: Caller) -> int:
         """How often others have committed something, those before it included."""
         return self._commits.total() - self._commits[caller.name]
+
+    @contextmanager
+    def holding(self, row: RowKey) -> Iterator[None]:
+        """A foreign transaction holds a row for as long as the block lasts."""
+        self.locked[row] = self.locked.get(row, 0) + 1
+        try:
+            yield
+        finally:
+            self.locked[row] -= 1
+            if not self.locked[row]:
+                del self.locked[row]
 
     def now_ms(self) -> int:
         return EPOCH_MS + self.step_ms + self._loop.now_us // 1000

@@ -17,36 +17,31 @@ from msgspec import Struct
 from mainspring import crashpoint
 from mainspring.kernel.ownership import Lease
 from mainspring.model import State, Timer
-from mainspring.store import START, Put, TimerFilter
-from mainspring.stores.plan import Write
+from mainspring.store import START, TimerFilter
 from mainspring.testing.oracle.history import Violation
-from mainspring.testing.oracle.journal import AnyEvent, Bound, Commit, Fault, Left, Owner, Reached
+from mainspring.testing.oracle.journal import AnyEvent, Fault, Left, Owner, Reached
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.simulation.clock import SimulatedClock
 from mainspring.testing.simulation.database import FOREIGN, Caller, Database
 from mainspring.testing.simulation.draws import Dice, Draws
+from mainspring.testing.simulation.foreign import ForeignPrograms
 from mainspring.testing.simulation.left import entries_of, oracle_world, row_of
 from mainspring.testing.simulation.loop import CURRENT, Process, SimulatedLoop, Spinning, context_of
 from mainspring.testing.simulation.node import Died, Inhabitant, Node
-from mainspring.testing.simulation.plan import EXECUTORS, Blow, Operation, Plan, Regime
+from mainspring.testing.simulation.observing import Observer
+from mainspring.testing.simulation.plan import EXECUTORS, Blow, Plan, Regime
 from mainspring.testing.simulation.receivers import Receivers
 from mainspring.testing.simulation.sqlite import SQLiteTables
-from mainspring.testing.simulation.store import SimulatedStore
-from mainspring.testing.simulation.tables import Tables
+from mainspring.testing.simulation.tables import Tables, first_namespace
 from mainspring.testing.simulation.unwinding import quiet, unwind
 from mainspring.testing.simulation.users.timers import TimerUsers
 from mainspring.testing.simulation.wire import Peer, Wire
-from mainspring.timers import changes
-from mainspring.timers.messages import CreateNamespace, CreateTimer, TimerView, view_of
-from mainspring.timers.namespaces import NamespaceService
 
 LONGEST_US: Final = 600_000_000
 LOOK_US: Final = 250_000
 AIR_US: Final = 2_500_000
 HORIZON_MS: Final = 60_000
 """Timers due later than this after healing are not waited for."""
-MANY: Final = 100
-"""Destinations whose circuits are not all looked at."""
 EXIT: Final = "Exit"
 """The rule that no instance ends by itself."""
 
@@ -90,13 +85,6 @@ def simulate(plan: Plan) -> Outcome:
     )
 
 
-class _Foreign:
-    """Who writes without being an instance."""
-
-    name = FOREIGN
-    index = -1
-
-
 class Run:
     """A run of timers. Those of other services begin with this one: see `services`."""
 
@@ -111,6 +99,10 @@ class Run:
         self._context = context_of(Process("fate"))
         self._clock = SimulatedClock(loop)
         self._tables: Tables = SQLiteTables() if world.sqlite else Tables()
+        dice = Dice(draws, FOREIGN)
+        self._namespace = first_namespace(self._tables, world, dice)
+        self.nodes: dict[str, Inhabitant] = {}
+        self._observer = Observer(world, self.nodes, self._namespace, sometimes=self.sometimes)
         self.database = Database(
             loop,
             self._tables,
@@ -119,7 +111,7 @@ class Run:
             journal=self.journal,
             reached=self._reach,
             sometimes=self.sometimes,
-            committed=self._observe,
+            committed=self._observer.committed,
         )
         self._receivers = Receivers(world.destinations, draws, self.journal)
         self._wire = Wire(
@@ -130,24 +122,21 @@ class Run:
             journal=self.journal,
             wall_ms=self.database.now_ms,
             peer=self._peer,
-            sent=self._measure,
+            sent=self._observer.sent,
         )
+        foreign = ForeignPrograms(loop, self.database, self._namespace, randomness=dice, journal=self.journal)
         self._users = TimerUsers(
             loop,
             world,
             self._wire,
             journal=self.journal,
             address=self._address,
-            foreign=self._transact,
+            foreign=foreign.create,
             wall_ms=self.database.now_ms,
         )
-        self.nodes: dict[str, Inhabitant] = {}
         self._current: dict[int, Inhabitant] = {}
         self._lives: dict[int, int] = {}
         self._traps: dict[int, list[Blow]] = {}
-        self._bounds: dict[tuple[str, str], int] = {}
-        self._open_circuits: dict[str, int] = {}
-        self._dice = Dice(draws, FOREIGN)
         self.healed_at = 0
         self._is_over = False
 
@@ -168,7 +157,6 @@ class Run:
     # --- from the beginning to the end ------------------------------------------------------------------------
 
     async def to_the_end(self) -> None:
-        await self._prepare()
         self.database.calm = False
         for index in self._world.nodes:
             self._start(index)
@@ -184,13 +172,6 @@ class Run:
         await self._rest()
         self.journal.append(self._left())
         self._is_over = True
-
-    async def _prepare(self) -> None:
-        """The namespace of all timers, made before anybody starts."""
-        bare = SimulatedStore(self.database, _Foreign())
-        namespaces = NamespaceService(records=bare, clock=self._clock, randomness=self._dice, created=lambda: None)
-        await namespaces.create(CreateNamespace(name="default", shard_count=self._world.shards))
-        self._namespace = await namespaces.find("default")
 
     def _begin(self) -> None:
         """Let the users act."""
@@ -407,88 +388,10 @@ class Run:
             node.is_alive for other, node in self._current.items() if other not in (index, cut) and other < EXECUTORS
         )
 
-    # --- a foreign transaction ----------------------------------------------------------------------------------
-
-    async def _transact(self, name: str, operation: Operation, request: CreateTimer) -> TimerView:
-        """Create a timer as a program does in its own transaction, which stays open for a while."""
-        key = self._namespace.key_of(request.timer_id)
-        row = (key.shard_id, key.uuid)
-        now = self._loop.now_us
-        if operation.hold:
-            until = now + operation.hold * 1000
-            self.journal.append(
-                Fault(at=now, until=until, kind="foreign-lock", id=request.timer_id, shard=key.shard_id)
-            )
-            self.database.locked[row] = self.database.locked.get(row, 0) + 1
-            await asyncio.sleep(operation.hold / 1000)
-            self.database.locked[row] -= 1
-            if not self.database.locked[row]:
-                del self.database.locked[row]
-        fresh = changes.created(
-            request,
-            self._namespace,
-            now=self.database.now_ms(),
-            version=self._dice.getrandbits(62) + 1,
-            delivery_id=f"msg_{self._dice.getrandbits(128):032x}",
-            max_payload=100_000,
-        )
-        [present] = self._tables.get([key])
-        timer = fresh if present is None else changes.recreated(fresh, present)
-        self.database.commit_now(_Foreign(), Write([Put(timer, present.version if present else 0)]), name)
-        return view_of(timer)
-
-    # --- what happens sometimes ---------------------------------------------------------------------------------
-
-    def _observe(self, commit: Commit) -> None:
-        """Look into the instances when something was written that is rare in company."""
-        if commit.verb == "renew":
-            node = self.nodes.get(commit.node)
-            ownership = node.instance.ownership if node is not None and node.instance is not None else None
-            if ownership is not None and ownership.fences and not ownership.valid():
-                self.sometimes("lease lapsed here, yet kept")
-        elif commit.verb == "write" and commit.service == "timers" and commit.after:
-            uuid = self._namespace.key_of(commit.id).uuid
-            for node in self._current.values():
-                if isinstance(node, Node):
-                    self._observe_row(node, uuid, commit.delivery_id)
-
-    def _observe_row(self, node: Inhabitant, uuid: str, delivery_id: str) -> None:
-        """A row was written: does this instance still have another delivery of its id in hand?"""
-        engine = node.instance.engine if node.is_alive and node.instance is not None else None
-        row = engine.dispatcher.window.rows.get(uuid) if engine is not None else None
-        if engine is None or row is None or row.detail.delivery_id == delivery_id:
-            return
-        _, call = engine.dispatcher._calls.get(uuid, (None, None))
-        in_hand = uuid in engine.dispatcher._calls
-        self.sometimes(f"re-created while {'in flight' if call else 'starting' if in_hand else 'queued'}")
-
     # --- what is there ------------------------------------------------------------------------------------------
-
-    def _measure(self, name: str) -> None:
-        """Note the most that was seen of what is bounded."""
-        node = self.nodes[name]
-        engine = node.instance.engine if node.instance is not None else None
-        if engine is None:
-            return
-        in_flight = engine.dispatcher.in_flight
-        self._note(name, "in-flight", in_flight)
-        self._note(name, "window", in_flight + engine.dispatcher.queued)
-        self._note(name, "host", max(self._wire.to_hosts.values(), default=0))
-        if engine.dispatcher.window.left_any and engine.dispatcher.window.room == 0:
-            self.sometimes("rows left in the store")
-        if len(self._world.destinations) < MANY:
-            open_circuits = engine.dispatcher.open_circuits
-            if open_circuits < self._open_circuits.get(name, 0):
-                self.sometimes("circuit closed")
-            self._open_circuits[name] = open_circuits
-
-    def _note(self, name: str, what: str, value: int) -> None:
-        if value > self._bounds.get((name, what), 0):
-            self._bounds[name, what] = value
 
     def _left(self) -> Left:
         world = self._world
-        limits = {"in-flight": world.in_flight_limit, "window": world.window_limit, "host": world.host_limit}
         alive = tuple(
             node.name
             for index, node in self._current.items()
@@ -506,10 +409,7 @@ class Run:
             rows=tuple(map(row_of, rows)),
             history=entries,
             owners=tuple(self._owners(alive)),
-            bounds=tuple(
-                Bound(node=node, what=what, value=value, limit=limits[what])
-                for (node, what), value in self._bounds.items()
-            ),
+            bounds=tuple(self._observer.bounds()),
         )
 
     def _shards(self) -> Sequence[int]:

@@ -50,9 +50,10 @@ class Wire:
         journal: list[AnyEvent],
         wall_ms: Callable[[], int],
         peer: Callable[[str], Peer | None],
-        sent: Callable[[str], None],
+        sent: Callable[[str, int], None],
     ) -> None:
-        """`peer` finds who listens at an address; `sent` is told of every call that leaves an instance."""
+        """`peer` finds who listens at an address; `sent` is told of every call that leaves an instance, and how
+        many it has under way to the same destination then."""
         self._loop = loop
         self._world = world
         self._draws = draws
@@ -131,7 +132,7 @@ class Wire:
             return await future
         self._journal.append(sent)
         self.to_hosts[node, host] += 1
-        self._sent(node)
+        self._sent(node, self.to_hosts[node, host])
         try:
             return await future
         finally:
