@@ -491,3 +491,16 @@ def test_what_was_planned_and_had_no_row_yet_is_skipped_when_its_job_is_deleted(
             assert {(state, reason) for _, state, reason in told} == {("skipped", "deleted")}
 
     simulate(main)
+
+
+def test_what_was_planned_ahead_by_the_old_calendar_holds_up_nothing_of_the_new_one_that_comes_before_it() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="*/10 * * * * *", seconds=True)
+            await world.until(13)
+            await instance.jobs.update(UpdateJob(name="job", schedule="*/2 * * * * *"))
+            await world.until(25)
+            assert [at - EPOCH_MS for at, _ in world.calls] == [10_000, *range(14_000, 25_000, 2_000)]
+            assert "skipped" not in {state for _, state, _ in await world.told()}
+
+    simulate(main)

@@ -10,6 +10,7 @@ from tests.simulation.planted_jobs import PLANTED
 KEPT = {
     24: "a job that another program made is changed before its clock has looked",
     30: "a create is cut short, and another program writes the job before there is a clock",
+    402: "a calendar is changed while launches of the old one are planned ahead",
     136: "a job is deleted while its clock has put on record what has no row",
 }
 

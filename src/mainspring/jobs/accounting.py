@@ -93,6 +93,15 @@ def recounted(state: ClockState, *, skipped: Collection[int], over: Collection[i
     return replace(state, runs=state.runs - len(skipped), undecided=remaining)
 
 
+def last_before(job: str, state: ClockState, instant: int) -> int | None:
+    """The newest launch before an instant. After a change of the calendar, later ones may have been planned already."""
+    if state.last_run is None or state.last_run < instant:
+        return state.last_run
+    before = calendar_of(job, state.terms).previous(instant)
+    is_its_own = before is not None and before > state.created_at and (state.bounds or Bounds()).has(before)
+    return before if is_its_own else None
+
+
 def account(job: Job, state: ClockState, *, as_of: int) -> Tick:
     definition = job.definition
     skipped: list[SkippedRange] = []

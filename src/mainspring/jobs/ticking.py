@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
-from mainspring.jobs.accounting import ClockState, Tick, account, lead_ms, recounted
+from mainspring.jobs.accounting import ClockState, Tick, account, last_before, lead_ms, recounted
 from mainspring.jobs.definition import BrokenJob, Job
 from mainspring.jobs.ledger import Launch, Ledger, launch_id, mark_of
 from mainspring.jobs.planning import MISSED_AFTER_MS
@@ -114,7 +114,8 @@ class Ticker:
             )
             for part in tick.skipped
         ]
-        previous = "" if state.last_run is None else mark_of(state.last_run)
+        last_run = last_before(job.name, state, tick.launches[0].instant) if tick.launches else None
+        previous = "" if last_run is None else mark_of(last_run)
         launches: list[tuple[str, Launch]] = []
         for instant, is_late in ((item.instant, item.is_late) for item in tick.launches):
             launch = planned(
