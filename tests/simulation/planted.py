@@ -25,7 +25,7 @@ from mainspring.kernel.window import Window
 from mainspring.model import Delivery, Shard, Timer
 from mainspring.store import Begin, Finish, Position, Put, Remove, Verdict
 from mainspring.stores.plan import Plan
-from mainspring.testing.simulation.run import simulate
+from mainspring.testing.simulation.simulate import simulate
 from mainspring.testing.simulation.swarm import draw_plan
 from mainspring.timers import changes, courier
 from mainspring.timers.messages import DeletedView, TimerRef, view_of

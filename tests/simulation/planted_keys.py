@@ -16,7 +16,7 @@ from mainspring.idempotency.terms import Flight
 from mainspring.idempotency.uncertain import UncertainClaims
 from mainspring.locks import FencedRecords, Held, Lock, LockRecord
 from mainspring.model import Record
-from mainspring.testing.simulation.run import simulate
+from mainspring.testing.simulation.simulate import simulate
 from mainspring.testing.simulation.swarm import draw_plan
 from tests.simulation.planted import MOST, Planted
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from mainspring.testing.simulation.plan import Plan, read_plan, write_plan
-from mainspring.testing.simulation.run import simulate
 from mainspring.testing.simulation.search import look, search
+from mainspring.testing.simulation.simulate import simulate
 from mainspring.testing.simulation.swarm import draw_plan
 
 SEEDS = (1, 6, 8, 10, 39)

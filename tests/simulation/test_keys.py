@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mainspring.testing.simulation.plan import read_plan
-from mainspring.testing.simulation.run import simulate
 from mainspring.testing.simulation.search import look, search
+from mainspring.testing.simulation.simulate import simulate
 from tests.simulation.planted_keys import PLANTED, found_at
 
 SEEDS = (3, 23, 57)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -20,6 +20,7 @@ from mainspring.testing.oracle.history import NEVER, Finding, History, Operation
 from mainspring.testing.oracle.instants import instants_between, matcher
 from mainspring.testing.oracle.journal import Call, JobTerms, Left
 from mainspring.testing.oracle.launches import FINAL, LAUNCHED, RECEIVED, SKIPS, Arrival, Watched, span
+from mainspring.testing.oracle.reigns import DEFINES, NOTICED_MS, REGISTRY, Reign, asked_for, committed
 from mainspring.timers.messages import to_ms
 
 AHEAD_MS: Final = 20_000
@@ -28,10 +29,6 @@ SETTLED_MS: Final = 60_000
 """How long after its instant a launch must be on record, or over."""
 PROMPT_MS: Final = 10_000
 """How long after its instant it is on record that somebody plans it, if nothing holds that up."""
-NOTICED_MS: Final = 75_000
-"""How long it may take until somebody looks at a definition of which no clock was told."""
-REGISTRY: Final = "jobs:meta/"
-DEFINES: Final = frozenset({"create", "update", "foreign-write"})
 CAUSES: Final = {
     "changed": DEFINES,
     "deleted": frozenset({"delete", "foreign-write"}),
@@ -72,20 +69,6 @@ def accounted(history: History) -> Iterator[Finding]:
         )
         for detail in job.check():
             yield Finding(name, detail)
-
-
-@dataclass(frozen=True)
-class Reign:
-    """A definition, and from when to when it may have been in force; None: there is no job, or one that nobody
-    understands."""
-
-    since: int
-    until: int
-    terms: JobTerms | None
-    noticed: int = 0
-    """When its clock knows of it, if nothing holds that up."""
-    is_deleted: bool = False
-    """It ended with the job: what its clock had not accounted for, nobody will."""
 
 
 @dataclass(kw_only=True)
@@ -145,43 +128,14 @@ class _Job:
 
     @cached_property
     def _reigns(self) -> list[Reign]:
-        return list(self._committed() if self._is_exact else self._asked_for())
+        if self._is_exact:
+            return list(committed(self.history, self.name))
+        return list(asked_for(self.history, self.name, self.operations))
 
     @cached_property
     def _is_exact(self) -> bool:
         """Whether it is known what the registry held, and when."""
         return any(commit.event.id == REGISTRY + self.name for commit in self.history.commits)
-
-    def _committed(self) -> Iterator[Reign]:
-        """What the registry held. A change counts from the instant that it gives itself, which is before its commit."""
-        commits = [commit for commit in self.history.commits if commit.event.id == REGISTRY + self.name]
-        present = Reign(-NEVER, NEVER, None)
-        for _, commit in commits:
-            terms = commit.job
-            is_foreign = not commit.node
-            said = self.history.at_of(terms.updated_ms) if terms and terms.updated_ms and not is_foreign else commit.at
-            noticed = commit.at + (NOTICED_MS * 1000 + self.history.lease_us if is_foreign else 0)
-            yield replace(present, until=noticed, is_deleted=commit.verb == "forget")
-            unsaid = NOTICED_MS * 1000 if is_foreign else 0  # a look that is repeated decides as of its first try
-            present = Reign(min(said, commit.at) - unsaid, NEVER, terms, noticed)
-        yield present
-
-    def _asked_for(self) -> Iterator[Reign]:
-        """From when to when each definition may be in force: from its question to the answer of one that came after."""
-        changes = [o for o in self.operations if o.verb in DEFINES or o.verb == "delete"]
-        yield Reign(-NEVER, self._replaced(changes, -1), None)
-        for change in changes:
-            until = self._replaced(changes, change.until)
-            if change.verb == "delete":
-                yield Reign(change.invoke.at, until, None)
-            for item in change.asked(self.name):
-                if item.job is not None:
-                    yield Reign(change.invoke.at, until, item.job)
-
-    def _replaced(self, changes: Sequence[Operation], after: int) -> int:
-        """When something has certainly replaced what was in force at a place."""
-        ends = [self.history.events[c.answered].at for c in changes if c.is_ok and c.place > after]
-        return min(ends, default=NEVER)
 
     def _demands(self, terms: JobTerms | None, instant: int) -> bool:
         """Whether a definition certainly has this instant."""

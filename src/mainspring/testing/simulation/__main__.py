@@ -16,9 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mainspring.testing.oracle.journal import write_journal
 from mainspring.testing.simulation.counters import total, unreached
 from mainspring.testing.simulation.plan import Plan, read_plan, write_plan
-from mainspring.testing.simulation.run import Outcome, simulate
 from mainspring.testing.simulation.search import Found, search
 from mainspring.testing.simulation.shrinking import LONGEST, shrink
+from mainspring.testing.simulation.simulate import Outcome, simulate
 from mainspring.testing.simulation.swarm import draw_plan
 from mainspring.testing.simulation.timeline import timeline
 

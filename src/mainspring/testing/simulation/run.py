@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from typing import Final
-
-import msgspec
-from msgspec import Struct
 
 from mainspring import crashpoint
 from mainspring.kernel.ownership import Lease
@@ -33,7 +29,6 @@ from mainspring.testing.simulation.plan import EXECUTORS, Blow, Plan, Regime
 from mainspring.testing.simulation.receivers import Receivers, host_of
 from mainspring.testing.simulation.sqlite import SQLiteTables
 from mainspring.testing.simulation.tables import Tables, first_namespace
-from mainspring.testing.simulation.unwinding import quiet, unwind
 from mainspring.testing.simulation.users.timers import TimerUsers
 from mainspring.testing.simulation.wire import Peer, Wire
 
@@ -44,45 +39,6 @@ HORIZON_MS: Final = 60_000
 """Timers due later than this after healing are not waited for."""
 EXIT: Final = "Exit"
 """The rule that no instance ends by itself."""
-
-
-class Outcome(Struct, frozen=True, kw_only=True):
-    """What became of a run."""
-
-    plan: Plan
-    violations: list[Violation]
-    digest: str
-    """Of the whole journal."""
-    reached: list[str]
-    seconds: float
-    """Simulated."""
-    journal: list[AnyEvent]
-
-
-def simulate(plan: Plan) -> Outcome:
-    from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (they build upon this module)
-
-    draws = Draws(plan.seed, muted=plan.muted)
-    loop = SimulatedLoop(draws.order)
-    with quiet():
-        run = SERVICES[plan.service].run(plan, loop, draws)
-        try:
-            violations = run.verdict()
-        finally:
-            run.database.closed = True
-            unwind(loop)
-    digest = blake2b(digest_size=16)
-    encoder = msgspec.json.Encoder()
-    for event in run.journal:
-        digest.update(encoder.encode(event))
-    return Outcome(
-        plan=plan,
-        violations=violations,
-        digest=digest.hexdigest(),
-        reached=list(run.reached),
-        seconds=loop.time(),
-        journal=run.journal,
-    )
 
 
 class Run:

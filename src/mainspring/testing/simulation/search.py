@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from mainspring.testing.oracle.history import Violation
-from mainspring.testing.simulation.run import simulate
+from mainspring.testing.simulation.simulate import simulate
 from mainspring.testing.simulation.swarm import draw_plan
 
 CHUNK: Final = 10

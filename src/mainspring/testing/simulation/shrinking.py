@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from mainspring.testing.simulation.plan import Destination, Plan, World
-from mainspring.testing.simulation.run import Outcome, simulate
+from mainspring.testing.simulation.simulate import Outcome, simulate
 
 LONGEST: Final = 400
 """Runs that one history is worth."""
