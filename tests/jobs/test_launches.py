@@ -99,6 +99,7 @@ def test_what_was_triggered_by_hand_has_its_own_body_and_leaves_the_calendar_alo
             await world.create(schedule="0 * * * *", body=Raw(b'{"size":1}'))
             await world.until(10)
             await instance.jobs.trigger(TriggerJob(name="job", body=Raw(b'{"size":2}')))
+            await world.until(11)
             await instance.jobs.trigger(TriggerJob(name="job"))
             await world.until(3660)
             assert [(call.kind, call.body) for _, call in world.calls] == [
