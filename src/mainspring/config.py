@@ -25,6 +25,7 @@ from mainspring.errors import ConfigError, FieldError, plain_words
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=86_400)]
+DAY_MS: Final = 86_400_000
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,6 +120,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_payload_bytes: Annotated[Positive, Meta(description="Largest payload of a timer.")] = 102_400
     request_seconds: Annotated[PositiveSeconds, Meta(description="Deadline for receiving a whole API request.")] = 10.0
     max_connections: Annotated[Positive, Meta(description="API connections at once; more are refused with 503.")] = 2048
+
+    @property
+    def fetch_retention_ms(self) -> int:
+        return self.fetch_retention_days * DAY_MS
 
     @property
     def store_url(self) -> str:

@@ -30,7 +30,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.wakeups import Wakeups
 from mainspring.errors import ConfigError, RateLimited, StoreUnavailable, Unavailable
 from mainspring.fetches.executor import Executor
-from mainspring.fetches.fetching import DAY_MS, call_sender
+from mainspring.fetches.fetching import call_sender
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing, ExecutorLease
@@ -125,7 +125,7 @@ class RemoteExecutor:
             wake=self._wake,
             randomness=self._random,
             noted=Recent().noted,
-            retention_ms=config.fetch_retention_days * DAY_MS,
+            retention_ms=config.fetch_retention_ms,
         )
         origins = Origins(
             sender=self._callbacks,
@@ -230,20 +230,17 @@ class RemoteExecutor:
     # --- the lease ------------------------------------------------------------------------------------
 
     async def advertise(self, address: str) -> None:
-        """Tell the instances that this executor is here, and where."""
+        """Tell the instances that this executor is here, and where; a moment later if the store is not there."""
         if not address:
             raise ConfigError("Expected advertise_url, because this executor listens everywhere, got none")
         self._address = address
-        await self._renew()
+        await self._try_to_renew()
         self._renewing = self._spawn(self._keep_lease())
 
     async def drain(self) -> None:
         """Take nothing more, and see the calls under way to their end."""
         self._draining = True
-        try:
-            await self._renew()
-        except StoreUnavailable as error:
-            telemetry.warning("the instances were not told of the stop", reason=error.detail)
+        await self._try_to_renew()
         await self._executor.stop(self.config.drain_seconds)
 
     async def _leave(self) -> None:
@@ -260,10 +257,13 @@ class RemoteExecutor:
     async def _keep_lease(self) -> None:
         while True:
             await asyncio.sleep(self.config.renew_seconds)
-            try:
-                await self._renew()
-            except StoreUnavailable as error:
-                telemetry.warning("the lease was not renewed", reason=error.detail)
+            await self._try_to_renew()
+
+    async def _try_to_renew(self) -> None:
+        try:
+            await self._renew()
+        except StoreUnavailable as error:
+            telemetry.warning("the lease was not renewed", reason=error.detail)
 
     async def _renew(self) -> None:
         """Nobody else writes this record: an unexpected version is that of an earlier renewal, or of none."""

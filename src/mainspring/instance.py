@@ -142,6 +142,7 @@ class Instance:
             spawn=self.spawn,
             wake=self._wake,
             freed=self._pump,
+            is_crowded=self._is_crowded,
             is_dead=identity.is_dead,
             secret=lambda: self.cluster_secret,
             senders=surroundings.senders,
@@ -214,6 +215,11 @@ class Instance:
     def _pump(self) -> None:
         if self.engine is not None:
             self.engine.dispatcher.pump()
+
+    def _is_crowded(self) -> bool:
+        """Whether rows that are due wait for a slot, in memory or, for want of room, in the store."""
+        dispatcher = self.engine.dispatcher if self.engine is not None else None
+        return dispatcher is not None and (dispatcher.queued > 0 or dispatcher.window.left_any)
 
     async def _stop(self, engine: Engine) -> None:
         """Timers and fetches end their calls in the same time, before others can think that nobody makes them."""

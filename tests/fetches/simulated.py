@@ -96,6 +96,7 @@ class World:
             spawn=self._spawn,
             wake=self._wake,
             freed=self._pump,
+            is_crowded=lambda: self.engine.dispatcher.queued > 0,
             is_dead=lambda _: False,
             secret=lambda: "",
         )

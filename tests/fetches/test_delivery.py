@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from mainspring.config import Config
+from mainspring.config import DAY_MS, Config
 from mainspring.delivery.call import Reply
 from mainspring.delivery.signing import verify
-from mainspring.fetches.messages import FetchRef
+from mainspring.fetches.messages import FetchRef, OutboundRequest
 from mainspring.fetches.origins import judged
 from mainspring.fetches.outcome import Outcome
-from mainspring.fetches.record import Return
+from mainspring.fetches.record import Fetch, Return, settled
 from mainspring.instance import Instance
 from mainspring.testing.target import Answer, TargetServer
 from tests.fetches.asking import asking, until
@@ -106,6 +106,22 @@ def test_the_deadline_counts_from_the_result(now: int, state: str) -> None:
     silence = Reply(None, {}, b"", False, "network", "It broke", False, 5)
     after = judged(Return(state="waiting"), silence, DONE, delivery_ms=10_000, now=now, spread=0.0)
     assert (after.state, after.attempts) == (state, 1)
+
+
+@pytest.mark.parametrize(("delivery_ms", "kept_ms"), [(DAY_MS, 7 * DAY_MS), (30 * DAY_MS, 30 * DAY_MS)])
+def test_a_result_is_kept_for_as_long_as_it_is_offered(delivery_ms: int, kept_ms: int) -> None:
+    request = OutboundRequest(url="http://target.example/")
+    fetch = Fetch(
+        req_id="r",
+        request=request,
+        timeout_ms=1,
+        created_at=0,
+        delivery_ms=delivery_ms,
+        result_url="http://origin.example/",
+    )
+    ended = settled(fetch, DONE, offers=True, retention_ms=7 * DAY_MS)
+    assert ended.expires_at is not None
+    assert ended.expires_at >= kept_ms
 
 
 async def test_two_instances_make_one_call_for_one_fetch(tmp_path: Path, target: TargetServer) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +20,8 @@ from mainspring.config import Config
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
-from mainspring.errors import RateLimited
+from mainspring.errors import RateLimited, StoreUnavailable
+from mainspring.executing import RemoteExecutor
 from mainspring.fetches.asking import new_fetch
 from mainspring.fetches.messages import FetchView
 from mainspring.fetches.pools import EXECUTORS, FRESH_SECONDS, PATH, Execute, ExecutorLease, Pools
@@ -27,6 +29,7 @@ from mainspring.fetches.program import Fetches
 from mainspring.fetches.requesting import create_request
 from mainspring.instance import Instance
 from mainspring.library import Mainspring
+from mainspring.model import Record
 from mainspring.origins import FetchError, Origin, ResponseSync
 from mainspring.stores.memory import MemoryStore
 from mainspring.testing.target import Answer, TargetServer
@@ -306,6 +309,26 @@ async def test_fetches_that_wait_for_a_full_pool_longer_than_they_may_end_with_n
             assert view.result.error is not None
             assert (view.state, view.result.error.kind, view.result.error.definite) == ("failed", "overloaded", True)
     assert len(target.requests) == 1
+
+
+class _Refusing(MemoryStore):
+    """Does not write the first lease of an executor."""
+
+    refused = 0
+
+    async def put_record(self, collection: str, key: str, value: bytes, **fields: Any) -> Record | None:
+        if collection == EXECUTORS and not self.refused:
+            self.refused += 1
+            raise StoreUnavailable("Expected a store, got none for a moment")
+        return await super().put_record(collection, key, value, **fields)
+
+
+async def test_an_executor_that_cannot_write_its_first_lease_writes_the_next(config: Config) -> None:
+    store = _Refusing(SystemClock())
+    async with RemoteExecutor(config, "far", store=store) as remote:
+        await remote.advertise("http://127.0.0.1:1")
+        await asyncio.sleep(2 * config.renew_seconds)
+        await remote.ready()
 
 
 async def test_only_processes_of_the_cluster_may_hand_over_calls(config: Config, instance: Instance) -> None:

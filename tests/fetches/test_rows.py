@@ -13,8 +13,8 @@ import pytest
 from mainspring.errors import StoreUnavailable
 from mainspring.fetches.asking import new_fetch
 from mainspring.fetches.messages import FetchRef, FetchView, ListFetches
-from mainspring.fetches.outcome import of_lost_executor
-from mainspring.fetches.record import FETCHES, WATCHDOG_MS, Fetch, encode
+from mainspring.fetches.outcome import of_cancelling, of_lost_executor
+from mainspring.fetches.record import FETCHES, WATCHDOG_MS, Fetch, encode, settled
 from mainspring.fetches.watcher import Watcher
 from mainspring.store import Put, Remove, Verdict
 from mainspring.testing.simulation import SimulatedLoop, run_simulated
@@ -98,6 +98,21 @@ def test_a_fetch_that_a_crash_left_without_a_row_tells_its_origin_that_it_was_ca
         async with world(loop) as here:
             await _record_alone(here, "left", result_url="http://origin.example/results")
             await here.fetches.cancel(FetchRef(req_id="left"))
+            await asyncio.sleep(LOOK_SECONDS)
+            return here.network.results["left"]
+
+    assert run_simulated(main) == ["cancelled"]
+
+
+def test_a_fetch_that_ended_without_a_row_tells_its_origin_when_it_is_asked_for_again() -> None:
+    async def main(loop: SimulatedLoop) -> list[str]:
+        async with world(loop) as here:
+            fetch = await _record_alone(here, "left", result_url="http://origin.example/results")
+            now = here.clock.now_ms()
+            outcome = of_cancelling(started_at=None, now=now)
+            ended = encode(settled(fetch, outcome, offers=False, retention_ms=int(DAY_SECONDS) * 1000))
+            assert await here.store.put_record(FETCHES, "left", ended, expect=1, now=now) is not None
+            await here.fetches.create(asking(URL, req_id="left", timeout_seconds=TIMEOUT_SECONDS))
             await asyncio.sleep(LOOK_SECONDS)
             return here.network.results["left"]
 

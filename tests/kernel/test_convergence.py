@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import pytest
+
 from mainspring.errors import StoreUnavailable
-from mainspring.model import Shard
-from mainspring.store import Verdict
-from tests.kernel.cluster import NAMESPACE, Cluster
+from mainspring.model import Delivery, Shard
+from mainspring.store import BATCH_LIMIT, Verdict
+from tests.kernel.cluster import NAMESPACE, Cluster, done
 from tests.kernel.test_engine import simulate
 from tests.kernel.troubled_store import TroubledStore
 
@@ -100,5 +102,87 @@ def test_one_unreachable_shard_costs_no_lease_and_no_other_shard() -> None:
         store.bad_shards = set()
         await asyncio.sleep(10)
         assert member.engine.owned_shards == NAMESPACE.shard_count
+
+    simulate(scenario)
+
+
+def test_a_claim_of_which_only_a_part_succeeded_leaves_no_shard_unread() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        async def shard_ids(_: bool) -> list[int]:
+            return list(range(2 * BATCH_LIMIT + 300))
+
+        cluster.shard_ids = shard_ids  # type: ignore[method-assign, assignment]
+        member = await cluster.join("a")
+        other = await cluster.join("c")
+        await asyncio.sleep(10)
+        calls = 0
+        claim = member.store.claim_shards
+
+        async def second_fails(claims: Sequence[Shard]) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == 2:
+                raise StoreUnavailable("simulated: refused")
+            return await claim(claims)
+
+        setattr(member.store, "claim_shards", second_fails)  # noqa: B010 - it has what its store has
+        cluster.kill(other)
+        await asyncio.sleep(20)
+        assert calls > 2
+        assert member.engine.owned_shards == len(member.ownership.fences) == 2 * BATCH_LIMIT + 300
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.5, 1.0, 1.5])
+def test_an_instance_that_has_just_come_is_robbed_of_no_shard(offset: float) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.latency_seconds = 0.02
+        inner = cluster.store
+        robbed: list[tuple[str, str]] = []
+
+        async def watched(claims: Sequence[Shard]) -> list[Verdict]:
+            for claim in claims:
+                [shard] = await inner.shards([claim.shard_id])
+                if shard is not None and shard.version == claim.version and shard.owner not in ("", claim.owner):
+                    lease = await inner.get_record("instance", shard.owner, now=cluster.clock.now_ms())
+                    if lease is not None and b'"left":true' not in lease.value:
+                        robbed.append((claim.owner, shard.owner))
+            return await claim_shards(claims)
+
+        claim_shards = inner.claim_shards
+        inner.claim_shards = watched  # type: ignore[method-assign]
+        await cluster.join("a")
+        await asyncio.sleep(7 + offset)
+        for name in ("b", "c", "d"):
+            await cluster.join(name)
+            await asyncio.sleep(0.3)
+        await asyncio.sleep(20)
+        assert robbed == []
+
+    simulate(scenario)
+
+
+def test_an_instance_that_stops_while_it_claims_begins_nothing_in_what_it_gains() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        cluster.behave = lambda _: (1.0, done())
+        first = await cluster.join("a")
+        second = await cluster.join("c")
+        await asyncio.sleep(5)
+        store.delays = {"claim_shards": 0.05}
+        mine = set(first.ownership.fences)
+        await cluster.leave(second)
+        for number in range(24):
+            delivery = Delivery.AT_MOST_ONCE if number % 2 else Delivery.AT_LEAST_ONCE
+            in_ms = 0 if NAMESPACE.key_of(f"t{number}").shard_id in mine else 30
+            await cluster.create(f"t{number}", in_ms=in_ms, delivery=delivery)
+        first.engine.claim_soon()
+        await asyncio.sleep(0.02)
+        await cluster.leave(first)
+        await cluster.join("b")
+        await asyncio.sleep(60)
+        assert len(cluster.ledger.sendings) == 24
+        assert await cluster.rows() == []
 
     simulate(scenario)

@@ -64,7 +64,7 @@ def test_more_destinations_than_the_window_holds_are_all_served() -> None:
         await asyncio.sleep(30)
         assert len(cluster.ledger.sendings) == 3000
         assert await cluster.rows() == []
-        assert store.rows_read < 4 * 3000
+        assert store.rows_read < 6 * 3000
         assert len(member.engine.dispatcher._lanes) <= 2 * 256  # the bound itself is what is tested
 
     simulate(scenario, EngineSettings(window_limit=256, in_flight_limit=128))
@@ -133,3 +133,69 @@ def test_lanes_that_wait_for_a_slot_get_it_when_a_call_of_another_ends() -> None
         assert len(cluster.ledger.sendings) == 96  # 14 slots of 16 at a time, one second each
 
     simulate(scenario, EngineSettings(in_flight_limit=16))
+
+
+def test_a_destination_that_is_proven_while_it_waits_is_served_before_those_that_never_answered() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        def behave(timer: Timer) -> tuple[float, Ending]:
+            return (8.0 if "slow" in timer.detail.callback_url else 0.6), done()
+
+        cluster.behave = behave
+        await cluster.join("a")
+        for number in range(25):
+            await cluster.create(f"slow{number}", url=f"http://slow{number}")
+        await asyncio.sleep(0.1)
+        await cluster.create("first", url="http://good")
+        await asyncio.sleep(0.2)
+        for number in range(5):
+            await cluster.create(f"good{number}", url="http://good")
+        for number in range(25, 425):
+            await cluster.create(f"slow{number}", url=f"http://slow{number}")
+        await asyncio.sleep(5)
+        assert len(lateness(cluster, "good")) == 5
+
+    simulate(scenario, EngineSettings(in_flight_limit=32))
+
+
+def test_one_lost_connection_costs_a_destination_that_answers_nothing_else() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        def behave(timer: Timer) -> tuple[float, Ending]:
+            if timer.timer_id == "reset":
+                return 0.0, Ending(outcome=Result.FAILED, next="parked", started_at=0, reachable=False)
+            return (8.0 if "slow" in timer.detail.callback_url else 0.01), done()
+
+        cluster.behave = behave
+        await cluster.join("a")
+        await cluster.create("first", url="http://good")
+        await asyncio.sleep(0.1)
+        for number in range(300):
+            await cluster.create(f"slow{number}", url=f"http://slow{number}")
+        await asyncio.sleep(0.5)
+        await cluster.create("reset", url="http://good")
+        for number in range(50):
+            await asyncio.sleep(0.1)
+            await cluster.create(f"good{number}", url="http://good")
+        await asyncio.sleep(0.5)
+        late = lateness(cluster, "good")
+        assert len(late) == 50
+        assert max(late) < 500
+
+    simulate(scenario, EngineSettings(in_flight_limit=32))
+
+
+def test_what_was_left_before_its_destination_was_proven_does_not_stay_behind() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.behave = slow_by_name(8.0)  # type: ignore[assignment]
+        await cluster.join("a")
+        for number in range(300):
+            await cluster.create(f"slow{number}", url=f"http://slow{number}")
+        for number in range(60):
+            await cluster.create(f"good{number}", url="http://good")
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(20)
+        sent = [s for s in cluster.ledger.sendings if s.timer.timer_id.startswith("good")]
+        assert sent
+        assert len(sent) == 60
+        assert max(sending.at for sending in sent) - min(sending.at for sending in sent) < 5000
+
+    simulate(scenario, EngineSettings(window_limit=64, in_flight_limit=32))

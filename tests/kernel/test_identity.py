@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
+import pytest
 from msgspec.structs import replace
 
+from mainspring.kernel.carrier import Ending
 from mainspring.kernel.settings import EngineSettings
-from mainspring.model import Attempt, Delivery, Result, Shard, State
+from mainspring.model import Attempt, Delivery, Result, Shard, State, Timer
 from mainspring.store import Begin, Finish, Put, Verdict
 from tests.kernel.cluster import NAMESPACE, Cluster, done
 from tests.kernel.test_engine import simulate
@@ -102,9 +105,11 @@ def test_a_lease_that_lapses_here_during_a_stalled_begin_leaves_no_row_behind() 
         store.delays = {}
         await asyncio.sleep(30)
         assert member.ownership.valid()
-        rows = await cluster.rows()
-        assert [(row.timer_id, row.state) for row in rows] in ([], [("once", State.PARKED)])
-        assert len(cluster.ledger.of("least")) == 1
+        assert await cluster.rows() == []
+        assert len(cluster.ledger.of("least")) == len(cluster.ledger.of("once")) == 1
+        for name in ("least", "once"):
+            history = await cluster.store.history(NAMESPACE.key_of(name))
+            assert [attempt.outcome for attempt in history] == [Result.SUCCEEDED], "nothing had been sent"
 
     simulate(scenario)
 
@@ -155,5 +160,59 @@ def test_an_ending_from_before_a_shard_was_lost_does_not_touch_what_another_owne
         history = await cluster.store.history(timer.key)
         assert [(entry.attempt, entry.outcome) for entry in history if entry.attempt == 1] == [(1, Result.UNKNOWN)]
         assert [entry.attempt for entry in history] in ([1], [2, 1])
+
+    simulate(scenario)
+
+
+def test_a_begin_whose_answer_was_lost_is_not_taken_for_a_call() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        await cluster.join("a")
+        store.lose_answers = {"begin"}
+        await cluster.create("t", delivery=Delivery.AT_MOST_ONCE)
+        await asyncio.sleep(0.3)
+        store.lose_answers = set()
+        await asyncio.sleep(5)
+        assert len(cluster.ledger.of("t")) == 1
+        assert await cluster.rows() == []
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_late_page_makes_nothing_unknown_that_was_recorded(seed: int) -> None:
+    """Users change rows while their calls are in flight, and pages come late."""
+
+    async def scenario(cluster: Cluster) -> None:
+        dice = random.Random(seed)
+        cluster.latency_seconds = 0.05
+
+        def behave(timer: Timer) -> tuple[float, Ending]:
+            if timer.attempts < 4:
+                next_at = cluster.clock.now_ms() + 3100
+                return 0.1, Ending(outcome=Result.FAILED, next="retry", next_at=next_at, started_at=0)
+            return 0.1, done()
+
+        cluster.behave = behave
+        await cluster.join("a")
+
+        async def use(name: str) -> None:
+            await asyncio.sleep(dice.random() * 5)
+            await cluster.create(name, delivery=Delivery.AT_MOST_ONCE)
+            for _ in range(60):
+                await asyncio.sleep(dice.random() * 0.4)
+                [row] = await cluster.store.get([NAMESPACE.key_of(name)])
+                if row is None:
+                    break
+                if row.state is State.RUNNING:
+                    await cluster.change(name, payload='"x"')
+
+        names = [f"t{number}" for number in range(60)]
+        await asyncio.gather(*map(use, names))
+        await asyncio.sleep(60)
+        for name in names:
+            history = await cluster.store.history(NAMESPACE.key_of(name))
+            assert Result.UNKNOWN not in [attempt.outcome for attempt in history]
+        assert await cluster.rows() == []
 
     simulate(scenario)

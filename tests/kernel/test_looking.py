@@ -8,7 +8,7 @@ from typing import Any
 
 from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Result
-from mainspring.store import BATCH_LIMIT
+from mainspring.store import BATCH_LIMIT, START
 from tests.kernel.cluster import NAMESPACE, Cluster, Member, done
 from tests.kernel.test_engine import simulate
 
@@ -228,3 +228,37 @@ def test_what_nobody_announced_behind_a_backlog_of_thousands_fires_within_a_look
         assert sending.at - timer.detail.created_at <= 1500
 
     simulate(scenario)
+
+
+def test_a_page_that_comes_late_does_not_move_what_a_sweep_has_marked_meanwhile() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        others = Others()
+        cluster.foreign_writes = others.count
+        cluster.lane_limit = 1
+        cluster.behave = lambda _: (0.05, done())
+        started_at = cluster.clock.now_ms()
+        member = await cluster.join("a")
+        names = [name for name in (f"t{n}" for n in range(900)) if NAMESPACE.key_of(name).shard_id == 0]
+        for place, name in enumerate(names[:60]):
+            await cluster.create(name, in_ms=place)
+        await asyncio.sleep(0.9)
+        load_due = member.store.load_due
+        late = asyncio.Event()
+
+        async def slow_once(shard_id: int, **arguments: Any) -> Any:
+            page = await load_due(shard_id, **arguments)
+            if not late.is_set() and arguments["after"] != START:
+                late.set()
+                await asyncio.sleep(0.6)
+            return page
+
+        setattr(member.store, "load_due", slow_once)  # noqa: B010 - it has what its store has
+        await late.wait()
+        for place, name in enumerate(names[60:80]):
+            in_ms = started_at + 19 + 2 * place - cluster.clock.now_ms()
+            await cluster.create(name, in_ms=in_ms, announce=False)
+        others.writes += 1
+        await asyncio.sleep(60)
+        assert len(cluster.ledger.sendings) == 80
+
+    simulate(scenario, EngineSettings(window_limit=8))

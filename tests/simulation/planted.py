@@ -14,10 +14,11 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from mainspring.kernel import dispatcher as dispatchers
+from mainspring.kernel import finisher as finishers
 from mainspring.kernel.agenda import Agenda, ShardState
 from mainspring.kernel.carrier import Ending
 from mainspring.kernel.dispatcher import Dispatcher
+from mainspring.kernel.fenced import FencedWrites
 from mainspring.kernel.lanes import LaneState, Tier
 from mainspring.kernel.ownership import Ownership
 from mainspring.kernel.window import Window
@@ -128,12 +129,11 @@ def _shards_are_taken_from_the_living(good: Any) -> Any:
 
 
 def _one_shard_fails_the_batch(good: Any) -> Any:
-    async def ask(self: Dispatcher, verb: Any, items: Sequence[Begin | Finish], purpose: str) -> list[Verdict]:
-        verdicts: list[Verdict] = await good(self, verb, items, purpose)
-        bad = Verdict.UNAVAILABLE in verdicts and isinstance(items[0], Begin)
-        return [Verdict.UNAVAILABLE] * len(verdicts) if bad else verdicts
+    async def begin(self: FencedWrites, items: Sequence[Begin]) -> list[Verdict]:
+        verdicts: list[Verdict] = await good(self, items)
+        return [Verdict.UNAVAILABLE] * len(verdicts) if Verdict.UNAVAILABLE in verdicts else verdicts
 
-    return ask
+    return begin
 
 
 def _without_a_fence(good: Any) -> Any:
@@ -228,13 +228,13 @@ def _claimed_twice(good: Any) -> Any:
 
 PLANTED: Final = {
     "plan: versions begin again": Planted("T1", Plan, "_change", _versions_begin_again),
-    "carrier.conclude: ignores the delivery": Planted("T1", dispatchers, "conclude", _conclude_ignores_the_delivery),
+    "carrier.conclude: ignores the delivery": Planted("T1", finishers, "conclude", _conclude_ignores_the_delivery),
     "service.delete: acknowledges stale": Planted("T1", TimerService, "delete", _a_stale_delete_is_acknowledged),
     "service._change: acknowledges stale": Planted("T1", TimerService, "_change", _a_stale_change_is_acknowledged),
     "changes.schedule: keeps the delivery": Planted("T4", changes, "schedule", _a_new_time_keeps_the_delivery),
     "decision.lost: repeats at-most-once": Planted("T5", courier, "lost", _what_was_lost_is_repeated),
     "ownership.claim: takes from the living": Planted("T5", Ownership, "claim", _shards_are_taken_from_the_living),
-    "dispatcher._start: a shard fails the batch": Planted("U", Dispatcher, "_ask", _one_shard_fails_the_batch),
+    "fenced.begin: a shard fails the batch": Planted("U", FencedWrites, "begin", _one_shard_fails_the_batch),
     "plan._begin: no fence": Planted("F", Plan, "_begin", _without_a_fence),
     "plan._finish: no fence": Planted("F", Plan, "_finish", _without_a_fence),
     "plan._claim: any version": Planted("F", Plan, "_claim", _claimed_twice),

@@ -12,11 +12,12 @@ from mainspring.clock import wall_ms
 from mainspring.store import Store
 from mainspring.testing.record_conformance import RecordStoreConformance
 from mainspring.testing.simulation.clock import EPOCH_MS
+from mainspring.testing.simulation.database import Database
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.loop import SimulatedLoop
 from mainspring.testing.simulation.plan import World
 from mainspring.testing.simulation.sqlite import SQLiteTables
-from mainspring.testing.simulation.store import Database, SimulatedStore
+from mainspring.testing.simulation.store import SimulatedStore
 from mainspring.testing.simulation.tables import Tables
 from mainspring.testing.timer_conformance import TimerStoreConformance
 

@@ -44,6 +44,9 @@ class AsyncConnection:
     async def pause(self, seconds: float) -> None:
         await self._transport.pause(seconds)
 
+    def monotonic(self) -> float:
+        return self._transport.monotonic()
+
     async def post(self, path: str, message: Message, answer: type[T], *, repeat: Repeat) -> T:
         reply = await self._exchange("POST", path, msgspec.json.encode(message), repeat)
         return value_of(reply, answer)

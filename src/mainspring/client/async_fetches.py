@@ -10,7 +10,6 @@ from msgspec import UNSET
 from mainspring.client.arguments import FetchesWhere, instant
 from mainspring.client.async_connection import AsyncConnection
 from mainspring.client.outcome import Repeat
-from mainspring.clock import SystemClock
 from mainspring.fetches.messages import (
     FetchPage,
     FetchRef,
@@ -31,7 +30,6 @@ class AsyncFetches:
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
-        self._clock = SystemClock()
 
     async def create(self, url: str, **fields: Unpack[FetchFields]) -> FetchView:
         """Ask for a call. A `req_id` that exists answers with what is there, and makes no second call.
@@ -48,11 +46,11 @@ class AsyncFetches:
 
     async def wait(self, req_id: str, seconds: float) -> FetchView:
         """The fetch once it has ended, or as it stands when the time is over. Looks again and again."""
-        deadline = self._clock.monotonic() + seconds
+        deadline = self._connection.monotonic() + seconds
         pause = FIRST_LOOK_SECONDS
         while True:
             fetch = await self.get(req_id)
-            left = deadline - self._clock.monotonic()
+            left = deadline - self._connection.monotonic()
             if fetch.result is not None or left <= 0:
                 return fetch
             await self._connection.pause(min(pause, left))

@@ -45,6 +45,9 @@ class Connection:
     def pause(self, seconds: float) -> None:
         self._transport.pause(seconds)
 
+    def monotonic(self) -> float:
+        return self._transport.monotonic()
+
     def post(self, path: str, message: Message, answer: type[T], *, repeat: Repeat) -> T:
         reply = self._exchange("POST", path, msgspec.json.encode(message), repeat)
         return value_of(reply, answer)

@@ -11,7 +11,6 @@ from msgspec import UNSET
 from mainspring.client.arguments import FetchesWhere, instant
 from mainspring.client.outcome import Repeat
 from mainspring.client.sync_connection import Connection
-from mainspring.clock import SystemClock
 from mainspring.fetches.messages import (
     FetchPage,
     FetchRef,
@@ -32,7 +31,6 @@ class Fetches:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._clock = SystemClock()
 
     def create(self, url: str, **fields: Unpack[FetchFields]) -> FetchView:
         """Ask for a call. A `req_id` that exists answers with what is there, and makes no second call.
@@ -49,11 +47,11 @@ class Fetches:
 
     def wait(self, req_id: str, seconds: float) -> FetchView:
         """The fetch once it has ended, or as it stands when the time is over. Looks again and again."""
-        deadline = self._clock.monotonic() + seconds
+        deadline = self._connection.monotonic() + seconds
         pause = FIRST_LOOK_SECONDS
         while True:
             fetch = self.get(req_id)
-            left = deadline - self._clock.monotonic()
+            left = deadline - self._connection.monotonic()
             if fetch.result is not None or left <= 0:
                 return fetch
             self._connection.pause(min(pause, left))

@@ -54,6 +54,10 @@ class AsyncTransport:
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    def monotonic(self) -> float:
+        """By the clock that `pause` goes by."""
+        return asyncio.get_running_loop().time()
+
     async def close(self) -> None:
         sender, self._sender = self._sender, None
         if sender is not None:
@@ -77,6 +81,9 @@ class SyncTransport:
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
 
     def close(self) -> None:
         background, self._background = self._background, None

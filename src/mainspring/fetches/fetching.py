@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
@@ -28,8 +27,6 @@ from mainspring.fetches.watcher import Watcher
 from mainspring.kernel.ownership import INSTANCES, Lease, Ownership
 from mainspring.store import Store
 from mainspring.timers.namespaces import NamespaceService
-
-DAY_MS: Final = 86_400_000
 
 
 def call_sender(senders: MakesSenders, config: Config, guard: Guard) -> OpenSender:
@@ -60,12 +57,14 @@ class Fetching:
         spawn: Spawn,
         wake: Callable[[int, int], None],
         freed: Callable[[], None],
+        is_crowded: Callable[[], bool],
         is_dead: Callable[[Lease], bool],
         secret: Callable[[], str],
         senders: MakesSenders = Sender,
     ) -> None:
         """`calls` sends what users ask for, `callbacks` what origins get. `wake` tells the engine of a row, `freed`
-        that there is room for calls; `is_dead` knows of processes that are gone although their lease is not;
+        that there is room for calls; `is_crowded`: rows wait in the engine;
+        `is_dead` knows of processes that are gone although their lease is not;
         `secret` is what this cluster's processes know each other by; `senders` makes what speaks to executors."""
         self._store = store
         self._namespaces = namespaces
@@ -81,7 +80,7 @@ class Fetching:
             wake=wake,
             randomness=randomness,
             noted=recent.noted,
-            retention_ms=config.fetch_retention_days * DAY_MS,
+            retention_ms=config.fetch_retention_ms,
         )
         self.inside = InsideSender(callbacks, clock, check_url=guard.check_url)
         origins = Origins(sender=self.inside, ledger=ledger, namespaces=namespaces, clock=clock, randomness=randomness)
@@ -100,7 +99,11 @@ class Fetching:
             records=store, clock=clock, randomness=randomness, secret=secret, is_dead=is_dead, senders=senders
         )
         overdue = Overdue(
-            timers=store, ledger=ledger, clock=clock, owned=self._owned, is_full=lambda: self.executor.room <= 0
+            timers=store,
+            ledger=ledger,
+            clock=clock,
+            owned=self._owned,
+            is_full=lambda: self.executor.room <= 0 or is_crowded(),
         )
         self.carrier = FetchCarrier(
             ledger=ledger,

@@ -84,7 +84,8 @@ class Ledger:
             if record is None:
                 continue
             present = decode(record.value)
-            if present.is_final or await self._has_row(present):
+            is_done = present.is_final and present.delivery.state != "waiting"
+            if is_done or await self._has_row(present):
                 return present
             if present.state != "pending" or present.begin_by > now:
                 fetch = present

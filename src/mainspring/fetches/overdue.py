@@ -1,7 +1,8 @@
 """Ends fetches that nobody has begun in time, because all places are taken, so that none waits without bound.
 
 A fetch that is begun too late ends when somebody comes to begin it. Those behind it may not be reached for long: while
-calls have to wait for a place, and only then, the pending rows are looked through, so many at a time.
+calls have to wait for a place, and only then, the pending rows are looked through, so many at a time. A place is one of
+the executor, or one of the engine, whose slots may all be taken by offers to origins that do not answer.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ WATCHDOG_MS: Final = 10_000
 FIRST_OFFER_MS: Final = 8_000
 """How long an executor offers the result of its call, which it does at once. Others wait a little longer."""
 FIRST_OFFER_AIR_MS: Final = 1_000
+LAST_OFFER_AIR_MS: Final = 600_000
+"""How much longer than its result is offered a fetch is kept at least, so that the last offer is recorded, too."""
 SPARE: Final = " " * 2048
 """As long as what is added to a record until its end, but for a response."""
 LATE_KEPT: Final = 3
@@ -112,6 +114,7 @@ def settled(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) 
     if fetch.result_url is not None:
         wait_ms = FIRST_OFFER_MS + FIRST_OFFER_AIR_MS if offers else 0
         delivery = Return(state="waiting", next_at=outcome.finished_at + wait_ms)
+        retention_ms = max(retention_ms, fetch.delivery_ms + LAST_OFFER_AIR_MS)
     return replace(
         fetch,
         state=outcome.state,

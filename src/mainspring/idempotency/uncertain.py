@@ -26,6 +26,8 @@ TRIES: Final = 3_600
 REMEMBERED: Final = 10_000
 AT_ONCE: Final = 100
 """So many are withdrawn in one turn: in a program with threads claims are renewed by the same one."""
+FAILURES: Final = 3
+"""In one turn, after which the store counts as away."""
 ABSENT: Final = 0
 
 
@@ -83,11 +85,15 @@ class UncertainClaims:
 
     async def _try(self) -> bool:
         """Whether there is more to try."""
+        failures = 0
         for token, uncertain in list(self._waiting.items())[:AT_ONCE]:
+            if failures == FAILURES:
+                break
             try:
                 is_settled = await self._withdraw(uncertain)
-            except StoreUnavailable:
-                break
+            except StoreUnavailable:  # which says nothing of the others, unless it goes on
+                is_settled = False
+                failures += 1
             with self._lock:
                 if self._waiting.get(token) is uncertain:
                     del self._waiting[token]

@@ -60,10 +60,10 @@ class ShardState:
         if self._pages:
             self._ended[timer.uuid] = (timer.version, self._asked)
 
-    def is_outdated(self, timer: Timer, page: int) -> bool:
-        """Whether a page shows a row as it was before its attempt, or before the end of that."""
+    def has_ended(self, timer: Timer, page: int) -> int | None:
+        """The version of an attempt that was recorded since the page was asked for: that may show the row as it was."""
         version, asked = self._ended.get(timer.uuid, (0, 0))
-        return asked >= page and version - 1 <= timer.version <= version
+        return version if asked >= page else None
 
 
 class Agenda:

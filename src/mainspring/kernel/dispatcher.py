@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
-from mainspring.kernel.agenda import Agenda
+from mainspring.kernel.agenda import Agenda, ShardState
 from mainspring.kernel.batches import Batches, Spawn
 from mainspring.kernel.carrier import Carrier, Ending, put_aside
 from mainspring.kernel.fenced import FencedWrites
@@ -35,6 +35,8 @@ from mainspring.store import Begin, Store, Verdict
 
 ROUSE_SECONDS: Final = 0.05
 """Between two looks at lanes that wait for a slot of their own."""
+PROMOTE_SECONDS: Final = 1.0
+"""Between two looks for what was left of lanes that have been proven since."""
 
 
 class Dispatcher:
@@ -67,7 +69,11 @@ class Dispatcher:
         self.window = Window(limit=settings.window_limit, page_size=settings.page_size, lane_of=self._lane_of)
         self._turns = Turns()
         self._rouse_at = 0.0
+        self._any_promoted = False
+        self._promote_at = 0.0
         self._calls: dict[str, tuple[LaneState, asyncio.Task[None] | None]] = {}
+        self._unsent: dict[str, tuple[int, int]] = {}
+        """Attempts that were begun, or may have been, and certainly not sent: version and fence. They may still be."""
         self._changed: dict[str, int] = {}
         """Rows that were found to be others than those in flight, and their due instants: to be read afterwards."""
         self._settling: dict[str, asyncio.Task[None]] = {}
@@ -112,19 +118,13 @@ class Dispatcher:
     def offer(self, timer: Timer, page: int) -> bool:
         """Take a due row in, or mark where it is. False if it had to be left in the store."""
         shard = self._agenda.shards.get(timer.shard_id)
-        if shard is None or shard.draining or shard.is_outdated(timer, page):
+        if shard is None or shard.draining or self._is_known(timer, shard, page):
             return True
-        known = self.window.rows.get(timer.uuid)
-        if known is not None and known.version == timer.version:
-            return True
-        if known is not None and not self.window.withdraw(known):
-            self._changed[timer.uuid] = timer.due_at
-            return True
-        if timer.state is State.RUNNING:
+        if timer.state is State.RUNNING and self._unsent.get(timer.uuid) != (timer.version, shard.fence):
             self.window.rows[timer.uuid] = timer
             reason = "Its owner stopped before it recorded an outcome; the call may have been made."
             lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
-            self._finisher.end(timer, lost, fence=shard.fence)
+            self._finisher.end(timer, lost, fence=shard.fence, is_found=True)
             return True
         lane = self._lane_of(timer)
         if not self.window.admit(timer, lane):
@@ -132,6 +132,21 @@ class Dispatcher:
                 del self._lanes[lane.name]
             return False
         self._turns.arrive(lane)
+        return True
+
+    def _is_known(self, timer: Timer, shard: ShardState, page: int) -> bool:
+        """Whether a row is in memory, or was until just now. One that is another than that will be looked at again."""
+        known = self.window.rows.get(timer.uuid)
+        ended = shard.has_ended(timer, page)
+        if ended is not None:
+            if known is None and not ended - 1 <= timer.version <= ended:
+                self._find_again(timer)  # the page may show it as it was, or as it is
+            return True
+        if known is None or known.version == timer.version:
+            return known is not None
+        if self.window.withdraw(known):
+            return False
+        self._changed[timer.uuid] = timer.due_at
         return True
 
     def _lane_of(self, timer: Timer) -> LaneState:
@@ -172,9 +187,13 @@ class Dispatcher:
 
     def serve(self) -> None:
         """Give free slots to waiting timers. From time to time, also to lanes whose own limit or circuit held them."""
-        if self._clock.monotonic() >= self._rouse_at:
-            self._rouse_at = self._clock.monotonic() + ROUSE_SECONDS
+        monotonic = self._clock.monotonic()
+        if monotonic >= self._rouse_at:
+            self._rouse_at = monotonic + ROUSE_SECONDS
             self._turns.rouse()
+        if self._any_promoted and monotonic >= self._promote_at:
+            self._any_promoted, self._promote_at = False, monotonic + PROMOTE_SECONDS
+            self.window.promote()
         self._give_slots()
 
     def _give_slots(self) -> None:
@@ -209,6 +228,8 @@ class Dispatcher:
             shard = self._agenda.shards.get(timer.shard_id)
             if shard is None or shard.draining or not self._lease_valid():
                 self._put_back(lane, timer)
+            elif timer.state is State.RUNNING:
+                self._begun(lane, timer)  # before, and nothing was sent
             elif (refused := self._carrier.refusal(timer, now)) is not None:
                 self._release_slot(lane, timer)
                 self._finisher.end(timer, refused, fence=shard.fence)
@@ -221,11 +242,12 @@ class Dispatcher:
         deposed: set[int] = set()
         for (lane, timer, fence), verdict in zip(going, verdicts, strict=True):
             if verdict is Verdict.APPLIED and valid:
-                begun = replace(
-                    timer, state=State.RUNNING, attempts=timer.attempts + 1, version=timer.version + 1, fence=fence
+                self._begun(
+                    lane,
+                    replace(
+                        timer, state=State.RUNNING, attempts=timer.attempts + 1, version=timer.version + 1, fence=fence
+                    ),
                 )
-                self.window.rows[timer.uuid] = begun
-                self._calls[timer.uuid] = (lane, self._spawn(self._carry(lane, begun)))
             elif verdict is Verdict.STALE:
                 self._forget(lane, timer)
                 self._spawn(self._recheck(timer))
@@ -234,11 +256,24 @@ class Dispatcher:
                 reason = "The database cannot hold the record of another attempt."
                 self._finisher.end(timer, put_aside(timer, now, reason), fence=fence)
             else:
+                if verdict is not Verdict.FENCED:
+                    self._remember_unsent(timer, version=timer.version + 1, fence=fence)
                 self._put_back(lane, timer)
                 if verdict is Verdict.FENCED and self._writes.is_deposed(timer.shard_id, fence):
                     deposed.add(timer.shard_id)
         self._writes.note_deposed(deposed)
         self.serve()
+
+    def _begun(self, lane: LaneState, begun: Timer) -> None:
+        self._unsent.pop(begun.uuid, None)
+        self.window.rows[begun.uuid] = begun
+        self._calls[begun.uuid] = (lane, self._spawn(self._carry(lane, begun)))
+
+    def _remember_unsent(self, timer: Timer, *, version: int, fence: int) -> None:
+        """Should the row be found in flight in this version, it is not lost: nobody has called anybody for it."""
+        self._unsent[timer.uuid] = (version, fence)
+        if len(self._unsent) > self._settings.window_limit:
+            del self._unsent[next(iter(self._unsent))]
 
     async def _recheck(self, timer: Timer) -> None:
         """A row had changed between load and begin: look at it as it is now."""
@@ -252,6 +287,7 @@ class Dispatcher:
 
     async def _carry(self, lane: LaneState, timer: Timer) -> None:
         if not self._lease_valid():
+            self._remember_unsent(timer, version=timer.version, fence=timer.fence)
             self._put_back(lane, timer)  # frozen between the write and the call: whoever owns the shard judges it
             return
         ending = await self._ending(timer, self._carrier.carry(timer))
@@ -259,7 +295,9 @@ class Dispatcher:
         if self.window.rows.get(timer.uuid) is not timer or timer.uuid not in self._calls:
             return  # given up meanwhile, and recorded as unknown
         if ending.reachable is not None:
+            was = lane.tier
             lane.record(reachable=ending.reachable, monotonic=self._clock.monotonic())
+            self._any_promoted |= lane.tier is Tier.PROVEN and was is not Tier.PROVEN
         call = self._calls[timer.uuid][1]
         self._release_slot(lane, timer)
         self._give_slots()
@@ -303,7 +341,8 @@ class Dispatcher:
     def _find_again(self, timer: Timer) -> None:
         at = self._clock.now_ms() + round(self._settings.store_retry_seconds * 1000)
         self._leave_window(timer)
-        if timer.shard_id in self._agenda.shards:
+        shard = self._agenda.shards.get(timer.shard_id)
+        if shard is not None and not shard.draining:
             self.window.leave_until(timer, at)
             self._agenda.look(timer.shard_id, at)
 

@@ -195,13 +195,25 @@ class Engine:
         lost = await self._ownership.check()
         if lost:
             self._deposed(lost)
-        gained = await self._ownership.claim()
+        try:
+            await self._ownership.claim()
+        finally:
+            self._adopt()
+        self.dispatcher.wake_reader.set()
+
+    def _adopt(self) -> None:
+        """Look after all shards that are owned, also if only a part of those that were asked for could be claimed.
+
+        Not in an instance that began to stop meanwhile: it gives them back with all others.
+        """
+        if self._stopping:
+            return
         now = self._clock.now_ms()
+        gained = [shard_id for shard_id in self._ownership.fences if shard_id not in self._agenda.shards]
         for shard_id in gained:
             self._agenda.add(shard_id, self._ownership.fences[shard_id], now)
         if gained:
             telemetry.info("claimed shards", count=len(gained))
-        self.dispatcher.wake_reader.set()
 
     async def _hand_over(self) -> None:
         """Release shards that belong elsewhere once nothing of theirs is in flight, or when that takes too long."""
@@ -217,6 +229,7 @@ class Engine:
             self._draining.pop(shard_id)
             self._agenda.remove(shard_id)
         if done:
+            self.dispatcher.let_go(set(done))  # and of the marks that were set since
             await self._ownership.release(done)
             telemetry.info("released shards", count=len(done))
 

@@ -28,13 +28,15 @@ RECENT: Final = 100
 class Ended:
     """An attempt that is over and not yet recorded."""
 
-    __slots__ = ("begun", "current", "ending", "fence", "is_small", "may_be_recorded")
+    __slots__ = ("begun", "current", "ending", "fence", "is_found", "is_small", "may_be_recorded")
 
-    def __init__(self, begun: Timer, ending: Ending, fence: int) -> None:
+    def __init__(self, begun: Timer, ending: Ending, fence: int, *, is_found: bool) -> None:
         self.begun = begun
         self.ending = ending
         self.fence = fence
         """Under which it is certain that nobody else has judged the attempt."""
+        self.is_found = is_found
+        """Nobody here made the attempt: it was found in flight. That is true of this very version of the row only."""
         self.current: Timer | None = begun
         """The row as it stands, as far as is known."""
         self.may_be_recorded = False
@@ -69,11 +71,11 @@ class Finisher:
     def loop(self) -> Coroutine[Any, Any, None]:
         return self._batches.loop()
 
-    def end(self, begun: Timer, ending: Ending, *, fence: int) -> None:
+    def end(self, begun: Timer, ending: Ending, *, fence: int, is_found: bool = False) -> None:
         """`fence` is that of the shard when the attempt was begun, or when it was found that there is none to begin."""
         if ending.kept:
             telemetry.attempts.add(ending.outcome)
-        self._put(Ended(begun, ending, fence))
+        self._put(Ended(begun, ending, fence, is_found=is_found))
 
     def _put(self, ended: Ended) -> None:
         self._batches.put(ended.begun.shard_id, ended)
@@ -152,6 +154,8 @@ class Finisher:
     async def _is_over(self, ended: Ended, current: Timer | None, fence: int | None) -> bool:
         """Whether the attempt was recorded: here, with an answer that got lost, or by another owner in between."""
         begun = ended.begun
+        if ended.is_found and (current is None or current.version != begun.version):
+            return True  # it is read again, as it is
         if ended.fence == fence:
             return ended.may_be_recorded and await self._is_recorded(ended)
         if current is None or current.detail.delivery_id != begun.detail.delivery_id:

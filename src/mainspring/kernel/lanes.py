@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
 from mainspring.kernel.carrier import Lane
 from mainspring.model import Timer
 from mainspring.store import Position
+
+DOUBT_FAILURES: Final = 3
+"""So many failures in a row make a destination doubtful that has answered: one lost connection does not."""
 
 
 class Tier(IntEnum):
@@ -32,6 +35,16 @@ class Tier(IntEnum):
         return total - (0, total // 8, total // 4)[self]
 
 
+class Mark(NamedTuple):
+    """Rows were left in the store from `place` on, the last of them when so many pages had been asked for."""
+
+    place: Position
+    pages: int
+
+    def joined(self, other: Mark | None) -> Mark:
+        return self if other is None else Mark(min(self.place, other.place), max(self.pages, other.pages))
+
+
 class LaneState:
     def __init__(self, lane: Lane, *, circuit_failures: int, circuit_seconds: float) -> None:
         self.name = lane.name
@@ -40,11 +53,13 @@ class LaneState:
         self.queue: deque[Timer] = deque()
         self.weight = 0
         """What its queue costs the others, and whether it has a call besides. Both are kept by the window."""
-        self.left: dict[int, Position] = {}
+        self.left: dict[int, Mark] = {}
         """For each shard, from where on rows of this lane were left in the store. Kept by the window."""
         self.in_flight = 0
         self.turn: Literal["", "ready", "resting"] = ""
-        """Whether it waits for a slot of all lanes, or for one of its own. Kept by the dispatcher."""
+        """Whether it waits for a slot of all lanes, or for one of its own."""
+        self.turn_tier = Tier.UNTRIED
+        """Among whom it waits. Both are kept by `Turns`."""
         self._allowed = lane.limit
         self._failures = 0
         self._proven = False
@@ -58,7 +73,7 @@ class LaneState:
 
     @property
     def tier(self) -> Tier:
-        if self._proven:
+        if self._proven and self._failures < DOUBT_FAILURES:
             return Tier.PROVEN
         return Tier.DOUBTFUL if self.in_flight or self._failures else Tier.UNTRIED
 
@@ -87,12 +102,13 @@ class LaneState:
 
     def record(self, *, reachable: bool, monotonic: float) -> None:
         """Take note of whether the destination could be reached."""
-        self._proven = reachable
         if reachable:
+            self._proven = True
             self._failures = 0
             self._allowed = min(self.limit, max(1, self._allowed) * 2)
             return
         self._failures += 1
+        self._proven = self._proven and self._failures < DOUBT_FAILURES
         if self.is_open:
             self._allowed = 1
             self._open_until = monotonic + self._circuit_seconds
@@ -115,10 +131,12 @@ class Turns:
             self._wait_for_slot(lane)
 
     def rouse(self, *lanes: LaneState) -> None:
-        """Let these lanes, or all that rest, try again."""
+        """Let these lanes, or all that rest, try again; among others, if their tier is another one by now."""
         for lane in lanes or tuple(self._resting.values()):
             if lane.turn == "resting":
                 del self._resting[lane.name]
+                self._wait_for_slot(lane)
+            elif lane.turn == "ready" and lane.turn_tier is not lane.tier:
                 self._wait_for_slot(lane)
 
     def next(self, tier: Tier) -> LaneState | None:
@@ -126,6 +144,8 @@ class Turns:
         waiting = self._ready[tier]
         while waiting:
             lane = waiting.popleft()
+            if lane.turn != "ready" or lane.turn_tier is not tier:
+                continue  # it waits elsewhere by now
             lane.turn = ""
             if not lane.queue:
                 continue
@@ -149,7 +169,7 @@ class Turns:
             self._wait_for_slot(lane)
 
     def _wait_for_slot(self, lane: LaneState) -> None:
-        lane.turn = "ready"
+        lane.turn, lane.turn_tier = "ready", lane.tier
         self._ready[lane.tier].append(lane)
 
 

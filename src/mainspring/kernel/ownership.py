@@ -147,9 +147,9 @@ class Ownership:
                 return kept
         self._lease_version = record.version
         self._published = value
-        self.renewed_at = before
         await self._see_members(now)
         await self._place()
+        self.renewed_at = before  # not before it is known who else is alive
         return kept
 
     async def _see_members(self, now: int) -> None:
@@ -214,10 +214,10 @@ class Ownership:
         if not self.valid():
             return []
         missing = [s for s, owner in self._placement.items() if owner == self.instance and s not in self.fences]
-        alive = {member.instance for member in self.members} - {self.instance}
         gained: list[int] = []
         for start in range(0, len(missing), BATCH_LIMIT):
             found = [s for s in await self._store.shards(missing[start : start + BATCH_LIMIT]) if s is not None]
+            alive = await self._alive({shard.owner for shard in found})
             claims = [Shard(s.shard_id, s.version, self.instance) for s in found if s.owner not in alive]
             verdicts = await self._certainly(self._store.claim_shards(claims))
             crashpoint.reach(crashpoint.SHARD_CLAIMED)
@@ -227,6 +227,12 @@ class Ownership:
                     gained.append(claim.shard_id)
         self.awaited = len(missing) - len(gained)
         return gained
+
+    async def _alive(self, owners: set[str]) -> set[str]:
+        """Those of these owners that live. One that the last renewal did not see may have come since: look."""
+        known = {member.instance for member in self.members}
+        strangers = sorted(owners - known - self._seen.keys() - {"", self.instance})
+        return (owners & known - {self.instance}) | {name for name in strangers if not await self.is_gone(name)}
 
     async def release(self, shard_ids: Sequence[int]) -> None:
         await self._release([Shard(s, self.fences.pop(s), self.instance) for s in shard_ids if s in self.fences])

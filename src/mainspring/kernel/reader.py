@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from mainspring import telemetry
@@ -117,7 +118,7 @@ class Reader:
             await self._for_a_while(self._glance(now))
         for shard in self._agenda.take_due(now):
             if not shard.draining:
-                await self._read(shard, now, self._read_due(shard, now))
+                await self._read(shard, now, partial(self._read_due, shard, now))
                 self._dispatcher.serve()
         if self._dispatcher.window.left_any and self._clock.monotonic() >= self._left_at:
             await self._read_what_was_left(now)
@@ -126,18 +127,17 @@ class Reader:
         """Have something done, and go on when it takes long: that is then a shard, or a store, that hangs."""
         await asyncio.wait({self._spawn(work)}, timeout=PATIENCE_SECONDS)
 
-    async def _read(self, shard: ShardState, now: int, page: Coroutine[Any, Any, None]) -> None:
+    async def _read(self, shard: ShardState, now: int, page: Callable[[], Awaitable[None]]) -> None:
         if shard.reading:
-            page.close()
             self._agenda.look(shard.shard_id, now + round(SCAN_PAUSE_SECONDS * 1000))
             return
         shard.reading = True
         await self._for_a_while(self._guarded(shard, page))
 
-    async def _guarded(self, shard: ShardState, page: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, shard: ShardState, page: Callable[[], Awaitable[None]]) -> None:
         """What could not be read is read again from where it was: position and marks move when a page has come."""
         try:
-            await page
+            await page()
         except StoreUnavailable as error:
             self._look_later(shard, error.detail)
         except Exception:  # noqa: BLE001 - no error of a store may end the engine
@@ -168,15 +168,17 @@ class Reader:
     async def _page(self, shard: ShardState, now: int, after: Position, limit: int) -> Page:
         """Read a page and offer its rows."""
         number = shard.ask_page()
+        window = self._dispatcher.window
+        window.pages += 1
+        page = window.pages
         telemetry.due_reads.add()
         try:
             timers, next_due_at = await self._store.load_due(shard.shard_id, until=now, after=after, limit=limit)
             if self._agenda.shards.get(shard.shard_id) is not shard:
                 return Page()
-            window = self._dispatcher.window
             last = Position(timers[-1].due_at, timers[-1].uuid) if timers else None
             is_full = len(timers) == limit
-            window.passed(shard.shard_id, after, last if is_full else None, now)
+            window.passed(shard.shard_id, after, last if is_full else None, now=now, page=page)
             before = window.admitted
             for timer in timers:
                 self._dispatcher.offer(timer, number)
@@ -202,7 +204,7 @@ class Reader:
             start, shard.left_to = shard.left_to or mark, None
             if mark is None or start is None:
                 continue
-            await self._read(shard, now, self._read_left(shard, now, start, is_first=start == mark))
+            await self._read(shard, now, partial(self._read_left, shard, now, start, is_first=start == mark))
             self._dispatcher.serve()
             pages += 1
             if pages == LEFT_PAGES:

@@ -21,7 +21,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from mainspring.kernel.lanes import LaneState, Tier, place_before
+from mainspring.kernel.lanes import LaneState, Mark, Tier, place_before
 from mainspring.model import Timer
 from mainspring.store import Position
 
@@ -42,10 +42,14 @@ class Window:
         self._queues = 0
         self._lanes_left: defaultdict[int, dict[str, LaneState]] = defaultdict(dict)
         """For each shard, the lanes with rows in memory that have left rows there."""
-        self._others_left: dict[tuple[int, Tier], Position] = {}
+        self._others_left: dict[tuple[int, Tier], Mark] = {}
         """For each shard and tier, where rows of other lanes begin."""
-        self._again: dict[int, tuple[Position, int]] = {}
+        self._again: dict[int, tuple[Mark, int]] = {}
         """For each shard, where rows begin that could not be worked on, and when to try again."""
+        self._promoted: dict[int, None] = {}
+        """Shards in which rows may have been left whose lane has been proven since: it may have more than it could."""
+        self.pages = 0
+        """Pages that were asked for."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -120,27 +124,33 @@ class Window:
 
     def leave(self, timer: Timer, lane: LaneState) -> None:
         """A row stays in the store for want of room."""
-        place = place_before(timer)
+        mark = self._mark(timer)
         if lane.queue:
-            lane.left[timer.shard_id] = min(place, lane.left.get(timer.shard_id, place))
+            lane.left[timer.shard_id] = mark.joined(lane.left.get(timer.shard_id))
             self._lanes_left[timer.shard_id][lane.name] = lane
         else:
-            self._mark_others(timer.shard_id, lane.tier, place)
+            self._mark_others(timer.shard_id, lane.tier, mark)
 
     def leave_until(self, timer: Timer, at: int) -> None:
-        """A row is not to be worked on before `at`. It is forgotten, and found again then."""
-        self.rows.pop(timer.uuid, None)
-        place, known = place_before(timer), self._again.get(timer.shard_id)
-        self._again[timer.shard_id] = (place, at) if known is None else (min(place, known[0]), min(at, known[1]))
+        """A row is not to be worked on before `at`; it is found again then."""
+        mark, known = self._mark(timer), self._again.get(timer.shard_id)
+        self._again[timer.shard_id] = (mark, at) if known is None else (mark.joined(known[0]), min(at, known[1]))
 
-    def _mark_others(self, shard_id: int, tier: Tier, place: Position) -> None:
-        self._others_left[shard_id, tier] = min(place, self._others_left.get((shard_id, tier), place))
+    def promote(self) -> None:
+        """A lane was proven: what it had to leave before may be taken in now, though its tier then may not."""
+        self._promoted.update(dict.fromkeys(shard for shard, _ in self._others_left))
+
+    def _mark(self, timer: Timer) -> Mark:
+        return Mark(place_before(timer), self.pages)
+
+    def _mark_others(self, shard_id: int, tier: Tier, mark: Mark) -> None:
+        self._others_left[shard_id, tier] = mark.joined(self._others_left.get((shard_id, tier)))
 
     def _share_marks(self, lane: LaneState) -> None:
         """A lane without rows in memory has no marks of its own."""
-        for shard_id, place in lane.left.items():
+        for shard_id, mark in lane.left.items():
             self._unlist(shard_id, lane)
-            self._mark_others(shard_id, lane.tier, place)
+            self._mark_others(shard_id, lane.tier, mark)
         lane.left.clear()
 
     def _unlist(self, shard_id: int, lane: LaneState) -> None:
@@ -159,13 +169,15 @@ class Window:
 
     def read_from(self, shard_id: int, now: int) -> Position | None:
         """The first mark in a shard behind which there is something for a lane that has room now."""
-        marks = [lane.left[shard_id] for lane in self._lanes_left.get(shard_id, {}).values() if self._wants(lane)]
+        lanes = self._lanes_left.get(shard_id, {}).values()
+        places = [lane.left[shard_id].place for lane in lanes if self._wants(lane)]
         for tier in Tier:
-            if (shard_id, tier) in self._others_left and self._welcomes(tier):
-                marks.append(self._others_left[shard_id, tier])
+            mark = self._others_left.get((shard_id, tier))
+            if mark is not None and (self._welcomes(tier) or (shard_id in self._promoted and self.room)):
+                places.append(mark.place)
         if shard_id in self._again and self._again[shard_id][1] <= now:
-            marks.append(self._again[shard_id][0])
-        return min(marks, default=None)
+            places.append(self._again[shard_id][0].place)
+        return min(places, default=None)
 
     def _wants(self, lane: LaneState) -> bool:
         """Whether a lane has used up half of its share. Less would be many pages for few rows each."""
@@ -181,30 +193,32 @@ class Window:
         may_have_call = tier is not Tier.UNTRIED
         return len(self.rows) < tier.part_of(self._limit) or self._heaviest >= may_have_call + _ENOUGH_TO_EVICT
 
-    def passed(self, shard_id: int, start: Position, end: Position | None, now: int) -> None:
-        """What is due behind `start` up to `end` was read, and is about to be offered; None: up to the last."""
+    def passed(self, shard_id: int, start: Position, end: Position | None, *, now: int, page: int) -> None:
+        """What is due behind `start` up to `end` was read, and is about to be offered; None: up to the last.
 
-        def is_passed(mark: Position) -> bool:
-            return start <= mark and (end is None or mark < end)
+        Marks that were set since the page was asked for stay: it may not show what was left meanwhile.
+        """
+
+        def moved(mark: Mark) -> Mark | None:
+            if mark.pages >= page or mark.place < start or (end is not None and mark.place >= end):
+                return mark
+            return None if end is None else Mark(end, mark.pages)
 
         for lane in list(self._lanes_left.get(shard_id, {}).values()):
-            if is_passed(lane.left[shard_id]):
-                if end is None:
-                    del lane.left[shard_id]
-                    self._unlist(shard_id, lane)
-                else:
-                    lane.left[shard_id] = end
+            if (mark := moved(lane.left[shard_id])) is not None:
+                lane.left[shard_id] = mark
+            else:
+                del lane.left[shard_id]
+                self._unlist(shard_id, lane)
         for tier in Tier:
-            mark = self._others_left.get((shard_id, tier))
-            if mark is not None and is_passed(mark):
-                del self._others_left[shard_id, tier]
-                if end is not None:
-                    self._others_left[shard_id, tier] = end
-        again = self._again.get(shard_id)
-        if again is not None and again[1] <= now and is_passed(again[0]):
-            del self._again[shard_id]
-            if end is not None:
-                self._again[shard_id] = (end, now)
+            if (known := self._others_left.pop((shard_id, tier), None)) and (mark := moved(known)):
+                self._others_left[shard_id, tier] = mark
+        if shard_id in self._again and self._again[shard_id][1] <= now:
+            known, at = self._again.pop(shard_id)
+            if (mark := moved(known)) is not None:
+                self._again[shard_id] = (mark, at)
+        if end is None:
+            self._promoted.pop(shard_id, None)
 
     # --- hand-over ------------------------------------------------------------------------------------
 
@@ -224,6 +238,7 @@ class Window:
             for tier in Tier:
                 self._others_left.pop((shard_id, tier), None)
             self._again.pop(shard_id, None)
+            self._promoted.pop(shard_id, None)
 
     def busy(self, shard_ids: set[int]) -> bool:
         """Whether anything of these shards is in memory."""

@@ -29,6 +29,7 @@ JOB_BESIDE_OLD_CLOCK: Final = "job re-created beside its old clock"
 CATCHUP_MEETS_OVERLAP: Final = "catch-up met overlap"
 DST: Final = "clocks changed for a job"
 REQ_ID_AT_EXPIRY: Final = "reqId was asked for again at its expiry"
+EXECUTOR_LOST: Final = "an executor was lost with calls under way"
 HOLDER_OUTLIVES_LEASE: Final = "a holder outlived its lease"
 
 LOSABLE: Final = ("begin", "finish", "claim", "renew", "record")
@@ -64,7 +65,7 @@ TIMERS: Final = (
     *map(landed_late, LOSABLE),
 )
 JOBS: Final = (JOB_BESIDE_OLD_CLOCK, CATCHUP_MEETS_OVERLAP, DST)
-FETCHES: Final = (REQ_ID_AT_EXPIRY,)
+FETCHES: Final = (REQ_ID_AT_EXPIRY, EXECUTOR_LOST)
 IDEMPOTENCY: Final = (HOLDER_OUTLIVES_LEASE,)
 CRASHES: Final = tuple(map(crashed_at, crashpoint.NAMES))
 SOMETIMES: Final = (*TIMERS, *JOBS, *FETCHES, *IDEMPOTENCY, *CRASHES)

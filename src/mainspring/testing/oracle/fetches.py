@@ -6,20 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mainspring.testing.oracle.history import At, Finding, History, Operation
-from mainspring.testing.oracle.journal import Call, Fetched, Left
+from mainspring.testing.oracle.history import NEVER, At, Finding, History, Operation
+from mainspring.testing.oracle.journal import Call
 
 FINAL: Final = frozenset({"succeeded", "failed", "unknown", "cancelled"})
 WATCHDOG_US: Final = 10_000_000
-AIR_US: Final = 2_000_000
+AIR_US: Final = 4_000_000
+"""Those that wait for a place are looked for every two seconds."""
 
 
 def once(history: History) -> Iterator[Finding]:
     """P. In each life of a reqId, at most one call reaches its target; once it has ended, everybody is told the same
     end for ever; a result that somebody waits for is taken, or still offered, or given up with a reason.
 
-    A reqId has another life only when it is asked for again after its record can have expired: so long after it was
-    first asked for as ended fetches are kept.
+    A reqId has another life when it is asked for again after its record has expired.
     """
     calls: dict[str, list[At[Call]]] = defaultdict(list)
     for call in history.calls:
@@ -27,15 +27,13 @@ def once(history: History) -> Iterator[Finding]:
             calls[call.event.id].append(call)
     asked = _asked(history)
     for req_id in dict.fromkeys((*asked, *calls)):
-        creates = [operation for operation in asked.get(req_id, ()) if operation.verb == "create"]
+        begun = _begun(history, req_id, asked.get(req_id, ()))
         for number, call in enumerate(calls.get(req_id, ())):
-            lives = _lives(history, creates, call.place)
+            lives = sum(place < call.place for place in begun)
             if number >= lives:
-                told = (
-                    "nobody had asked for it" if not lives else f"in {lives} life" if lives == 1 else f"{lives} lives"
-                )
-                yield Finding(req_id, f"call {number + 1} reached {call.event.host}; {told}", call.place)
-        yield from _ends(history, req_id, asked.get(req_id, ()), creates)
+                told = f"in {lives} life" if lives == 1 else f"in {lives} lives"
+                yield Finding(req_id, f"call {number + 1} reached {call.event.host} {told}", call.place)
+        yield from _ends(history, req_id, asked.get(req_id, ()), are_known=len(begun) <= 1)
     yield from _not_offered(history)
 
 
@@ -44,19 +42,22 @@ def overdue(history: History) -> Iterator[Finding]:
     lease after it was asked for, or after healing.
     """
     left = history.left
-    if left is None or not left.fetches or not left.alive:
+    if left is None or not left.fetches or not left.alive or history.steps():
         return
     found = {fetch.id: fetch for fetch in left.fetched}
+    kept = history.world.fetch_retention_seconds * 1_000_000
     for req_id, operations in _asked(history).items():
-        creates = [operation for operation in operations if operation.verb == "create" and operation.is_ok]
-        if not creates:
+        accepted = [operation for operation in operations if operation.verb == "create" and operation.is_ok]
+        if not accepted:
             continue
-        timeout = max((i.timeout_ms or 0 for o in creates for i in o.asked(req_id)), default=0) * 1000
-        since = max(left.healed_at, history.events[creates[-1].answered].at)
+        last = accepted[-1]
+        life = last.views[0].delivery_id
+        timeout = max((i.timeout_ms or 0 for o in operations for i in o.asked(req_id)), default=0) * 1000
+        since = max(left.healed_at, history.events[last.answered].at)
         fetch = found.get(req_id)
-        if fetch is None:
-            kept = history.world.fetch_retention_seconds * 1_000_000
-            if left.at < creates[-1].invoke.at + kept:
+        if fetch is None or fetch.expired or fetch.delivery_id != life:
+            told = [o.invoke.at for o in accepted if o.views[0].delivery_id == life]
+            if left.at < min(told) + kept:
                 yield Finding(req_id, "it was accepted, and is not on record")
         elif fetch.state not in FINAL and left.at > since + timeout + WATCHDOG_US + history.lease_us + AIR_US:
             yield Finding(
@@ -73,61 +74,68 @@ def _asked(history: History) -> dict[str, list[Operation]]:
     return asked
 
 
-def _lives(history: History, creates: Sequence[Operation], until: int) -> int:
-    """How many lives a reqId can have had before a place."""
+def _begun(history: History, req_id: str, operations: Sequence[Operation]) -> list[int]:
+    """The places at which lives of a reqId began, or, where commits are not known, at which they can have."""
+    record = f"fetch/{req_id}"
+    committed = [place for place, commit in history.commits if commit.id == record and commit.before == 0]
+    if committed:
+        return committed
     kept = round(history.world.fetch_retention_seconds * 1_000_000)
-    lives, since = 0, 0
-    for create in creates:
-        if create.may_have_acted and create.place < until and (not lives or create.invoke.at >= since + kept):
-            lives += 1
-            since = create.invoke.at
-    return lives
+    creates = [operation for operation in operations if operation.verb == "create" and operation.may_have_acted]
+    begun: list[int] = []
+    until = 0
+    for create in sorted(creates, key=lambda create: create.answered):
+        ended = NEVER if create.answered == NEVER or not create.is_ok else history.events[create.answered].at
+        if not begun or max(create.invoke.at, until) <= ended:
+            begun.append(create.place)
+            until = max(create.invoke.at, until) + kept
+    return begun
 
 
-def _ends(
-    history: History, req_id: str, operations: Sequence[Operation], creates: Sequence[Operation]
-) -> Iterator[Finding]:
-    """Every end that anybody was told, in the order of telling; what may be of two lives is not compared."""
-    if _lives(history, creates, len(history.events)) > 1:
-        return
-    known: tuple[str, str] | None = None
-    since = len(history.events)
+def _ends(history: History, req_id: str, operations: Sequence[Operation], *, are_known: bool) -> Iterator[Finding]:
+    """Every end of a life that anybody was told, in the order of telling, and what is on record at last."""
+    known: dict[str, tuple[str, str]] = {}
+    since: dict[str, int] = {}
     for operation in sorted(operations, key=lambda o: o.answered):
         for view in operation.views:
             if view.id != req_id:
                 continue
-            end = (view.state, view.mark)
-            if view.state in FINAL and known is None:
-                known, since = end, operation.answered
-            elif known is not None and end != known and (view.state in FINAL or operation.place > since):
-                yield Finding(req_id, f"{operation} was told {end}; the end was {known}", operation.answered)
-    left = history.left
-    if known is None or left is None or not left.fetches:
-        return
-    for fetch in left.fetched:
-        if fetch.id == req_id and (fetch.state, fetch.mark) != known:
-            yield Finding(req_id, f"{(fetch.state, fetch.mark)} is on record; the end was {known}")
+            life, end = view.delivery_id, (view.state, view.mark)
+            if life not in known:
+                if view.state in FINAL:
+                    known[life], since[life] = end, operation.answered
+            elif end != known[life] and (view.state in FINAL or operation.place > since[life]):
+                yield Finding(req_id, f"{operation} was told {end}; the end was {known[life]}", operation.answered)
+    for fetch in history.left.fetched if history.left is not None else ():
+        if fetch.id != req_id:
+            continue
+        end = known.setdefault(fetch.delivery_id, (fetch.state, fetch.mark))
+        if (fetch.state, fetch.mark) != end:
+            yield Finding(req_id, f"{(fetch.state, fetch.mark)} is on record; the end was {end}")
+    if are_known and len(known) == 1:
+        [(state, mark)] = known.values()
+        for effect in history.effects:
+            if effect.event.service == "fetches" and effect.event.key == req_id and effect.event.mark != mark:
+                told = f"the origin got {effect.event.mark!r}; the end was {(state, mark)}"
+                yield Finding(req_id, told, effect.place)
 
 
 def _not_offered(history: History) -> Iterator[Finding]:
     left = history.left
     if left is None or not left.fetches:
         return
-    for fetch in left.fetched:
-        if (
-            fetch.wanted
-            and fetch.state in FINAL
-            and not fetch.taken
-            and not fetch.reason
-            and not _is_offered(fetch, left)
-        ):
-            yield Finding(fetch.id, f"it is {fetch.state}; its result was neither taken nor given up")
     taken = {effect.event.key for effect in history.effects if effect.event.service == "fetches"}
+    accepted = {
+        view.delivery_id
+        for operations in _asked(history).values()
+        for operation in operations
+        if operation.verb == "create"
+        for view in operation.views
+    }
     for fetch in left.fetched:
         if fetch.taken and fetch.id not in taken:
             yield Finding(fetch.id, "its result is on record as taken, and nobody took it")
-
-
-def _is_offered(fetch: Fetched, left: Left) -> bool:
-    """Whether there still is a row by which it will be offered again."""
-    return any(row.id == fetch.id for row in left.rows)
+        is_waited_for = fetch.wanted and fetch.state in FINAL and not fetch.taken and not fetch.reason
+        leapt = fetch.expired and history.steps()
+        if is_waited_for and fetch.delivery_id in accepted and left.alive and not fetch.offered and not leapt:
+            yield Finding(fetch.id, f"it is {fetch.state}; its result was neither taken nor given up")

@@ -128,13 +128,18 @@ class Fetched(Part, frozen=True, kw_only=True):
 
     id: str
     delivery_id: str = ""
+    """Which fetch of this id: there is another one when the record of the last has expired."""
     state: str
     mark: str = ""
     wanted: bool = False
     """An origin waits for its result."""
     taken: bool = False
+    offered: bool = False
+    """There is a row by which its result will be offered again when it is time."""
     reason: str = ""
     """Why it is not offered any more, if so."""
+    expired: bool = False
+    """It is on record no more, and only not removed yet."""
 
 
 class Key(Part, frozen=True, kw_only=True):

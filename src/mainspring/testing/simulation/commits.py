@@ -25,7 +25,7 @@ from mainspring.stores.plan import (
     Write,
 )
 from mainspring.testing.oracle.journal import Commit, Service
-from mainspring.testing.simulation.receivers import Payload
+from mainspring.testing.simulation.desks import Payload
 from mainspring.testing.simulation.tables import RowKey
 
 Item = TypeVar("Item")
@@ -110,7 +110,7 @@ class Commits:
         if isinstance(request, DeleteRecord):
             return told
         if request.key[0] != INSTANCES:
-            return replace(told, verb="put", after=request.record.version)
+            return replace(told, verb="put", before=request.expect, after=request.record.version)
         return replace(told, verb="renew", id=request.key[1], after=request.record.version, asked_at=self._asked_at)
 
     def _write(self, change: Put | Remove) -> Commit:

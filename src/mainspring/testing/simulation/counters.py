@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from mainspring import crashpoint
+from mainspring.testing.oracle.counters import FETCHES
 
 SOMETIMES: Final = (
     "re-created while queued",
@@ -30,13 +31,25 @@ SOMETIMES: Final = (
 )
 
 
+OF_FETCHES: Final = (
+    *FETCHES,
+    "all dead",
+    "drain given up",
+    *(f"{verb}: {what}" for verb in ("record", "write", "renew") for what in ("answer lost", "landed late")),
+    *(f"crash point {name}" for name in crashpoint.FETCH_NAMES),
+)
 KEYS: Final = (
     "holder outlives lease",
     *(f"{verb}: {what}" for verb in ("claim", "lock") for what in ("answer lost", "landed late")),
     "unknown is resolved",
     "all dead",
 )
-OF: Final = {"timers": SOMETIMES, "idempotency": KEYS, "all": tuple(dict.fromkeys((*SOMETIMES, *KEYS)))}
+OF: Final = {
+    "timers": SOMETIMES,
+    "idempotency": KEYS,
+    "fetches": OF_FETCHES,
+    "all": tuple(dict.fromkeys((*SOMETIMES, *KEYS, *OF_FETCHES))),
+}
 
 
 def unreached(reached: Iterable[str], service: str = "timers") -> list[str]:

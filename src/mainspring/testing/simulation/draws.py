@@ -21,11 +21,6 @@ class Draws:
         self._counts: dict[str, int] = {}
         self._muted = tuple(muted)
 
-    @property
-    def labels(self) -> list[str]:
-        """Every label that was drawn, in the order of its first draw."""
-        return list(self._counts)
-
     def draw(self, label: str, n: int) -> int:
         """A number from 0 to n - 1."""
         count = self._counts.get(label, 0)

@@ -5,28 +5,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, MutableMapping
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from mainspring.api.app import AsgiApp, build_app
+from mainspring.api.app import AsgiApp, build_app, build_executor_app, token_digest
 from mainspring.config import Config
 from mainspring.delivery.call import Call
 from mainspring.errors import StoreUnavailable
+from mainspring.executing import STOP_SECONDS as EXECUTOR_STOP_SECONDS
+from mainspring.executing import RemoteExecutor
 from mainspring.instance import Instance
 from mainspring.kernel.ownership import Lease
 from mainspring.server import STOP_SECONDS, api_of
 from mainspring.store import Store
 from mainspring.surroundings import Identity, Surroundings
 from mainspring.testing.simulation.clock import SimulatedClock
+from mainspring.testing.simulation.database import OPERATION, Database
+from mainspring.testing.simulation.desks import Answer
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.plan import World
-from mainspring.testing.simulation.receivers import Answer
-from mainspring.testing.simulation.store import OPERATION, Database, NoticingStore, SimulatedStore
+from mainspring.testing.simulation.store import NoticingStore, SimulatedStore
 from mainspring.testing.simulation.wire import PEERS, Respond, Wire
 
 TOKEN: Final = "simulated-token-of-every-instance"  # noqa: S105  (opens nothing but a simulation)
 RETRY_SECONDS: Final = 0.5
+POOL: Final = "pool"
+"""The one pool of executors."""
+Started = TypeVar("Started", Instance, RemoteExecutor)
 
 
 class Died(BaseException):
@@ -152,7 +158,7 @@ class Node(Inhabitant):
         config = _config(self._world)
         self._stop = asyncio.Event()
         async with AsyncExitStack() as stack:
-            instance = await self._started(config, stack)
+            instance = await self._started(lambda: self._instance(config), stack)
             self.instance = instance
             self._app = build_app(api_of(config, instance, TOKEN, shared=False))
             await instance.advertise(address=f"http://{self.name}{PEERS}")
@@ -160,21 +166,66 @@ class Node(Inhabitant):
             self._app = None
             self._loop.call_later(2 * config.drain_seconds + STOP_SECONDS, self._ended, self, None)
 
-    async def _started(self, config: Config, stack: AsyncExitStack) -> Instance:
+    def _instance(self, config: Config) -> Instance:
+        return Instance(config, store=self._store, surroundings=self._surroundings, page_size=self._world.page_size)
+
+    async def _started(self, make: Callable[[], Started], stack: AsyncExitStack) -> Started:
         while True:
-            instance = Instance(
-                config, store=self._store, surroundings=self._surroundings, page_size=self._world.page_size
-            )
             try:
-                return await stack.enter_async_context(instance)
+                return await stack.enter_async_context(make())
             except (StoreUnavailable, ExceptionGroup) as error:
                 if isinstance(error, ExceptionGroup) and error.split(StoreUnavailable)[1] is not None:
                     raise
             await asyncio.sleep(RETRY_SECONDS)
 
 
+class ExecutorNode(Node):
+    """An executor of the pool, which makes calls of fetches and nothing else."""
+
+    remote: RemoteExecutor | None = None
+
+    @property
+    def calls(self) -> int:
+        """How many it makes at the moment."""
+        return self.remote.in_flight if self.remote is not None else 0
+
+    async def _serve(self) -> None:
+        """As `executing` does it."""
+        config = _config(self._world)
+        self._stop = asyncio.Event()
+        async with AsyncExitStack() as stack:
+            remote = self.remote = await self._started(lambda: self._executor(config), stack)
+            self._app = build_executor_app(
+                remote.execute,
+                ready=remote.ready,
+                metrics=remote.metrics,
+                name=remote.name,
+                version="",
+                token_digests=(),
+                cluster_digest=token_digest(remote.cluster_secret),
+            )
+            await remote.advertise(f"http://{self.name}{PEERS}")
+            await self._stop.wait()
+            self._loop.call_later(config.drain_seconds + EXECUTOR_STOP_SECONDS, self._ended, self, None)
+            await remote.drain()
+            self._app = None
+
+    def _executor(self, config: Config) -> RemoteExecutor:
+        return RemoteExecutor(config, POOL, store=self._store, surroundings=self._surroundings)
+
+
+class _Config(Config, frozen=True, kw_only=True):
+    """Keeps fetches for a time that no user can set, so that they expire within a run."""
+
+    retention_ms: int
+
+    @property
+    def fetch_retention_ms(self) -> int:
+        return self.retention_ms
+
+
 def _config(world: World) -> Config:
-    return Config(
+    return _Config(
         token=TOKEN,
         store="memory://",
         lease_seconds=world.lease_seconds,
@@ -186,4 +237,7 @@ def _config(world: World) -> Config:
         host_limit=world.host_limit,
         circuit_failures=world.circuit_failures,
         circuit_seconds=world.circuit_seconds,
+        fetch_limit=world.fetch_limit,
+        fetch_pending_limit=world.fetch_pending_limit,
+        retention_ms=world.fetch_retention,
     )

@@ -7,7 +7,7 @@ a replay file. Instants are milliseconds from the start of the run.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +18,10 @@ Service = Literal["timers", "jobs", "fetches", "idempotency"]
 DestinationKind = Literal["fast", "slow", "silent", "refusing", "flapping", "gone", "busy", "cuts"]
 RegimeKind = Literal["refuse", "lose", "hang", "late"]
 BlowKind = Literal["kill", "pause", "stop", "restart", "join", "cut-peers", "store-clock"]
+
+
+EXECUTORS: Final = 100
+"""The number of the first executor; those of instances are below."""
 
 
 class Destination(Struct, frozen=True, kw_only=True):
@@ -82,6 +86,13 @@ class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     label: str = ""
     hold: int = 0
     """A foreign transaction: how long it stays open. Work, the block of a lock: how long it takes."""
+    origin: int | None = None
+    """A fetch: which destination gets the result."""
+    method: str = "GET"
+    executor: bool = False
+    """A fetch: whether the executors of the pool make the call."""
+    keeps: int = 86_400_000
+    """A fetch: for how long its result is offered."""
 
 
 class World(Struct, frozen=True, kw_only=True):
@@ -129,6 +140,16 @@ class World(Struct, frozen=True, kw_only=True):
     """Instances that stay dead when all is healed."""
     left_cut: int | None = None
     """An instance that cannot reach the store even then."""
+    executors: int = 0
+    """Processes of the pool that makes calls of fetches."""
+    fetch_limit: int = 2000
+    fetch_pending_limit: int = 50_000
+    fetch_retention: int = 7 * 86_400_000
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The numbers of all processes."""
+        return (*range(self.instances), *range(EXECUTORS, EXECUTORS + self.executors))
 
 
 class Plan(Struct, frozen=True, kw_only=True):

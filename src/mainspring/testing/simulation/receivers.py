@@ -7,43 +7,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from mainspring.delivery.call import Call
 from mainspring.testing.oracle.journal import AnyEvent
-from mainspring.testing.oracle.journal import Call as Arrived
-from mainspring.testing.oracle.journal import Reply as Answered
+from mainspring.testing.simulation.desks import BUSY_SECONDS, Answer, desk_of
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.plan import Destination, DestinationKind
 
 FLAP_US: Final = 700_000
 """How long a flapping destination is as it is."""
-BUSY_SECONDS: Final = 1
-
-
-class Body(Struct, frozen=True, rename="camel"):
-    """What is read of a callback's body."""
-
-    timer_id: str
-    generation: int
-    payload: Raw
-
-
-class Payload(Struct, frozen=True):
-    mark: str = ""
-
-
-class Answer(Struct, frozen=True):
-    """What a destination does with a call that reached it."""
-
-    after_us: int
-    """When it answers; with no status, when it cuts the line."""
-    status: int | None
-    headers: dict[str, str] = {}
-    body: bytes = b"{}"
-    is_silent: bool = False
-    """It never answers, and never cuts."""
 
 
 def host_of(destination: int) -> str:
@@ -56,6 +29,7 @@ class Receivers:
         self._draws = draws
         self._journal = journal
         self.healed = False
+        self._received = 0
 
     def refuses(self, host: str, now_us: int) -> bool:
         """Whether no connection can be made."""
@@ -63,39 +37,16 @@ class Receivers:
 
     def receive(self, call: Call, host: str, *, node: str, now_us: int, wall_ms: int) -> Answer:
         """A call has arrived."""
-        headers = dict(call.headers)
-        body = msgspec.json.decode(call.body, type=Body)
-        payload = msgspec.json.decode(body.payload, type=Payload | None)
-        self._journal.append(
-            Arrived(
-                at=now_us,
-                host=host,
-                delivery_id=headers["webhook-id"],
-                attempt=int(headers["mainspring-attempt"]),
-                id=body.timer_id,
-                generation=body.generation,
-                mark="" if payload is None else payload.mark,
-                fence=int(headers["mainspring-fence"]),
-                node=node,
-                wall_ms=wall_ms,
-                due_ms=int(headers["mainspring-scheduled-at"]),
-            )
-        )
-        return self._answer(host, now_us)
+        self._received += 1
+        number = self._received
+        told = desk_of(call).arrived(call, host, node=node, at=now_us, wall_ms=wall_ms, number=number)
+        if told is not None:
+            self._journal.append(told)
+        return replace(self._answer(host, now_us), number=number, body=desk_of(call).body(number))
 
     def answered(self, call: Call, answer: Answer, *, now_us: int, heard: bool) -> None:
         """It has answered, or cut the line; `heard` by who called, unless that one has given up waiting."""
-        headers = dict(call.headers)
-        self._journal.append(
-            Answered(
-                at=now_us,
-                delivery_id=headers["webhook-id"],
-                attempt=int(headers["mainspring-attempt"]),
-                accepted=answer.status in (None, 200),
-                status=answer.status if heard else None,
-                retry_after_ms=BUSY_SECONDS * 1000 if answer.status == 429 else 0,
-            )
-        )
+        self._journal.append(desk_of(call).answered(call, answer, at=now_us, heard=heard))
 
     def _answer(self, host: str, now_us: int) -> Answer:
         destination = self._destinations[_number(host)]

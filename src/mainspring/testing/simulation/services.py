@@ -7,8 +7,10 @@ from typing import Final, NamedTuple
 
 from mainspring.testing.simulation.plan import Plan
 from mainspring.testing.simulation.run import Run
+from mainspring.testing.simulation.run_fetches import FetchRun
 from mainspring.testing.simulation.run_keys import KeysRun
 from mainspring.testing.simulation.swarm import Chance, draw_timers
+from mainspring.testing.simulation.swarm_fetches import draw_fetches
 from mainspring.testing.simulation.swarm_keys import draw_keys
 
 
@@ -21,4 +23,5 @@ class Service(NamedTuple):
 SERVICES: Final = {
     "timers": Service(draw_timers, Run),
     "idempotency": Service(draw_keys, KeysRun),
+    "fetches": Service(draw_fetches, FetchRun),
 }

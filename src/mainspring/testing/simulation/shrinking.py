@@ -109,7 +109,7 @@ def _plainer(plan: Plan) -> Iterator[Plan]:
     plain = World()
     world = plan.world
     for name in World.__struct_fields__:
-        if name in ("instances", "shards", "destinations", "policies", "skews"):
+        if name in ("instances", "executors", "shards", "destinations", "policies", "skews"):
             continue
         if getattr(world, name) != getattr(plain, name):
             yield replace(plan, world=replace(world, **{name: getattr(plain, name)}))

@@ -202,8 +202,8 @@ def _operation(
         call_timeout=chance.one("call timeout", (1000, 2000, 5000)),
         label=chance.one("label", ("", "a", "b")),
         hold=chance.one("hold", (0, 100, 1500)) if verb == "transaction" else 0,
-        **_due(chance, shared),
     )
+    operation = replace(operation, **_due(chance, shared))
     if verb != "recreate":
         return [operation]
     gone = Operation(
@@ -252,7 +252,7 @@ def draw_regimes(chance: Chance, world: World, end: int, verbs: Sequence[str] = 
                 at=chance.number("regime at", OPENING, end),
                 length=chance.number("regime length", lease // 10, 3 * lease),
                 kind=chance.one("regime", kinds),
-                node=chance.number("regime node", 0, world.instances - 1) if scope == "node" else None,
+                node=chance.one("regime node", world.nodes) if scope == "node" else None,
                 shard=chance.number("regime shard", 0, world.shards - 1) if scope == "shard" else None,
                 verb=chance.one("regime verb", verbs) if scope == "verb" or _both(chance, scope) else None,
             )
@@ -264,7 +264,7 @@ def _both(chance: Chance, scope: str) -> bool:
     return scope != "all" and chance.percent("a verb of it", 30)
 
 
-def draw_blows(chance: Chance, world: World, end: int) -> tuple[Blow, ...]:
+def draw_blows(chance: Chance, world: World, end: int, points: Sequence[str] = crashpoint.NAMES) -> tuple[Blow, ...]:
     kinds = chance.some("blow kind", BLOWS)
     found: list[Blow] = []
     if kinds and chance.percent("blows", 60):
@@ -272,10 +272,10 @@ def draw_blows(chance: Chance, world: World, end: int) -> tuple[Blow, ...]:
         for _ in range(chance.number("how many blows", 1, 12)):
             kind = chance.one("blow", kinds)
             at = chance.number("blow at", OPENING, end)
-            node = -1 if chance.percent("all at once", 10) else chance.number("blow node", 0, world.instances - 1)
+            node = -1 if chance.percent("all at once", 10) else chance.one("blow node", world.nodes)
             point = ""
             if kind in ("kill", "pause") and node >= 0 and chance.percent("at a crash point", 40):
-                point = chance.one("point", crashpoint.NAMES)
+                point = chance.one("point", points)
             length = chance.number("blow length", lease // 5, 4 * lease) if kind in ("pause", "cut-peers") else 0
             found.append(Blow(at=at, kind=kind, node=node, length=length, point=point))
             if kind in ("kill", "stop") and chance.percent("restarted", 70):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import random
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,9 +14,13 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.model import FOREVER, Attempt, Record, Shard, State, Timer, TimerKey
+from mainspring.delivery.signing import new_secret
+from mainspring.model import FOREVER, Attempt, Namespace, Record, Shard, State, Timer, TimerKey, to_json
 from mainspring.store import DuePage, Position, TimerFilter
-from mainspring.stores.plan import Change, Plan, PruneHistory, Row, StoredRecord
+from mainspring.stores.plan import Change, Plan, PruneHistory, PutRecord, Row, StoredRecord
+from mainspring.testing.simulation.clock import EPOCH_MS
+from mainspring.testing.simulation.plan import World
+from mainspring.timers.namespaces import DEFAULT, NAMESPACES, SEQUENCES
 
 RowKey = tuple[int, str]
 
@@ -144,6 +149,21 @@ class Tables:
             if kept_in == collection and key > after and (record.expires_at is None or record.expires_at > now)
         )
         return list(islice(live, limit))
+
+
+def first_namespace(tables: Tables, world: World, randomness: random.Random) -> Namespace:
+    """The namespace of all timers, there before anybody starts."""
+    namespace = Namespace(
+        name=DEFAULT,
+        first_shard=0,
+        shard_count=world.shards,
+        created_at=EPOCH_MS,
+        updated_at=EPOCH_MS,
+        secrets=(new_secret(randomness.randbytes(32)),),
+    )
+    found = {(NAMESPACES, DEFAULT): to_json(namespace), (SEQUENCES, "shards"): str(world.shards).encode()}
+    tables.work([PutRecord(key, Record(key[1], value, 1), expect=0, now=EPOCH_MS) for key, value in found.items()])
+    return namespace
 
 
 def _started(attempt: Attempt) -> tuple[int, int]:

@@ -12,18 +12,17 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
 
-import msgspec
-
 from mainspring.client.transport import AsyncTransport
 from mainspring.delivery.call import Call, Problem, Reply
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import MakesSenders
 from mainspring.errors import InvalidInput, UnsafeTarget
-from mainspring.testing.oracle.journal import AnyEvent, Sent
+from mainspring.testing.oracle.journal import AnyEvent
+from mainspring.testing.simulation.desks import Answer, desk_of
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.plan import World
-from mainspring.testing.simulation.receivers import Answer, Body, Receivers
+from mainspring.testing.simulation.receivers import Receivers
 
 Respond = Callable[[Answer], None]
 PEERS: Final = ".sim"
@@ -51,9 +50,10 @@ class Wire:
         journal: list[AnyEvent],
         wall_ms: Callable[[], int],
         peer: Callable[[str], Peer | None],
-        sent: Callable[[str], None],
+        sent: Callable[[str, int], None],
     ) -> None:
-        """`peer` finds who listens at an address; `sent` is told of every call that leaves an instance."""
+        """`peer` finds who listens at an address; `sent` is told of every call that leaves an instance, and how
+        many it has under way to the same destination then."""
         self._loop = loop
         self._world = world
         self._draws = draws
@@ -86,12 +86,9 @@ class Wire:
         host = str(urlsplit(call.url).hostname)
         there = self._leg(f"{sender}/{host}")
         name = host.removesuffix(PEERS)
-        is_peer = call.url.endswith("/internal/wake")
-        lost = is_peer and (
-            sender in self.cut_off
-            or name in self.cut_off
-            or self._draws.chance(f"lost/{sender}", self._world.wakeups_lost)
-        )
+        is_cut = "/internal/" in call.url and (sender in self.cut_off or name in self.cut_off)
+        is_wakeup = call.url.endswith("/internal/wake")
+        lost = is_cut or (is_wakeup and self._draws.chance(f"lost/{sender}", self._world.wakeups_lost))
         if not lost:
             self._after(there, self._arrive, name, call, future, started, operation)
         return await future
@@ -129,19 +126,13 @@ class Wire:
         if self._receivers.refuses(host, self._loop.now_us):
             self._after(there, self._end, future, started, "network", "connection refused", False)
             return await future
-        headers = dict(call.headers)
-        self._journal.append(
-            Sent(
-                at=started,
-                node=node,
-                delivery_id=headers["webhook-id"],
-                attempt=int(headers["mainspring-attempt"]),
-                id=msgspec.json.decode(call.body, type=Body).timer_id,
-            )
-        )
-        self.to_hosts[node, host] += 1
-        self._sent(node)
         self._after(there, self._received, node, call, host, future, started)
+        sent = desk_of(call).sent(call, node=node, at=started)
+        if sent is None:
+            return await future
+        self._journal.append(sent)
+        self.to_hosts[node, host] += 1
+        self._sent(node, self.to_hosts[node, host])
         try:
             return await future
         finally:

@@ -23,11 +23,12 @@ from mainspring.store import first_version
 from mainspring.testing.oracle import journal as told
 from mainspring.testing.oracle.journal import AnyEvent, Asked, Effect, Fail, Info, Invoke, Ok, View
 from mainspring.testing.simulation.clock import SimulatedClock
+from mainspring.testing.simulation.database import Database
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.loop import SimulatedLoop
 from mainspring.testing.simulation.node import Inhabitant
 from mainspring.testing.simulation.plan import Operation, World
-from mainspring.testing.simulation.store import Database, SimulatedStore
+from mainspring.testing.simulation.store import SimulatedStore
 
 SCOPE: Final = "simulated"
 LEDGER: Final = "ledger"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -14,68 +13,23 @@ from mainspring.client.arguments import to_payload
 from mainspring.client.async_timers import AsyncTimers
 from mainspring.errors import MainspringError
 from mainspring.model import Delivery, State
-from mainspring.testing.oracle.journal import AnyEvent, Asked, Fail, Info, Invoke, Ok, View
+from mainspring.testing.oracle.journal import Asked, Invoke, View
 from mainspring.testing.simulation.clock import EPOCH_MS
-from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
-from mainspring.testing.simulation.node import TOKEN
-from mainspring.testing.simulation.plan import Operation, World
-from mainspring.testing.simulation.receivers import Payload, host_of
-from mainspring.testing.simulation.wire import PEERS, SimulatedTransport, Wire
+from mainspring.testing.simulation.desks import Payload
+from mainspring.testing.simulation.plan import Operation
+from mainspring.testing.simulation.receivers import host_of
+from mainspring.testing.simulation.users.clients import Clients, Told
 from mainspring.timers.messages import CreateTimer, TimerView, to_instant, to_ms
 
 READS: Final = frozenset({"get", "list"})
 Foreign = Callable[[str, Operation, CreateTimer], Awaitable[TimerView]]
 
 
-class TimerUsers:
-    """The clients of a run."""
-
-    def __init__(
-        self,
-        loop: SimulatedLoop,
-        world: World,
-        wire: Wire,
-        *,
-        journal: list[AnyEvent],
-        address: Callable[[int], str],
-        foreign: Foreign,
-        wall_ms: Callable[[], int],
-    ) -> None:
-        """`address` names the process that an instance number is at the moment; `foreign` creates a timer in a
-        transaction of somebody else; `wall_ms` is the store's clock, by which clients set theirs."""
-        self._loop = loop
-        self._world = world
-        self._wire = wire
-        self._journal = journal
-        self._address = address
+class TimerUsers(Clients):
+    def __init__(self, *args: Any, foreign: Foreign, **kwargs: Any) -> None:
+        """`foreign` creates a timer in a transaction of somebody else."""
+        super().__init__(*args, **kwargs)
         self._foreign = foreign
-        self._wall_ms = wall_ms
-        self._clients: list[asyncio.Task[None]] = []
-
-    async def done(self) -> None:
-        """Waits for all of them."""
-        for client in self._clients:
-            await client
-
-    def start(self, operations: Sequence[Operation]) -> None:
-        by_client: dict[int, list[tuple[str, Operation]]] = {}
-        for place, operation in enumerate(operations):
-            name = f"{operation.verb}-{place}"
-            by_client.setdefault(operation.client, []).append((name, operation))
-        for client, planned in by_client.items():
-            context = context_of(Process(f"c{client}"))
-            self._clients.append(context.run(self._loop.create_task, self._behave(planned)))
-
-    async def _behave(self, planned: list[tuple[str, Operation]]) -> None:
-        unawaited: list[asyncio.Task[None]] = []
-        for name, operation in planned:
-            await asyncio.sleep(max(0, operation.at * 1000 - self._loop.now_us) / 1_000_000)
-            if operation.awaits:
-                await self._carry_out(name, operation)
-            else:
-                unawaited.append(self._loop.create_task(self._carry_out(name, operation)))
-        for task in unawaited:
-            await task
 
     async def _carry_out(self, name: str, operation: Operation) -> None:
         known = await self._ask(name, operation)
@@ -98,27 +52,13 @@ class TimerUsers:
                 node="" if verb == "transaction" else node,
             )
         )
-        client = AsyncClient(
-            f"http://{node}{PEERS}",
-            TOKEN,
-            timeout=operation.timeout / 1000,
-            retries=0,
-            transport=SimulatedTransport(self._wire, f"c{operation.client}", name),
-        )
+        client = self._client(name, operation, node)
         try:
-            views, changed = await self._speak(client, name, operation, requests)
+            return self._answered(name, await self._speak(client, name, operation, requests))
         except MainspringError as error:
-            if error.outcome_unknown:
-                self._journal.append(Info(at=self._loop.now_us, op=name, reason=error.detail))
-                return False
-            self._journal.append(Fail(at=self._loop.now_us, op=name, code=error.code))
-            return True
-        self._journal.append(Ok(at=self._loop.now_us, op=name, views=views, changed=changed))
-        return True
+            return self._failed(name, error)
 
-    async def _speak(
-        self, client: AsyncClient, name: str, operation: Operation, requests: list[CreateTimer]
-    ) -> tuple[tuple[View, ...], int | None]:
+    async def _speak(self, client: AsyncClient, name: str, operation: Operation, requests: list[CreateTimer]) -> Told:
         timers = client.timers
         id = operation.ids[0] if operation.ids else ""
         plain = {"get": timers.get, "run-now": timers.run_now, "park": timers.park, "resume": timers.resume}

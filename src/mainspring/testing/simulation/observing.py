@@ -1,0 +1,80 @@
+"""Looks into instances while they run: for the most of what is bounded, and for what has to happen sometimes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from mainspring.kernel.engine import Engine
+from mainspring.model import Namespace
+from mainspring.testing.oracle.journal import Bound, Commit
+from mainspring.testing.simulation.node import Inhabitant
+from mainspring.testing.simulation.plan import World
+
+MANY: Final = 100
+"""Destinations whose circuits are not all looked at."""
+
+
+class Observer:
+    def __init__(
+        self, world: World, nodes: Mapping[str, Inhabitant], namespace: Namespace, *, sometimes: Callable[[str], None]
+    ) -> None:
+        """`nodes` are all processes that there were, by name."""
+        self._world = world
+        self._nodes = nodes
+        self._namespace = namespace
+        self._sometimes = sometimes
+        self._most: dict[tuple[str, str], int] = {}
+        self._open_circuits: dict[str, int] = {}
+
+    def committed(self, commit: Commit) -> None:
+        """Something was written, and who asked for it does not know yet."""
+        if commit.verb == "renew":
+            node = self._nodes.get(commit.node)
+            ownership = node.instance.ownership if node is not None and node.instance is not None else None
+            if ownership is not None and ownership.fences and not ownership.valid():
+                self._sometimes("lease lapsed here, yet kept")
+        elif commit.verb == "write" and commit.service == "timers" and commit.after:
+            uuid = self._namespace.key_of(commit.id).uuid
+            for node in self._nodes.values():
+                self._find_older(node, uuid, commit.delivery_id)
+
+    def _find_older(self, node: Inhabitant, uuid: str, delivery_id: str) -> None:
+        """Does this instance still have another delivery of a row in hand that was written just now?"""
+        engine = _engine_of(node)
+        row = engine.dispatcher.window.rows.get(uuid) if engine is not None else None
+        if engine is None or row is None or row.detail.delivery_id == delivery_id:
+            return
+        calls = engine.dispatcher._calls
+        in_hand = "queued" if uuid not in calls else "starting" if calls[uuid][1] is None else "in flight"
+        self._sometimes(f"re-created while {in_hand}")
+
+    def sent(self, name: str, to_one_host: int) -> None:
+        """A call leaves an instance, which has so many under way to one destination."""
+        engine = _engine_of(self._nodes[name])
+        if engine is None:
+            return
+        dispatcher = engine.dispatcher
+        self._note(name, "in-flight", dispatcher.in_flight)
+        self._note(name, "window", dispatcher.in_flight + dispatcher.queued)
+        self._note(name, "host", to_one_host)
+        if dispatcher.window.left_any and dispatcher.window.room == 0:
+            self._sometimes("rows left in the store")
+        if len(self._world.destinations) < MANY:
+            if dispatcher.open_circuits < self._open_circuits.get(name, 0):
+                self._sometimes("circuit closed")
+            self._open_circuits[name] = dispatcher.open_circuits
+
+    def _note(self, name: str, what: str, value: int) -> None:
+        self._most[name, what] = max(value, self._most.get((name, what), 0))
+
+    def bounds(self) -> Iterator[Bound]:
+        """The most that was seen in each instance."""
+        world = self._world
+        limits = {"in-flight": world.in_flight_limit, "window": world.window_limit, "host": world.host_limit}
+        for (node, what), value in self._most.items():
+            yield Bound(node=node, what=what, value=value, limit=limits[what])
+
+
+def _engine_of(node: Inhabitant) -> Engine | None:
+    return node.instance.engine if node.is_alive and node.instance is not None else None

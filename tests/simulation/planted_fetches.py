@@ -1,0 +1,132 @@
+"""Defects of fetches that are planted to see whether the search finds them.
+
+python -m tests.simulation.planted_fetches [name ...]        how many seeds it takes to find each
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from mainspring import crashpoint
+from mainspring.fetches import ledger
+from mainspring.fetches.carrier import FetchCarrier
+from mainspring.fetches.executor import Executor
+from mainspring.fetches.ledger import Ledger
+from mainspring.fetches.outcome import Outcome
+from mainspring.fetches.record import FETCHES, NAMESPACE, Fetch, decode, encode, settled
+from mainspring.fetches.rows import new_row
+from mainspring.kernel.carrier import Ending
+from mainspring.model import Result, Timer
+from mainspring.store import Put, first_version
+from mainspring.testing.simulation.search import look
+from tests.simulation.planted import MOST, Planted
+
+
+def _the_mark_is_ignored(_: Any) -> Any:
+    """Whoever finds a fetch running makes its call, although somebody else has begun it."""
+
+    async def take(self: Executor, req_id: str) -> Fetch | None:
+        if self.room <= 0:
+            return await self._ledger.find(req_id)
+        fetch = await self._start(req_id, f"{self._random.getrandbits(64):016x}")
+        if fetch is not None and fetch.state == "running":
+            crashpoint.reach(crashpoint.FETCH_DISPATCHED)
+            self._run(fetch)
+        return fetch
+
+    return take
+
+
+def _the_last_end_stays(_: Any) -> Any:
+    async def settle(
+        self: Ledger, of: Fetch, outcome: Outcome, *, by_executor: bool, offers: bool = False
+    ) -> tuple[Fetch | None, bool]:
+        def overwrite(fetch: Fetch) -> Fetch:
+            return settled(fetch, outcome, offers=offers, retention_ms=self._retention_ms)
+
+        fetch, _ = await self._change(of.req_id, overwrite, created_at=of.created_at)
+        return fetch, True
+
+    return settle
+
+
+def _an_untaken_result_is_dropped(good: Any) -> Any:
+    """What was offered in vain is not offered again."""
+
+    async def carry(self: FetchCarrier, timer: Timer) -> Ending:
+        ending: Ending = await good(self, timer)
+        fetch = await self._ledger.find(timer.timer_id)
+        if fetch is not None and fetch.delivery.state == "waiting" and fetch.delivery.attempts > 0:
+            return Ending(outcome=Result.SUCCEEDED, next="done", started_at=self._clock.now_ms(), kept=False)
+        return ending
+
+    return carry
+
+
+def _a_crash_leaves_no_row(_: Any) -> Any:
+    """A reqId that is on record is answered with what is there, whether or not it has a row."""
+
+    async def add(self: Ledger, fetch: Fetch) -> Fetch:
+        while True:
+            now, first = self._clock.now_ms(), first_version(self._random)
+            new = await self._records.put_record(FETCHES, fetch.req_id, encode(fetch), expect=0, now=now, first=first)
+            if new is not None:
+                break
+            record = await self._records.get_record(FETCHES, fetch.req_id, now=now)
+            if record is not None:
+                return decode(record.value)
+        crashpoint.reach(crashpoint.FETCH_RECORDED)
+        await self._give_row(fetch)
+        return fetch
+
+    return add
+
+
+def _a_stale_row_is_left(_: Any) -> Any:
+    """The row of a new fetch is not written while that of its expired namesake is still there."""
+
+    async def give_row(self: Ledger, fetch: Fetch) -> None:
+        row = new_row(fetch, await self._namespaces.system(NAMESPACE), version=first_version(self._random))
+        await self._timers.write([Put(row, 0)])
+        self._wake(row.shard_id, row.due_at)
+
+    return give_row
+
+
+def _it_expires_while_it_is_offered(good: Any) -> Any:
+    def short(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) -> Fetch:
+        ended: Fetch = good(fetch, outcome, offers=offers, retention_ms=retention_ms)
+        return replace(ended, expires_at=outcome.finished_at + retention_ms)
+
+    return short
+
+
+PLANTED: Final = {
+    "executor.take: ignores the mark": Planted("P", Executor, "take", _the_mark_is_ignored),
+    "ledger.settle: overwrites": Planted("P", Ledger, "settle", _the_last_end_stays),
+    "carrier.carry: drops an untaken result": Planted("P", FetchCarrier, "carry", _an_untaken_result_is_dropped),
+    "record.settled: expires while it is offered": Planted("P", ledger, "settled", _it_expires_while_it_is_offered),
+    "ledger.add: a crash leaves no row": Planted("Live", Ledger, "add", _a_crash_leaves_no_row),
+    "ledger._give_row: ignores STALE": Planted("Live", Ledger, "_give_row", _a_stale_row_is_left),
+}
+
+
+def found_at(name: str, seeds: Sequence[int]) -> int | None:
+    """The first of these seeds that finds a planted defect by its rule."""
+    planted = PLANTED[name]
+    with planted.in_place():
+        for seed in seeds:
+            if any(violation.rule == planted.rule for violation in look(seed, "fetches").violations):
+                return seed
+    return None
+
+
+if __name__ == "__main__":
+    for name in [name for name in PLANTED if not sys.argv[1:] or any(part in name for part in sys.argv[1:])]:
+        seed = found_at(name, range(MOST))
+        after = "not found" if seed is None else f"{seed + 1}"
+        print(f"| {name} | {PLANTED[name].rule} | {after} |", flush=True)  # noqa: T201
