@@ -179,6 +179,31 @@ async def test_a_claim_that_is_applied_after_another_program_has_failed_and_gone
     assert runs == [1, 1]
 
 
+async def test_work_is_not_begun_under_a_claim_that_has_passed_to_another_before_its_answer_came() -> None:
+    store, runs, answer = Stalling(), list[str](), asyncio.Event()
+    is_there, claim = asyncio.Event(), store.claim
+
+    async def slow(*arguments: Any, **named: Any) -> Record | None:
+        found = await claim(*arguments, **named)
+        is_there.set()
+        await answer.wait()
+        return found
+
+    first = Program(store, waits=True, work=lambda _: runs.append("first"))
+    second = Program(store, waits=True, work=lambda _: runs.append("second"), resolve=lambda *_: NotDone())
+    store.claim = slow  # type: ignore[method-assign]
+    slow_call = asyncio.create_task(first.process(1))
+    await is_there.wait()
+    store.claim = claim  # type: ignore[method-assign]
+    store.now += round(LEASE_SECONDS * 1000) + 1
+    await second.process(1)
+    answer.set()
+    with pytest.raises(StoreUnavailable):
+        await slow_call
+    assert (await first.process(1)).was_replay
+    assert runs == ["second"]
+
+
 @both
 async def test_work_that_failed_while_the_store_was_away_may_run_again(waits: bool) -> None:
     store, runs = Stalling(), list[int]()

@@ -252,21 +252,36 @@ class Processor(Generic[P, R]):
         """After a refusal the claim may be there all the same: it is looked for."""
         address, value = claim.identity.address, encoded(Entry(claim.header))
         try:
-            return await self._store.claim(address, value, version=claim.version, now=now)
+            found = await self._store.claim(address, value, version=claim.version, now=now)
         except StoreUnavailable:
             if not await claim.is_held(now):
                 raise
-            return None
+            found = None
+        if found is None:
+            await self._check_lease(claim)
+        return found
 
     async def _take_over(self, claim: Claim, before: Record, now: int) -> bool:
         """The same, for a record that is there."""
         address, value = claim.identity.address, encoded(Entry(claim.header))
         try:
-            return await self._store.replace(address, value, expect=before.version, now=now, expires_at=None)
+            is_taken = await self._store.replace(address, value, expect=before.version, now=now, expires_at=None)
         except StoreUnavailable:
             if not await claim.is_held(now):
                 raise
-            return True
+            is_taken = True
+        if is_taken:
+            await self._check_lease(claim)
+        return is_taken
+
+    async def _check_lease(self, claim: Claim) -> None:
+        """A claim that came so slowly that its lease has passed may be another's: no work begins under it unrenewed."""
+        now = await self._store.time()
+        if now < claim.header.lease_until:
+            return
+        await claim.renew()
+        if claim.header.lease_until <= now:
+            raise StoreUnavailable("Expected the claim of a key to be written within its lease, got a slower answer")
 
     async def _judge(self, record: Record, identity: keys.Identity, payload: P, now: int) -> Claim | Entry | None:
         """What a record means to a caller: its outcome, a claim to take over, an error; None means wait."""

@@ -356,6 +356,7 @@ class KeyUsers:
             step = min(left, held.ttl_seconds / 4)
             await asyncio.sleep(step)
             left -= step
+            asked_at = self._loop.now_us
             try:
                 written = await program.write(held)
             except StoreUnavailable:
@@ -363,7 +364,7 @@ class KeyUsers:
             if written is not None:
                 self._journal.append(
                     Effect(
-                        at=self._loop.now_us,
+                        at=asked_at,  # by then it had not been written; the answer may come long after
                         service="locks",
                         key=held.name,
                         token=str(written[1]),
