@@ -51,7 +51,8 @@ def this_process() -> Identity:
 
 
 def unpredictable() -> random.Random:
-    return random.Random(secrets.randbits(128))
+    """The system's: secrets are drawn from it beside ids that everybody sees, which must tell nothing about them."""
+    return random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from mainspring.errors import FieldError, InvalidInput
 from mainspring.instance import Instance
+from mainspring.surroundings import Surroundings
 from mainspring.timers.messages import CreateNamespace, UpdateNamespace
 
 
@@ -20,3 +23,8 @@ async def test_a_bad_secret_is_named_by_its_pointer_and_not_repeated(instance: I
         assert refused.value.errors == (FieldError("/secret", refused.value.detail),)
         assert len(secret) < 7 or secret not in refused.value.detail
     assert [namespace.name for namespace in instance.namespaces.known] == ["default"]
+
+
+def test_secrets_are_drawn_from_what_ids_tell_nothing_about() -> None:
+    """Delivery ids are drawn from the same source, and everybody sees them."""
+    assert isinstance(Surroundings().randomness, random.SystemRandom)
