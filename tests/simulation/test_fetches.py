@@ -8,7 +8,7 @@ from mainspring.testing.simulation.search import look
 from tests.simulation.planted_fetches import PLANTED, found_at
 
 FOUND = {
-    "executor.take: ignores the mark": 106,
+    "executor.take: ignores the mark": 148,
     "ledger.settle: overwrites": 13,
     "carrier.carry: drops an untaken result": 1,
     "record.settled: expires while it is offered": 0,

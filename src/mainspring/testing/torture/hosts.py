@@ -73,6 +73,7 @@ class _Connection(asyncio.Protocol):
         self._hosts = hosts
         self._name = name
         self._parser = httptools.HttpRequestParser(self)
+        self._path = ""
         self._headers: list[tuple[str, str]] = []
         self._body = b""
 
@@ -83,7 +84,10 @@ class _Connection(asyncio.Protocol):
         self._parser.feed_data(data)
 
     def on_message_begin(self) -> None:
-        self._headers, self._body = [], b""
+        self._path, self._headers, self._body = "", [], b""
+
+    def on_url(self, url: bytes) -> None:
+        self._path += url.decode()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name.decode().lower(), value.decode()))
@@ -92,7 +96,8 @@ class _Connection(asyncio.Protocol):
         self._body += data
 
     def on_message_complete(self) -> None:
-        call = Call(method="POST", url="", headers=tuple(self._headers), body=self._body, timeout_ms=0)
+        url = f"http://{self._name}{self._path}"
+        call = Call(method="POST", url=url, headers=tuple(self._headers), body=self._body, timeout_ms=0)
         receivers = self._hosts.receivers
         answer = receivers.receive(call, self._name, node="", now_us=now_us(), wall_ms=wall_ms())
         if not answer.is_silent:
