@@ -20,6 +20,8 @@ from mainspring.instance import Instance
 from mainspring.testing.target import TargetServer
 from tests.fetches.asking import asking, ended, until_members
 
+pytestmark = pytest.mark.slow  # real processes take their time
+
 CRASHES = {
     # point: what the target answers, calls that reached it, state afterwards, offers to the origin
     crashpoint.FETCH_RECORDED: ("/call", {1}, "succeeded", 1),

@@ -35,6 +35,8 @@ from mainspring.stores.memory import MemoryStore
 from mainspring.testing.target import Answer, TargetServer
 from tests.fetches.executors import LEASE_SECONDS, executor, executor_process
 
+pytestmark = pytest.mark.slow  # real processes take their time
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:

@@ -37,7 +37,9 @@ async def _record_alone(here: World, req_id: str, **fields: Any) -> Fetch:
     return fetch
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1.0, TIMEOUT_SECONDS + 1, ENDS_SECONDS, DAY_SECONDS])
+@pytest.mark.parametrize(
+    "seconds", [0.0, 1.0, TIMEOUT_SECONDS + 1, ENDS_SECONDS, pytest.param(DAY_SECONDS, marks=pytest.mark.slow)]
+)
 def test_a_fetch_that_a_crash_left_without_a_row_is_carried_out_when_it_is_asked_for_again(seconds: float) -> None:
     async def main(loop: SimulatedLoop) -> tuple[FetchView, list[str], int]:
         async with world(loop) as here:
@@ -63,6 +65,7 @@ def test_a_fetch_that_a_crash_left_without_a_row_ends_for_whoever_looks_at_it() 
     assert (view.state, listed) == ("failed", ["left"])
 
 
+@pytest.mark.slow
 def test_a_req_id_that_is_asked_for_again_while_its_record_expires_is_carried_out() -> None:
     async def main(loop: SimulatedLoop) -> Counter[str]:
         dice = random.Random(1)
@@ -119,6 +122,7 @@ def test_a_fetch_that_ended_without_a_row_tells_its_origin_when_it_is_asked_for_
     assert run_simulated(main) == ["cancelled"]
 
 
+@pytest.mark.slow
 def test_what_became_of_a_fetch_that_has_expired_concerns_no_later_one_of_its_req_id() -> None:
     async def main(loop: SimulatedLoop) -> tuple[bool, str]:
         async with world(loop, retention_days=1) as here:

@@ -228,6 +228,7 @@ async def test_at_the_limit_a_repeat_still_gets_the_answer_of_the_first(tmp_path
             assert (again.state, again.url) == (state, target.url + "/hang")
 
 
+@pytest.mark.slow
 async def test_five_thousand_that_wait_are_held_by_the_store_and_more_are_refused(
     tmp_path: Path, target: TargetServer
 ) -> None:

@@ -348,6 +348,7 @@ async def test_waiting_work_may_take_longer_than_its_lease(waiting_store: Idempo
     assert work.runs == 1
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind_after_a_hundred_thousand_keys() -> None:
     store = InMemoryStore()
     processor = IdempotentProcessor(store, lambda number: number, scope="many", ttl_seconds=1)

@@ -79,6 +79,7 @@ def check(calendar: Calendar, expected: dict[int, str], after: int, until: int) 
     assert backward[::-1] == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", CHANGES)
 def test_every_minute_around_a_change_follows_the_table(zone: str) -> None:
     for day in CHANGES[zone]:

@@ -19,6 +19,8 @@ from mainspring.testing.target import TargetServer
 from tests.client.running_server import clean_environment
 from tests.project.tree import ROOT
 
+pytestmark = pytest.mark.slow  # real processes take their time
+
 SECONDS = 40
 
 
