@@ -55,7 +55,7 @@ def wait_for_banner(log: Path, server: subprocess.Popen[bytes]) -> str:
 
 
 @schema.parametrize()
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_the_server_keeps_to_its_document(case: schemathesis.Case[Any], base_url: str) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     # Rules that a schema cannot say, such as what is a URL, are refused with the documented 400.
