@@ -9,7 +9,7 @@ import pytest
 from mainspring import telemetry
 from mainspring.model import Shard
 from mainspring.store import Verdict
-from tests.kernel.cluster import NAMESPACE, Cluster
+from tests.kernel.cluster import NAMESPACE, Cluster, done
 from tests.kernel.test_engine import simulate
 
 Line = tuple[str, dict[str, object]]
@@ -71,5 +71,20 @@ def test_shards_that_another_has_claimed_are_told_in_one_line(lines: list[Line])
         await asyncio.sleep(2)  # until the next renewal
         assert of(lines, "a shard has a newer owner") == [{"count": NAMESPACE.shard_count, "first": 0}]
         assert of(lines, "shards were lost with the lease") == []
+
+    simulate(scenario)
+
+
+def test_nothing_outlives_a_stop_although_the_store_is_away_for_good() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.behave = lambda _: (0.5, done())
+        member = await cluster.join("a")
+        for number in range(10):
+            await cluster.create(f"t{number}")
+        await asyncio.sleep(0.2)
+        member.store.cut = True
+        await asyncio.sleep(2)  # outcomes wait for the store
+        await member.engine.stop()
+        assert not member.engine._tasks  # whoever runs the engine waits for them
 
     simulate(scenario)

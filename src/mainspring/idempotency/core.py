@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec.structs import replace
 
 from mainspring.errors import ConfigError, InvalidInput, StoreUnavailable
-from mainspring.idempotency import keys
+from mainspring.idempotency import entries, keys
 from mainspring.idempotency.claims import ClaimStore, Peeks
 from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded, first_version, freed, new_token
 from mainspring.idempotency.errors import InProgress, KeyReuse, NotRecorded, UnknownOutcome
@@ -134,7 +134,7 @@ class Processor(Generic[P, R]):
                     f"Expected a key whose outcome is unknown, got {key!r}, which is {state or 'unused'}"
                 )
             header = decoded(record.value).header
-            if _is_live(header, now):
+            if entries.is_live(header, now):
                 raise self._in_progress(header, key, now)
             done = replace(header, state=State.DONE, finished_at=now, lease_until=0, reason="", form=form)
             if await self._desk.write(address, Entry(done, body), expect=record.version, now=now):
@@ -149,7 +149,7 @@ class Processor(Generic[P, R]):
             if record is None:
                 return False
             header = decoded(record.value).header
-            if _is_live(header, now):
+            if entries.is_live(header, now):
                 raise self._in_progress(header, key, now)
             if await self._desk.write(address, Entry(freed(header)), expect=record.version, now=now):
                 return header.state is not State.FREE
@@ -181,7 +181,7 @@ class Processor(Generic[P, R]):
         self._check_fingerprint(header, identity)
         if header.state is State.DONE:
             return entry
-        if _is_live(header, now):
+        if entries.is_live(header, now):
             raise self._in_progress(header, identity.key, now)
         raise self._unknown(header, identity.key)
 
@@ -289,12 +289,12 @@ class Processor(Generic[P, R]):
         header = self._desk.uncertain.before(entry.header)
         if header.state is not State.FREE:
             self._check_fingerprint(header, identity)
-            if _is_live(header, now):
+            if entries.is_live(header, now):
                 return None
             if header.state is State.DONE or (self._resolve is None and not self.settings.safe_to_repeat):
                 return self.judged(entry, identity, now)
         claim = self._fresh(identity, now, record)
-        before = header if header.state is State.FREE else _as_unknown(header, claim.header.attempt)
+        before = header if header.state is State.FREE else entries.as_unknown(header, claim.header.attempt)
         if not await self._taken(claim, self._take_over(claim, record, now), before, lands_on=record.version):
             return None  # somebody else was faster; look again
         if header.state is State.FREE or self._resolve is None:
@@ -303,7 +303,7 @@ class Processor(Generic[P, R]):
 
     async def _resolved(self, claim: Claim, before: Header, payload: P) -> Claim | Entry:
         """Ask the caller's `resolve`, under the claim, so that only one asks."""
-        reason, key = _reason(before), claim.identity.key
+        reason, key = entries.reason_of(before), claim.identity.key
         unresolved = Unresolved(key=key, started_at=before.started_at, attempt=before.attempt, reason=reason)
         try:
             async with claim.beating():
@@ -386,23 +386,11 @@ class Processor(Generic[P, R]):
 
     def _unknown(self, header: Header, key: str) -> UnknownOutcome:
         return UnknownOutcome(
-            f"Expected an outcome of the key {key!r} in {self.settings.scope}, got none: {_reason(header)}. "
+            f"Expected an outcome of the key {key!r} in {self.settings.scope}, got none: {entries.reason_of(header)}. "
             "It may have been done wholly, in part, or not at all, and is not run again by itself",
             key=key,
             started_at=header.started_at,
         )
-
-
-def _is_live(header: Header, now: int) -> bool:
-    return header.state is State.RUNNING and now < header.lease_until
-
-
-def _reason(header: Header) -> str:
-    return header.reason or "the work was begun, and the process that ran it stopped answering"
-
-
-def _as_unknown(header: Header, attempt: int) -> Header:
-    return replace(header, state=State.UNKNOWN, token="", lease_until=0, reason=_reason(header), attempt=attempt)
 
 
 def _reuse(key: str) -> KeyReuse:

@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
 
@@ -78,3 +79,15 @@ def decoded(value: bytes) -> Entry:
         return Entry(_decode(line), body)
     except msgspec.DecodeError as error:
         raise StoreUnavailable(f"Expected a record of the idempotency library, got another value: {error}") from error
+
+
+def is_live(header: Header, now: int) -> bool:
+    return header.state is State.RUNNING and now < header.lease_until
+
+
+def reason_of(header: Header) -> str:
+    return header.reason or "the work was begun, and the process that ran it stopped answering"
+
+
+def as_unknown(header: Header, attempt: int) -> Header:
+    return replace(header, state=State.UNKNOWN, token="", lease_until=0, reason=reason_of(header), attempt=attempt)

@@ -11,9 +11,9 @@ The keeper waits for nothing but the lease: a shard that does not answer must no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from mainspring import telemetry
 from mainspring.clock import Clock
@@ -57,7 +57,8 @@ class Engine:
         self._complain_at = 0.0
         self._newly_owned_elsewhere: set[int] = set()
         self._stopping = False
-        self._loops: list[asyncio.Task[None]] = []
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """All that runs on behalf of the engine: nothing of it outlives a stop, however the store behaves."""
         self.dispatcher = Dispatcher(
             store=store,
             clock=clock,
@@ -65,7 +66,7 @@ class Engine:
             carrier=carrier,
             lease_valid=ownership.valid,
             deposed=self._deposed,
-            spawn=spawn,
+            spawn=self._start_task,
             settings=settings,
         )
         self._reader = Reader(
@@ -74,7 +75,7 @@ class Engine:
             agenda=self._agenda,
             dispatcher=self.dispatcher,
             ownership=ownership,
-            spawn=spawn,
+            spawn=self._start_task,
             settings=settings,
             foreign_writes=foreign_writes,
         )
@@ -99,15 +100,22 @@ class Engine:
         await self._renew()
         await self._share()
         for loop in (self._reader.loop(), *self.dispatcher.loops, self._keep_loop(), self._share_loop()):
-            self._loops.append(self._spawn(loop))
+            self._start_task(loop)
+
+    def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._spawn(coroutine)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
 
     async def stop(self) -> None:
         """Begin nothing more, wait for the calls in flight (bounded), record them, give everything back."""
         if not self._stopping:
             await self.drain()
-        for task in self._loops:
-            task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        while tasks := tuple(self._tasks):
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
         try:
             async with asyncio.timeout(RESIGN_SECONDS):
                 await self._ownership.resign()
