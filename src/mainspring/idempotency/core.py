@@ -26,7 +26,7 @@ from mainspring.errors import ConfigError, InvalidInput, StoreUnavailable
 from mainspring.idempotency import entries, keys
 from mainspring.idempotency.claims import ClaimStore, Peeks
 from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded, first_version, freed, new_token
-from mainspring.idempotency.errors import InProgress, KeyReuse, NotRecorded, UnknownOutcome
+from mainspring.idempotency.errors import InProgress, NotRecorded, UnknownOutcome, reused
 from mainspring.idempotency.holding import Claim, Desk
 from mainspring.idempotency.outcome import IdempotencyRecord, NotDone, Resolved, Unresolved
 from mainspring.idempotency.replays import Replays
@@ -99,7 +99,7 @@ class Processor(Generic[P, R]):
         if entry is None or entry.header.state is not _DONE:
             return None
         if entry.header.fingerprint != identity.fingerprint:
-            raise _reuse(identity.key)
+            raise reused(identity.key)
         return self.replayed(entry, identity.key)
 
     async def process(self, payload: P, identity: keys.Identity) -> IdempotencyRecord[R]:
@@ -378,7 +378,7 @@ class Processor(Generic[P, R]):
 
     def _check_fingerprint(self, header: Header, identity: keys.Identity) -> None:
         if header.fingerprint != identity.fingerprint:
-            raise _reuse(identity.key)
+            raise reused(identity.key)
 
     def _in_progress(self, header: Header, key: str, now: int) -> InProgress:
         retry_after = max(1, min(RETRY_AFTER_LIMIT, (now - header.started_at) // 1000))
@@ -391,10 +391,6 @@ class Processor(Generic[P, R]):
             key=key,
             started_at=header.started_at,
         )
-
-
-def _reuse(key: str) -> KeyReuse:
-    return KeyReuse(f"Expected the payload that the key {key!r} was first used with, got another one", key=key)
 
 
 def _in_progress(key: str) -> str:

@@ -76,3 +76,7 @@ class NotRecorded(MainspringError):
         super().__init__(detail)
         self.key = key
         self.result = result
+
+
+def reused(key: str) -> KeyReuse:
+    return KeyReuse(f"Expected the payload that the key {key!r} was first used with, got another one", key=key)
