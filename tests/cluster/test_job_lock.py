@@ -39,7 +39,8 @@ AUDIT = (
     " INSERT INTO told SELECT NEW.timer_id, session_user, (SELECT writer FROM holders ORDER BY number DESC LIMIT 1);"
     " RETURN NULL; END $$",
     "CREATE TRIGGER note_clock AFTER INSERT ON mainspring_timers FOR EACH ROW"
-    " WHEN (NEW.namespace = 'mainspring.jobs' AND NEW.generation = 1 AND NEW.attempts = 0 AND NEW.state = 'scheduled') EXECUTE FUNCTION note_clock()",
+    " WHEN (NEW.namespace = 'mainspring.jobs' AND NEW.generation = 1 AND NEW.attempts = 0"
+    " AND NEW.state = 'scheduled') EXECUTE FUNCTION note_clock()",
     "SELECT 1",
 )
 
