@@ -98,6 +98,25 @@ def test_dead_destinations_without_number_leave_room_for_those_that_answer() -> 
     simulate(scenario, EngineSettings(window_limit=256, in_flight_limit=64))
 
 
+@pytest.mark.parametrize("in_flight", [1, 2, 16])
+def test_an_endless_backlog_of_destinations_that_answer_does_not_shut_out_a_new_one(in_flight: int) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.behave = lambda _: (0.05, done())
+        await cluster.join("a")
+        for number in range(200 * in_flight):
+            await cluster.create(f"busy{number}", url=f"http://busy{number % (3 * in_flight)}")
+        await asyncio.sleep(1)
+        for number in range(4):
+            await cluster.create(f"new{number}", url=f"http://new{number}")
+        await asyncio.sleep(3)
+        assert len(cluster.ledger.sendings) < 200 * in_flight
+        late = lateness(cluster, "new")
+        assert len(late) == 4
+        assert max(late) < 1000
+
+    simulate(scenario, EngineSettings(in_flight_limit=in_flight))
+
+
 @pytest.mark.parametrize(
     ("window", "in_flight", "host", "page"),
     [*itertools.product((1, 2, 3, 8), (1, 2, 1024), (1, 128), (1, 7)), (64, 1, 1, 500), (8192, 1, 128, 500)],

@@ -72,6 +72,9 @@ class Dispatcher:
         self._any_promoted = False
         self._promote_at = 0.0
         self._calls: dict[str, tuple[LaneState, asyncio.Task[None] | None]] = {}
+        self._guests: set[str] = set()
+        """Those among the calls whose destination was not proven when they got their slot."""
+        self._guest_next = False
         self._unsent: dict[str, tuple[int, int]] = {}
         """Attempts that were begun, or may have been, and certainly not sent: version and fence. They may still be."""
         self._changed: dict[str, int] = {}
@@ -198,6 +201,7 @@ class Dispatcher:
 
     def _give_slots(self) -> None:
         monotonic = self._clock.monotonic()
+        self._invite(monotonic)
         for tier in Tier:
             for _ in range(self._turns.count(tier)):
                 if self.in_flight >= tier.part_of(self._slots):
@@ -207,17 +211,34 @@ class Dispatcher:
                     break
                 self._fill(lane, monotonic)
 
-    def _fill(self, lane: LaneState, monotonic: float) -> None:
+    def _invite(self, monotonic: float) -> None:
+        """Every other slot is offered to who is not proven, while such have less than an eighth: proven ones that never
+        run out of timers take all slots otherwise, for ever."""
+        if not self._guest_next or self.in_flight >= self._slots or len(self._guests) >= max(1, self._slots // 8):
+            return
+        for tier in (Tier.UNTRIED, Tier.DOUBTFUL):
+            for _ in range(self._turns.count(tier)):
+                lane = self._turns.next(tier)
+                if lane is not None and self._fill(lane, monotonic, at_least=1):
+                    return
+
+    def _fill(self, lane: LaneState, monotonic: float, *, at_least: int = 0) -> int:
+        """Answers how many slots the lane has taken. `at_least`: so many, though its tier has none left."""
         own = lane.free_slots(monotonic)
-        fair = lane.fair_slots(taken=self.in_flight, slots=self._slots)
-        slots = min(own, fair)
-        while slots > 0 and lane.queue:
+        fair = max(at_least, lane.fair_slots(taken=self.in_flight, slots=self._slots))
+        taken = 0
+        is_guest = lane.tier is not Tier.PROVEN
+        while taken < min(own, fair) and lane.queue:
             timer = self.window.take(lane)
             self._calls[timer.uuid] = (lane, None)
+            if is_guest:
+                self._guests.add(timer.uuid)
             self._starting.put(timer.shard_id, (lane, timer))
-            slots -= 1
+            self._guest_next = not is_guest
+            taken += 1
         if lane.queue:
             self._turns.wait(lane, resting=own <= fair or self.in_flight < lane.tier.part_of(self._slots))
+        return taken
 
     # --- starter --------------------------------------------------------------------------------------
 
@@ -320,6 +341,7 @@ class Dispatcher:
         lane.in_flight -= 1
         self.window.weigh(lane)
         self._calls.pop(timer.uuid, None)
+        self._guests.discard(timer.uuid)
         self._turns.rouse(lane)
 
     def _forget(self, lane: LaneState, timer: Timer) -> None:
