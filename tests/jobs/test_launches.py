@@ -62,6 +62,56 @@ def test_a_retry_that_succeeds_is_a_success_with_its_attempts() -> None:
     simulate(main)
 
 
+def test_a_launch_falls_under_the_limit_of_the_address_that_its_job_has_by_then() -> None:
+    async def main(world: World) -> None:
+        running, most = 0, 0
+
+        async def other(_: DueJob) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(2)
+            running -= 1
+
+        async with world.running(host_limit=1) as instance:
+            instance.scheduling.launcher.handlers["other"] = other
+            await world.create("later")
+            await instance.jobs.create(CreateJob(name="sooner", schedule="0 * * * *", url="handler:other"))
+            await world.until(3597)
+            await instance.jobs.update(UpdateJob(name="later", url="handler:other"))
+            await world.until(3610)
+            assert most == 1
+            for name in ("sooner", "later"):
+                [run] = await world.runs(name)
+                assert (run.state, run.attempts) == ("succeeded", 1)
+
+    simulate(main)
+
+
+def test_a_new_address_between_two_attempts_costs_none_of_them() -> None:
+    async def main(world: World) -> None:
+        tried: list[int] = []
+
+        async def refuse(_: DueJob) -> object:
+            return {"ok": False}
+
+        async def other(due: DueJob) -> None:
+            tried.append(due.attempt)
+
+        world.behave = refuse
+        async with world.running() as instance:
+            instance.scheduling.launcher.handlers["other"] = other
+            policy = RetryPolicy(max_attempts=2, initial_interval_seconds=10.0)
+            await world.create(schedule="0 * * * *", retry_policy=policy)
+            await world.until(3605)
+            await instance.jobs.update(UpdateJob(name="job", url="handler:other"))
+            await world.until(3660)
+            [run] = await world.runs()
+            assert (run.state, run.attempts, tried) == ("succeeded", 2, [2])
+
+    simulate(main)
+
+
 def test_a_launch_without_an_answer_is_unknown() -> None:
     async def main(world: World) -> None:
         async def never(_: DueJob) -> None:

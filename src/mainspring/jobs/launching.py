@@ -112,6 +112,9 @@ class Launcher:
                 await self._settler.hand_on(name, entry.launch)
                 return over(now)
             job = await self._registry.get(name)
+            if isinstance(job, Job) and job.url != timer.detail.callback_url:
+                # The limit and the circuit that it is under are those of an address that is not called any more.
+                return replace(later(turn, now), callback_url=job.url)
             ending = await self._look(turn, job)
         except StoreUnavailable as error:
             telemetry.warning("a launch waits for the store", launch=timer.timer_id, reason=error.detail)

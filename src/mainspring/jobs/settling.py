@@ -129,6 +129,7 @@ def later(turn: Turn, at: int) -> Ending:
         started_at=turn.started_at,
         reachable=None,
         kept=False,
+        is_attempt=False,
     )
 
 

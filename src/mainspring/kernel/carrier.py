@@ -44,6 +44,10 @@ class Ending(Struct, frozen=True, kw_only=True):
     """The id of the next delivery, on a reschedule: it is not a repeat of this one."""
     labels: dict[str, str] | UnsetType = UNSET
     """Those of the row from then on, on a reschedule."""
+    callback_url: str | UnsetType = UNSET
+    """Where the row goes from then on: into the lane of that."""
+    is_attempt: bool = True
+    """Whether it counts as one. Before a retry: no call was made, and another attempt has its number."""
     reachable: bool | None = True
     """Whether the destination answered at all; what its circuit goes by. None: it was not asked."""
     kept: bool = True
@@ -151,6 +155,8 @@ def _moved(timer: Timer, ending: Ending) -> Timer:
     last = LastOutcome(outcome=ending.outcome, at=now, status=ending.status, detail=ending.detail)
     first = timer.detail.first_attempt_at if timer.detail.first_attempt_at is not None else ending.started_at
     detail = replace(timer.detail, last_outcome=last, first_attempt_at=first, updated_at=now)
+    if ending.callback_url is not UNSET:
+        detail = replace(detail, callback_url=ending.callback_url)
     if ending.next == "rescheduled":
         due = ending.next_at if ending.next_at is not None else now
         parked = timer.state is State.PARKED  # by a user, while the call was in flight: it waits until it is resumed
@@ -172,4 +178,5 @@ def _moved(timer: Timer, ending: Ending) -> Timer:
     if ending.next == "parked" or timer.state is State.PARKED or ending.next_at is None:
         # A user who parked the timer while it was in flight keeps it parked.
         return replace(timer, state=State.PARKED, due_at=FOREVER, detail=detail)
-    return replace(timer, state=State.RETRYING, due_at=ending.next_at, detail=detail)
+    attempts = timer.attempts if ending.is_attempt else timer.attempts - 1
+    return replace(timer, state=State.RETRYING, due_at=ending.next_at, attempts=attempts, detail=detail)

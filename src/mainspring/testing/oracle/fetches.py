@@ -13,6 +13,8 @@ FINAL: Final = frozenset({"succeeded", "failed", "unknown", "cancelled"})
 WATCHDOG_US: Final = 10_000_000
 AIR_US: Final = 4_000_000
 """Those that wait for a place are looked for every two seconds."""
+OFFER_US: Final = 30_000_000
+"""How long an offer to an origin that says nothing takes."""
 
 
 def once(history: History) -> Iterator[Finding]:
@@ -39,12 +41,15 @@ def once(history: History) -> Iterator[Finding]:
 
 def overdue(history: History) -> Iterator[Finding]:
     """Live, for fetches: what was accepted is on record, and has ended by its timeout, the watchdog's ten seconds and a
-    lease after it was asked for, or after healing.
+    lease after it was asked for, or after healing. With fewer than four slots, none is kept from silent origins: one
+    that waits may have to wait for all offers to those.
     """
     left = history.left
     if left is None or not left.fetches or not left.alive or history.steps():
         return
     found = {fetch.id: fetch for fetch in left.fetched}
+    offers = sum(fetch.wanted for fetch in left.fetched) if history.world.in_flight_limit < 4 else 0
+    allowed = WATCHDOG_US + history.lease_us + AIR_US + offers * OFFER_US
     kept = history.world.fetch_retention_seconds * 1_000_000
     for req_id, operations in _asked(history).items():
         accepted = [operation for operation in operations if operation.verb == "create" and operation.is_ok]
@@ -59,7 +64,7 @@ def overdue(history: History) -> Iterator[Finding]:
             told = [o.invoke.at for o in accepted if o.views[0].delivery_id == life]
             if left.at < min(told) + kept:
                 yield Finding(req_id, "it was accepted, and is not on record")
-        elif fetch.state not in FINAL and left.at > since + timeout + WATCHDOG_US + history.lease_us + AIR_US:
+        elif fetch.state not in FINAL and left.at > since + timeout + allowed:
             yield Finding(
                 req_id, f"it is still {fetch.state}, {(left.at - since - timeout) / 1e6:.3f} s after its time"
             )
