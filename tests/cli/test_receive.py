@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
@@ -97,7 +98,13 @@ def test_a_timer_reaches_a_receiver_that_checks_its_signature(run: Run) -> None:
     secret = json.loads(run("namespace", "get", "default", "-o", "json").stdout)["secret"]
     arguments = [*COMMAND, "dev", "receive", "--port", "0", "--secret", secret]
     with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+        # The background jobs of a shell ignore the signal.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads yet
     ) as process:
         assert process.stderr is not None
         assert process.stdout is not None
