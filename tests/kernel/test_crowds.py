@@ -218,3 +218,30 @@ def test_what_was_left_before_its_destination_was_proven_does_not_stay_behind() 
         assert max(sending.at for sending in sent) - min(sending.at for sending in sent) < 5000
 
     simulate(scenario, EngineSettings(window_limit=64, in_flight_limit=32))
+
+
+class Measured(dict[str, Timer]):
+    most = 0
+
+    def __setitem__(self, uuid: str, timer: Timer) -> None:
+        super().__setitem__(uuid, timer)
+        self.most = max(self.most, len(self))
+
+
+def test_what_a_dead_instance_had_in_flight_is_taken_over_within_the_window() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.behave = lambda _: (0.05, done())
+        first = await cluster.join("a")
+        for number in range(40):
+            await cluster.create(f"t{number}", url=f"http://host{number}")
+        await asyncio.sleep(0.02)
+        assert len(cluster.ledger.sendings) == 40
+        cluster.kill(first)
+        cluster.settings = EngineSettings(window_limit=8)
+        second = await cluster.join("b")
+        second.engine.dispatcher.window.rows = rows = Measured()
+        await asyncio.sleep(20)
+        assert 0 < rows.most <= 8
+        assert await cluster.rows() == []
+
+    simulate(scenario, EngineSettings(window_limit=256))

@@ -123,17 +123,17 @@ class Dispatcher:
         shard = self._agenda.shards.get(timer.shard_id)
         if shard is None or shard.draining or self._is_known(timer, shard, page):
             return True
-        if timer.state is State.RUNNING and self._unsent.get(timer.uuid) != (timer.version, shard.fence):
-            self.window.rows[timer.uuid] = timer
+        lane = self._lane_of(timer)
+        is_lost = timer.state is State.RUNNING and self._unsent.get(timer.uuid) != (timer.version, shard.fence)
+        if not (self.window.hold if is_lost else self.window.admit)(timer, lane):
+            if lane.tier is Tier.UNTRIED and lane.idle:
+                del self._lanes[lane.name]
+            return False
+        if is_lost:
             reason = "Its owner stopped before it recorded an outcome; the call may have been made."
             lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
             self._finisher.end(timer, lost, fence=shard.fence, is_found=True)
             return True
-        lane = self._lane_of(timer)
-        if not self.window.admit(timer, lane):
-            if lane.tier is Tier.UNTRIED and lane.idle:
-                del self._lanes[lane.name]
-            return False
         self._turns.arrive(lane)
         return True
 

@@ -58,15 +58,24 @@ class Window:
 
     def admit(self, timer: Timer, lane: LaneState) -> bool:
         """Queue a row in its lane, or mark where it is. False if it had to be left in the store."""
-        if not self._has_room(lane):
+        if not self._take_in(timer, lane, has_room=self._has_room(lane)):
+            return False
+        self.admitted += 1
+        lane.queue.append(timer)
+        self.weigh(lane)
+        return True
+
+    def hold(self, timer: Timer, lane: LaneState) -> bool:
+        """The same for a row that waits for nothing but the record of its outcome: that is soon over."""
+        return self._take_in(timer, lane, has_room=self.room > 0)
+
+    def _take_in(self, timer: Timer, lane: LaneState, *, has_room: bool) -> bool:
+        if not has_room:
             if not self._can_evict(lane):
                 self.leave(timer, lane)
                 return False
             self._evict()
-        self.admitted += 1
         self.rows[timer.uuid] = timer
-        lane.queue.append(timer)
-        self.weigh(lane)
         return True
 
     def take(self, lane: LaneState) -> Timer:

@@ -192,10 +192,12 @@ def repeated(history: History) -> Iterator[Finding]:
 
 def _begun_again(delivery: Delivery) -> Iterator[Finding]:
     last: At[Commit] | None = None
+    counts_anew = False  # attempts do, when a row is resumed while a call of it is in flight
     for commit in delivery.commits:
         event = commit.event
         if event.verb == "write" or event.delivery_id != delivery.delivery_id:
             last = None  # whoever changes a row may have resumed it; a reschedule has started it
+            counts_anew = True
         elif event.verb == "finish":
             last = commit
         elif event.verb == "begin":
@@ -207,9 +209,10 @@ def _begun_again(delivery: Delivery) -> Iterator[Finding]:
                     yield Finding(
                         delivery.id, f"{what} while attempt {last.event.attempts} was in flight", commit.place
                     )
-                elif event.attempts <= last.event.attempts:
+                elif event.attempts <= last.event.attempts and not counts_anew:
                     yield Finding(delivery.id, f"{what} after attempt {last.event.attempts}", commit.place)
             last = commit
+            counts_anew = False
 
 
 def _risked(history: History, delivery: Delivery) -> Iterator[Finding]:
