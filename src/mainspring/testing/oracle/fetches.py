@@ -48,7 +48,7 @@ def overdue(history: History) -> Iterator[Finding]:
     if left is None or not left.fetches or not left.alive or history.steps():
         return
     found = {fetch.id: fetch for fetch in left.fetched}
-    offers = sum(fetch.wanted for fetch in left.fetched) if history.world.in_flight_limit < 4 else 0
+    offers = sum(fetch.wanted for fetch in left.fetched) if history.world.slots < 4 else 0
     allowed = WATCHDOG_US + history.lease_us + AIR_US + offers * OFFER_US
     kept = history.world.fetch_retention_seconds * 1_000_000
     for req_id, operations in _asked(history).items():

@@ -135,17 +135,12 @@ class _Watch:
             base += round(self._world.circuit_seconds * 1_000_000)  # its circuit may be open when it is healed
         return base + self._others_us
 
-    @property
-    def _slots(self) -> int:
-        """Calls at a time: those are in the window, too, of which a part is for what waits."""
-        return min(self._world.in_flight_limit, max(1, self._world.window_limit * 3 // 4))
-
     @cached_property
     def _others_us(self) -> int:
         """The work of all others: everybody waits for a slot, and bad destinations may take all of them if few."""
         good = sum(self._queue_us(name) for name in self._queued if self._is_good(name))
         bad = sum(self._queue_us(name) for name in self._queued if not self._is_good(name))
-        return good // max(1, self._slots // 2) + (2 * bad if self._is_crowded else 0)
+        return good // max(1, self._world.slots // 2) + (2 * bad if self._is_crowded else 0)
 
     @cached_property
     def _queued(self) -> Counter[str]:
@@ -162,7 +157,7 @@ class _Watch:
     def _queue_us(self, host: str) -> int:
         """The work of a destination's queue: one after the other where it does not answer, and probes in between."""
         circuit = 0 if self._is_good(host) else round(self._world.circuit_seconds * 1_000_000)
-        slots = max(1, min(self._world.host_limit, self._slots // 2)) if self._is_good(host) else 1
+        slots = max(1, min(self._world.host_limit, self._world.slots // 2)) if self._is_good(host) else 1
         store = 4 * self._world.latency_ms * 1000
         return self._queued[host] * ((self._call_us(host) + store + circuit) // slots + store // self._world.page_size)
 

@@ -48,6 +48,11 @@ class World(Struct, frozen=True, kw_only=True):
     fetch_retention_seconds: float = 86_400.0
     idempotency_ttl_seconds: float = 86_400.0
 
+    @property
+    def slots(self) -> int:
+        """Calls at a time: those are in the window, too, of which a part is for what waits."""
+        return min(self.in_flight_limit, max(1, self.window_limit * 3 // 4))
+
     def host(self, name: str) -> Host:
         return self.hosts.get(name, FAST)
 
