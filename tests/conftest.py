@@ -6,7 +6,7 @@ import pytest
 
 # The conformance suites assert in the package: their failures shall say as much as those of the tests.
 pytest.register_assert_rewrite("mainspring.testing")
-pytest_plugins = ["tests.servers.fixtures"]
+pytest_plugins = ["tests.servers.fixtures", "tests.time_limit"]
 
 
 @pytest.fixture(scope="session")
