@@ -103,6 +103,13 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     circuit_seconds: Annotated[PositiveSeconds, Meta(description="How long an open circuit waits between probes.")] = (
         5.0
     )
+    reschedule_seconds: Annotated[
+        PositiveSeconds, Meta(description="Shortest time from a call to the next one that its answer asks for.")
+    ] = 1.0
+    hasty_limit: Annotated[
+        Positive,
+        Meta(description="Answers in a row that ask for a next call in the past; after so many the timer is parked."),
+    ] = 1000
     answer_bytes: Annotated[Positive, Meta(description="How much of a callback's answer is read.")] = 65_536
     fetch_limit: Annotated[Positive, Meta(description="Calls of fetches in flight.")] = 2000
     fetch_pending_limit: Annotated[

@@ -33,6 +33,7 @@ from mainspring.store import NoticesWriters, RecordStore, Store
 from mainspring.stores import store_from_url, timer_store_from_url
 from mainspring.surroundings import Surroundings
 from mainspring.timers.courier import Courier
+from mainspring.timers.decision import Reschedules
 from mainspring.timers.messages import InstancesView, ShardsView
 from mainspring.timers.namespaces import NamespaceService
 from mainspring.timers.service import TimerService
@@ -94,6 +95,7 @@ class Instance:
             randomness=self._random,
             host_limit=config.host_limit,
             max_payload=config.max_payload_bytes,
+            reschedules=Reschedules(round(config.reschedule_seconds * 1000), config.hasty_limit),
         )
         self.ownership = Ownership(
             store=self.store,

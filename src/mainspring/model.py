@@ -91,6 +91,8 @@ class Detail(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     retry_policy: RetryPolicy | None = None
     first_attempt_at: int | None = None
     last_outcome: LastOutcome | None = None
+    hasty: int = 0
+    """Reschedules in a row for which the receiver asked for a moment that had passed."""
 
 
 class TimerKey(Struct, frozen=True):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.delivery.answer import AnswerReader, Unreadable
+from mainspring.delivery.answer import MEMBER_LIMIT, AnswerReader, Unreadable
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-A: 1\r\nx-a: 2 \r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nlate: 1\r\n\r\n"
@@ -211,6 +211,22 @@ def test_a_compressed_body_over_the_bound_gives_what_it_holds() -> None:
 def test_a_body_that_cannot_be_unpacked_is_unreadable(encoding: str, body: bytes) -> None:
     with pytest.raises(Unreadable, match=r"^Expected .*, got "):
         packed(encoding, body).result()
+
+
+def test_members_of_a_compressed_body_cost_no_more_than_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+    unpacker = zlib.decompressobj
+
+    def counted(window_bits: int) -> object:
+        nonlocal made
+        made += 1
+        return unpacker(window_bits)
+
+    monkeypatch.setattr("mainspring.delivery.answer.zlib.decompressobj", counted)
+    with pytest.raises(Unreadable, match="members"):
+        packed("gzip", gzip.compress(b"") * 5_000, limit=1_000_000).result()
+    assert made == MEMBER_LIMIT
+    assert packed("gzip", gzip.compress(b"x") * MEMBER_LIMIT, limit=1_000_000).result()[1] == b"x" * MEMBER_LIMIT
 
 
 def test_a_transfer_encoding_other_than_chunked_is_unreadable() -> None:

@@ -9,9 +9,12 @@ from msgspec.structs import replace
 
 from mainspring.delivery.call import Reply
 from mainspring.delivery.retry_after import retry_after_ms
-from mainspring.kernel.carrier import Ending
+from mainspring.kernel.carrier import Ending, conclude
 from mainspring.model import Delivery, Detail, Result, RetryPolicy, State, Timer
+from mainspring.store import Put
+from mainspring.timers.changes import resumed
 from mainspring.timers.decision import decide, lost
+from mainspring.timers.messages import view_of
 
 LEAST, MOST = Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE
 OK, FAILED, UNKNOWN = Result.SUCCEEDED, Result.FAILED, Result.UNKNOWN
@@ -201,3 +204,25 @@ def test_a_lost_attempt_is_unknown_and_repeated_at_once_only_if_the_owner_chose_
     assert (least.outcome, least.next, least.next_at) == (UNKNOWN, "retry", 5000)
     most = lost(begun(MOST), RetryPolicy(), now=5000, reason="Gone.")
     assert (most.outcome, most.next) == (UNKNOWN, "parked")
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(0, 2005), (1000, 2005), (2004, 2005), (2006, 2006), (90_000, 90_000)])
+def test_the_next_call_that_an_answer_asks_for_is_not_at_once(asked: int, granted: int) -> None:
+    ending = judge(answered(200, b'{"nextExecuteAt":%d}' % asked))
+    assert (ending.next, ending.next_at) == ("rescheduled", granted)
+
+
+def test_answers_that_always_ask_for_a_moment_in_the_past_end_in_a_parked_timer() -> None:
+    timer = begun()
+    for number in range(1, 1001):
+        ending = judge(answered(200, b'{"nextExecuteAt":0}'), timer)
+        assert (ending.next, ending.hasty) == ("rescheduled", number)
+        put = conclude(timer, timer, ending, fence=1).change
+        assert isinstance(put, Put)
+        timer = replace(put.timer, state=State.RUNNING, attempts=1)
+    assert view_of(timer).hasty_reschedules == 1000
+    ending = judge(answered(200, b'{"nextExecuteAt":0}'), timer)
+    assert (ending.outcome, ending.next) == (FAILED, "parked")
+    assert "1001 times in a row" in ending.detail
+    assert judge(answered(200, b'{"nextExecuteAt":1001}'), timer).hasty == 0
+    assert resumed(replace(timer, state=State.PARKED), now=1).detail.hasty == 0

@@ -1,8 +1,9 @@
 """Reads one HTTP/1.1 answer after another from the bytes of a connection. Waits for nothing, writes nothing.
 
 The grammar is llhttp's (httptools). What this adds are bounds: whatever the other side sends, an answer holds at most
-`FRAMING_LIMIT` bytes outside its body, `limit` bytes of body before and after decompression, and `INTERIM_LIMIT`
-interim (1xx) answers. A body over its bound is cut and the status still counts; everything else is unreadable.
+`FRAMING_LIMIT` bytes outside its body, `limit` bytes of body before and after decompression, `MEMBER_LIMIT` gzip
+members, and `INTERIM_LIMIT` interim (1xx) answers. A body over its bound is cut and the status still counts; everything
+else is unreadable.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import httptools
 
 FRAMING_LIMIT: Final = 65_536
 INTERIM_LIMIT: Final = 16
+MEMBER_LIMIT: Final = 64
+"""Each costs a copy of what follows it, however little it holds."""
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _names: dict[bytes, str] = {}
 _CACHED_NAMES: Final = 1024
@@ -76,11 +79,11 @@ class AnswerReader:
 
     def result(self) -> tuple[dict[str, str], bytes]:
         """Headers and body of a complete answer. Raises `Unreadable`."""
-        headers: dict[str, str] = {}
+        values: dict[str, list[str]] = {}
         for raw_name, raw_value in self._headers:
             name = _names.get(raw_name) or _name(raw_name)
-            value = raw_value.decode("latin-1").strip(" \t")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+            values.setdefault(name, []).append(raw_value.decode("latin-1").strip(" \t"))
+        headers = {name: ", ".join(several) for name, several in values.items()}
         body = b"".join(self._parts)
         if headers.get("transfer-encoding", "chunked").lower() != "chunked":
             raise Unreadable(f"Expected a chunked answer, got transfer-encoding {headers['transfer-encoding']!r}")
@@ -161,7 +164,11 @@ def decompress(data: bytes, window_bits: int, limit: int) -> tuple[bytes, bool]:
         # Half the world reads "deflate" as deflate without the zlib wrapper.
         stream = zlib.decompressobj(-15)
         plain = stream.decompress(data, limit + 1)
+    members = 1
     while stream.eof and stream.unused_data and window_bits == 31 and len(plain) <= limit:  # gzip members in a row
+        members += 1
+        if members > MEMBER_LIMIT:
+            raise zlib.error(f"more than {MEMBER_LIMIT} members")
         rest = stream.unused_data
         stream = zlib.decompressobj(window_bits)
         plain += stream.decompress(rest, limit + 1 - len(plain))

@@ -42,6 +42,8 @@ class Ending(Struct, frozen=True, kw_only=True):
     """The receiver's replacement, on a reschedule."""
     delivery_id: str = ""
     """The id of the next delivery, on a reschedule: it is not a repeat of this one."""
+    hasty: int = 0
+    """How often in a row the receiver has asked for a moment that had passed, on a reschedule."""
     labels: dict[str, str] | UnsetType = UNSET
     """Those of the row from then on, on a reschedule."""
     callback_url: str | UnsetType = UNSET
@@ -173,6 +175,7 @@ def _moved(timer: Timer, ending: Ending) -> Timer:
                 delivery_id=ending.delivery_id,
                 labels=detail.labels if ending.labels is UNSET else ending.labels,
                 first_attempt_at=None,
+                hasty=ending.hasty,
             ),
         )
     if ending.next == "parked" or timer.state is State.PARKED or ending.next_at is None:

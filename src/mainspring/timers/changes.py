@@ -107,7 +107,7 @@ def schedule(timer: Timer, execute_at: int, *, now: int, delivery_id: str) -> Ti
         state=State.SCHEDULED,
         due_at=max(execute_at, now),
         attempts=0,
-        detail=replace(timer.detail, execute_at=execute_at, delivery_id=delivery_id, first_attempt_at=None),
+        detail=replace(timer.detail, execute_at=execute_at, delivery_id=delivery_id, first_attempt_at=None, hasty=0),
     )
 
 
@@ -141,7 +141,7 @@ def resumed(timer: Timer, *, now: int) -> Timer:
         due_at=max(timer.detail.execute_at, now),
         attempts=0,
         generation=timer.generation + 1,
-        detail=replace(timer.detail, updated_at=now, first_attempt_at=None),
+        detail=replace(timer.detail, updated_at=now, first_attempt_at=None, hasty=0),
     )
 
 

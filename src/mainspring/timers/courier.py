@@ -27,7 +27,7 @@ from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import Delivery, Namespace, Result, RetryPolicy, Timer
 from mainspring.store import BATCH_LIMIT, RecordStore
-from mainspring.timers.decision import decide, lost
+from mainspring.timers.decision import Reschedules, decide, lost
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.timers.messages import to_instant
 from mainspring.timers.namespaces import NamespaceService
@@ -106,6 +106,7 @@ class Courier:
         randomness: random.Random,
         host_limit: int,
         max_payload: int,
+        reschedules: Reschedules,
     ) -> None:
         self._sender = sender
         self._guard = guard
@@ -115,6 +116,7 @@ class Courier:
         self._random = randomness
         self._host_limit = host_limit
         self._max_payload = max_payload
+        self._reschedules = reschedules
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._gone: dict[str, int] = {}
         """URLs, and until when they count as gone."""
@@ -169,6 +171,7 @@ class Courier:
             spread=self._random.random(),
             delivery_id=f"msg_{self._random.getrandbits(128):032x}",
             max_payload=self._max_payload,
+            reschedules=self._reschedules,
         )
 
     def lost(self, timer: Timer, now: int, reason: str) -> Ending:

@@ -3,7 +3,7 @@
 | answer                                     | outcome    | at-least-once                 | at-most-once            |
 |--------------------------------------------|------------|-------------------------------|-------------------------|
 | 2xx                                        | succeeded  | done                          | done                    |
-| 2xx, JSON object with `nextExecuteAt`      | by `ok`    | rescheduled                   | rescheduled             |
+| 2xx, JSON object with `nextExecuteAt`      | by `ok`    | rescheduled, not too soon     | the same                |
 | 2xx, JSON object with `ok: false`          | failed     | retried                       | ends                    |
 | 408, 425, 429, 5xx                         | failed     | retried, Retry-After obeyed   | ends                    |
 | other 4xx, 3xx, 1xx                        | failed     | ends                          | ends                    |
@@ -17,7 +17,7 @@ A body that is longer than what is read is not looked into.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -35,6 +35,19 @@ ANSWER_HEAD = 500
 """How much of an answer the history keeps, in characters."""
 
 DEFAULT_RETRY_ON = frozenset({"408", "425", "429", "5xx", "network", "timeout"})
+
+
+class Reschedules(NamedTuple):
+    """What receivers may ask for: two calls are at least so far apart, and not so often is it a moment that has passed.
+
+    Without these, an answer that always says the same makes an endless loop as fast as the wire.
+    """
+
+    apart_ms: int = 1000
+    hasty_limit: int = 1000
+
+
+DEFAULT_RESCHEDULES = Reschedules()
 
 
 class CallbackAnswer(Struct, rename="camel"):
@@ -57,6 +70,7 @@ def decide(
     spread: float,
     delivery_id: str,
     max_payload: int,
+    reschedules: Reschedules = DEFAULT_RESCHEDULES,
 ) -> Ending:
     """`timer` is the row as it was begun; `spread` and `delivery_id` are the random parts, in case they are needed."""
     ended_at = started_at + reply.duration_ms
@@ -87,12 +101,18 @@ def decide(
     if 200 <= reply.status < 300:
         answer, detail = _read_answer(reply, max_payload)
         if answer is not None and answer.next_execute_at not in (UNSET, None):
+            asked = to_ms(answer.next_execute_at)
+            hasty = timer.detail.hasty + 1 if asked <= started_at else 0
+            if hasty > reschedules.hasty_limit:
+                detail = f"The receiver asked for a moment that had passed, {hasty} times in a row."
+                return Ending(outcome=Result.FAILED, next="parked", detail=detail, **base)
             return Ending(
                 outcome=Result.SUCCEEDED if answer.ok else Result.FAILED,
                 next="rescheduled",
-                next_at=to_ms(answer.next_execute_at),
+                next_at=max(asked, ended_at + reschedules.apart_ms),
                 payload=UNSET if answer.payload is UNSET else _payload(answer.payload),
                 delivery_id=delivery_id,
+                hasty=hasty,
                 detail="" if answer.ok else "The receiver answered ok: false and asked for another time.",
                 **base,
             )

@@ -166,6 +166,7 @@ class TimerView(View, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     last_outcome: OutcomeView | None
+    hasty_reschedules: int = 0
 
 
 class ProblemItem(View, frozen=True, kw_only=True):
@@ -359,6 +360,7 @@ def view_of(timer: Timer) -> TimerView:
         last_outcome=None
         if last is None
         else OutcomeView(outcome=last.outcome, at=to_instant(last.at), status=last.status, detail=last.detail),
+        hasty_reschedules=detail.hasty,
     )
 
 
