@@ -16,9 +16,11 @@ from mainspring.stores.containment import contained
 from mainspring.stores.dynamodb import DynamoDBStore
 from mainspring.stores.mongodb import MongoDBStore
 from mainspring.stores.partly import answered, verdicts
+from mainspring.stores.redis.store import RedisStore
+from mainspring.stores.sql.store import SqlStore
 
 
-@pytest.mark.parametrize("store", [CassandraStore, DynamoDBStore, MongoDBStore])
+@pytest.mark.parametrize("store", [CassandraStore, DynamoDBStore, MongoDBStore, RedisStore, SqlStore])
 def test_every_verb_of_a_store_is_contained(store: type) -> None:
     verbs = [name for contract in (TimerStore, RecordStore) for name in vars(contract) if not name.startswith("_")]
     assert all(hasattr(getattr(store, verb), "__wrapped__") for verb in verbs)
@@ -47,6 +49,43 @@ async def test_an_unforeseen_error_is_unavailable_and_a_foreseen_one_stays() -> 
         await store.put_record()
     with pytest.raises(asyncio.CancelledError):
         await store.get()
+
+
+@pytest.mark.parametrize("answer", [None, StoreUnavailable("closed")])
+async def test_a_cancellation_that_a_driver_loses_ends_its_task_all_the_same(answer: StoreUnavailable | None) -> None:
+    class Losing:
+        async def time(self) -> int:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                if answer is not None:
+                    raise answer from None
+            return 1
+
+        async def nothing(self) -> None: ...
+
+        write = get = list_timers = load_due = next_due = begin = finish = history = prune_history = shards = nothing
+        claim_shards = release_shards = get_record = put_record = delete_record = scan_records = nothing
+
+    store = contained(Losing)()
+
+    async def ask_for_ever() -> None:
+        while True:
+            try:
+                await store.time()
+            except StoreUnavailable:
+                await asyncio.sleep(0)
+
+    asking = asyncio.create_task(ask_for_ever())
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait([asking], timeout=1)
+    assert asking.cancelled()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await store.time()
+    assert not asyncio.current_task().cancelling()  # type: ignore[union-attr]
 
 
 def test_a_part_that_failed_is_told_of_its_items_and_all_of_them_of_the_call() -> None:

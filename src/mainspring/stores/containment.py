@@ -1,11 +1,15 @@
-"""What leaves a store: errors that the contract names, and no other.
+"""What leaves a store: errors that the contract names, and no other; and every cancellation.
 
 Whatever a driver, a codec or a row that somebody else has written raises besides, is `StoreUnavailable` to the engine,
 which waits and asks again, and not its end.
+
+A driver may lose a cancellation: `asyncio.wait_for` of Python 3.11 does, if what it waits for is done in that round.
+A loop that was told to end would then go on for ever, and so would who waits for its end.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Final, TypeVar
@@ -28,6 +32,8 @@ def contained(store: type[S]) -> type[S]:
 def _contained(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     @wraps(verb)
     async def call(*args: Any, **kwargs: Any) -> Any:
+        task = asyncio.current_task()
+        cancelled = 0 if task is None else task.cancelling()
         try:
             return await verb(*args, **kwargs)
         except MainspringError:
@@ -35,5 +41,8 @@ def _contained(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[A
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise StoreUnavailable(f"Expected the store to do {verb.__name__}, got: {reason}") from error
+        finally:
+            if task is not None and task.cancelling() > cancelled:
+                raise asyncio.CancelledError
 
     return call

@@ -13,6 +13,7 @@ from typing import Final
 from mainspring.errors import Unsupported
 from mainspring.model import Record
 from mainspring.stores.collections import LOOKED_UP
+from mainspring.stores.containment import contained
 from mainspring.stores.redis import scripts
 from mainspring.stores.redis.address import Address
 from mainspring.stores.redis.client import Client
@@ -28,6 +29,7 @@ _LOOK_STEP: Final = 1000
 _GLOB: Final = re.compile(r"([*?\[\]\\^-])")
 
 
+@contained
 class RedisStore(NoTimers):
     """A `RecordStore`; the verbs of timers raise `Unsupported`."""
 
