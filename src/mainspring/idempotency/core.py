@@ -103,13 +103,14 @@ class Processor(Generic[P, R]):
         return self.replayed(entry, identity.key)
 
     async def process(self, payload: P, identity: keys.Identity) -> IdempotencyRecord[R]:
-        deadline = self._model.monotonic() + self.settings.wait_seconds
+        asked_at = self._model.monotonic()
+        deadline = asked_at + self.settings.wait_seconds
         left = self.settings.wait_seconds
         try:
             while True:
                 async with self._model.turn(identity.address, left) as flight:
                     if flight.failure is None:
-                        return await self._fly(identity, payload, deadline, flight)
+                        return await self._fly(identity, payload, asked_at, deadline, flight)
                     if flight.failed == identity.fingerprint:
                         raise flight.failure
                 left = max(0.0, deadline - self._model.monotonic())  # it was another payload's: begin anew
@@ -185,14 +186,17 @@ class Processor(Generic[P, R]):
             raise self._in_progress(header, identity.key, now)
         raise self._unknown(header, identity.key)
 
-    async def _fly(self, identity: keys.Identity, payload: P, deadline: float, flight: Flight) -> IdempotencyRecord[R]:
+    async def _fly(
+        self, identity: keys.Identity, payload: P, asked_at: float, deadline: float, flight: Flight
+    ) -> IdempotencyRecord[R]:
         """Bring the outcome, for those who wait, too."""
-        if flight.outcome is not None:
+        if flight.outcome is not None and asked_at <= flight.as_of:
             self._check_fingerprint(flight.outcome.header, identity)
             return self.replayed(flight.outcome, identity.key)
+        as_of = self._model.monotonic()
         held = await self._acquire(identity, payload, deadline)
         if isinstance(held, Entry):
-            flight.outcome = held
+            flight.outcome, flight.as_of = held, as_of
             return self.replayed(held, identity.key)
         return await self._run(held, payload, flight)
 
@@ -355,6 +359,7 @@ class Processor(Generic[P, R]):
     async def _ended(self, claim: Claim, result: R, flight: Flight) -> None:
         if await self._is_kept(claim, result):
             flight.outcome = await self._record(claim, result)
+            flight.as_of = self._model.monotonic()
         else:
             await claim.release()
 

@@ -45,10 +45,12 @@ class Flight:
     A run that raised ends the flight: those who waited for it get its exception, and who comes later begins another.
     """
 
-    __slots__ = ("failed", "failure", "outcome")
+    __slots__ = ("as_of", "failed", "failure", "outcome")
 
     def __init__(self) -> None:
         self.outcome: Entry | None = None
+        self.as_of = 0.0
+        """When the outcome was looked for, or recorded. Who has come since looks anew: it may be forgotten by then."""
         self.failure: Exception | None = None
         self.failed = ""
         """The fingerprint of the payload whose run raised."""
