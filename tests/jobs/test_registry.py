@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,9 +16,9 @@ from mainspring.jobs.registry import JOBS
 from mainspring.jobs.rows import CLOCKS
 from mainspring.kernel.ownership import Lease
 from mainspring.locks import Lock
-from mainspring.model import FOREVER, to_json
+from mainspring.model import FOREVER, Record, Timer, TimerKey, to_json
 from mainspring.store import START as FIRST
-from mainspring.store import TimerFilter
+from mainspring.store import Store, TimerFilter
 from mainspring.testing.simulation import EPOCH_MS, FaultyStore
 from mainspring.timers.messages import to_instant
 from tests.jobs.simulated import World, simulate
@@ -225,6 +226,83 @@ def test_a_job_that_is_created_beside_its_deletion_has_a_clock_at_once(seed: int
                 assert world.calls[-1][0] > created + 6_000, "its clock stands still"
                 assert (await instance.jobs.get(JobRef(name="job"))).runs <= 25
                 await world.delete()
+
+    simulate(main)
+
+
+class LateReads:
+    """A store of which one read takes long."""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self.delay = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        delay, self.delay = self.delay, 0.0
+        await asyncio.sleep(delay)
+        return await self._inner.get(keys)
+
+
+def test_a_deletion_that_comes_to_the_clock_late_leaves_that_of_the_new_job_alone() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            rows: Any = instance.scheduling.rows
+            rows._store = late = LateReads(rows._store)
+            stop_clock = rows.stop_clock
+
+            async def stop(name: str, **named: Any) -> None:
+                late.delay = 1.0
+                await stop_clock(name, **named)
+
+            rows.stop_clock = stop
+            await world.create(schedule="* * * * * *", seconds=True)
+            await world.until(20)
+            deletion = asyncio.create_task(world.delete())
+            await asyncio.sleep(0.3)
+            await world.create(schedule="* * * * * *", seconds=True)
+            await deletion
+            before = len(world.calls)
+            await asyncio.sleep(20)
+            assert len(world.calls) - before >= 19
+
+    simulate(main)
+
+
+def test_a_slow_change_of_a_deleted_job_brings_nothing_of_it_back() -> None:
+    class LateWrites:
+        delay = 0.0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world_store, name)
+
+        async def put_record(self, *arguments: Any, **named: Any) -> Record | None:
+            delay, self.delay = self.delay, 0.0
+            await asyncio.sleep(delay)
+            return await world_store.put_record(*arguments, **named)
+
+    world_store: Store
+
+    async def main(world: World) -> None:
+        nonlocal world_store
+        world_store = world.store
+        async with world.running() as instance:
+            late: Any = LateWrites()
+            instance.scheduling.registry._records = late
+            await world.create(schedule="*/5 * * * * *", seconds=True)
+            await world.until(10)
+            late.delay = 2.0
+            change = asyncio.create_task(instance.jobs.update(UpdateJob(name="job", labels={"changed": "yes"})))
+            await asyncio.sleep(0.5)
+            await world.delete()
+            await world.create(schedule="0 0 1 1 *")
+            before = len(world.calls)
+            await change  # of the new one, which is there by then
+            assert (await instance.jobs.get(JobRef(name="job"))).schedule == "0 0 1 1 *"
+            await world.until(60)
+            assert len(world.calls) == before
 
     simulate(main)
 

@@ -6,22 +6,32 @@ is a query; understanding what was read is remembered for as long as the text st
 
 from __future__ import annotations
 
+from random import Random
 from typing import Final
 
 from mainspring.clock import Clock
 from mainspring.jobs.definition import BrokenJob, CheckUrl, Definition, Job, Routing, read
 from mainspring.model import Record, to_json
-from mainspring.store import RecordStore
+from mainspring.store import RecordStore, first_version
 
 JOBS: Final = "jobs:meta"
 _REMEMBERED: Final = 20_000
 
 
 class Registry:
-    def __init__(self, records: RecordStore, clock: Clock, routing: Routing, *, check_url: CheckUrl) -> None:
+    def __init__(
+        self,
+        records: RecordStore,
+        clock: Clock,
+        routing: Routing,
+        *,
+        randomness: Random,
+        check_url: CheckUrl,
+    ) -> None:
         """What `check_url` refuses is broken: a record of another program was checked by nobody before."""
         self._records = records
         self._clock = clock
+        self._random = randomness
         self._read: dict[str, tuple[Record, Job | BrokenJob]] = {}
         self._check_url = check_url
         self.routing = routing
@@ -36,9 +46,14 @@ class Registry:
         return [self.understand(record) for record in page]
 
     async def put(self, name: str, definition: Definition, *, expect: int) -> Job | BrokenJob | None:
-        """Write if the version of the record is that (0: absent). None if it is not."""
+        """Write if the version of the record is that (0: absent). None if it is not.
+
+        A job that is made anew has no version in common with its deleted namesake: a change that was meant for that one
+        and comes late misses it.
+        """
+        first = first_version(self._random)
         record = await self._records.put_record(
-            JOBS, name, to_json(definition), expect=expect, now=self._clock.now_ms()
+            JOBS, name, to_json(definition), expect=expect, now=self._clock.now_ms(), first=first
         )
         return None if record is None else self.understand(record)
 

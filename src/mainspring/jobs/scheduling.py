@@ -46,7 +46,7 @@ class Scheduling:
         """`registry` is the store of the definitions, `store` that of everything else, `ownership` this instance's."""
         routing = Routing(config.job_base_url, config.job_token)
         check_url = self._check_readable if allow_handlers else guard.check_url
-        self.registry = definitions = Registry(registry, clock, routing, check_url=check_url)
+        self.registry = definitions = Registry(registry, clock, routing, randomness=randomness, check_url=check_url)
         ledger = Ledger(store, clock, retention_ms=config.launch_retention_days * DAY_MS)
         self.rows = rows = Rows(store=store, namespaces=namespaces, clock=clock, randomness=randomness, wake=wake)
         self._guard = guard

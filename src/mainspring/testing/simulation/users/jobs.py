@@ -158,7 +158,7 @@ class JobUsers(Clients):
         dice = Dice(Draws(0), "looking")
         namespaces = NamespaceService(records=store, clock=clock, randomness=dice, created=lambda: None)
         reader = RunReader(
-            registry=Registry(store, clock, Routing(), check_url=lambda _: None),
+            registry=Registry(store, clock, Routing(), randomness=dice, check_url=lambda _: None),
             ledger=Ledger(store, clock, retention_ms=0),
             rows=Rows(store=store, namespaces=namespaces, clock=clock, randomness=dice, wake=lambda _, __: None),
         )
