@@ -358,8 +358,8 @@ class Processor(Generic[P, R]):
 
     async def _ended(self, claim: Claim, result: R, flight: Flight) -> None:
         if await self._is_kept(claim, result):
-            flight.outcome = await self._record(claim, result)
-            flight.as_of = self._model.monotonic()
+            as_of = self._model.monotonic()  # the answer may come long after the record, if this process was frozen
+            flight.outcome, flight.as_of = await self._record(claim, result), as_of
         else:
             await claim.release()
 
