@@ -234,7 +234,7 @@ PLANTED: Final = {
     "changes.schedule: keeps the delivery": Planted("T4", changes, "schedule", _a_new_time_keeps_the_delivery),
     "decision.lost: repeats at-most-once": Planted("T5", courier, "lost", _what_was_lost_is_repeated),
     "ownership.claim: takes from the living": Planted("T5", Ownership, "claim", _shards_are_taken_from_the_living),
-    "fenced.begin: a shard fails the batch": Planted("U", FencedWrites, "begin", _one_shard_fails_the_batch),
+    "fenced.begin: a shard fails the batch": Planted("T7", FencedWrites, "begin", _one_shard_fails_the_batch),
     "plan._begin: no fence": Planted("F", Plan, "_begin", _without_a_fence),
     "plan._finish: no fence": Planted("F", Plan, "_finish", _without_a_fence),
     "plan._claim: any version": Planted("F", Plan, "_claim", _claimed_twice),
