@@ -108,29 +108,29 @@ def silence(chance: Chance, plan: Plan) -> Plan:
 
 
 def bad_shard(chance: Chance, plan: Plan) -> Plan:
-    """One shard cannot be written to for a while, in which rows of all shards come due together: again and again, when it
-    is tried again."""
+    """One shard cannot be written to for a while, in which so many rows come due that hardly a batch is without one of
+    its own."""
     world = replace(
-        _calm(plan.world, instances=1, latency=chance.one("bad shard: latency", (1, 0, 5))),
-        shards=chance.one("bad shard: shards", (4, 2, 16)),
+        _calm(plan.world, instances=1, latency=chance.one("bad shard: latency", (20, 5))),
+        shards=chance.one("bad shard: shards", (2, 4)),
         destinations=(Destination(),) * 3,
     )
     regime = Regime(
         at=OPENING + 1_000,
-        length=chance.number("bad shard: length", 2_000, 6_000),
-        kind=chance.one("bad shard: kind", ("refuse", "lose")),
+        length=chance.number("bad shard: length", 2_000, 4_000),
+        kind=chance.one("bad shard: kind", ("refuse", "refuse", "lose")),
         shard=chance.number("bad shard", 0, world.shards - 1),
-        verb=chance.one("bad shard: verb", ("begin", None)),
+        verb="begin",
     )
     operations = [
         Operation(
             client=batch,
             at=OPENING + chance.number("bad shard: at", 0, 500),
             verb="create-batch",
-            ids=tuple(f"b{batch}-{place}" for place in range(20)),
-            instant=regime.at + 500 * chance.number("bad shard: instant", 0, regime.length // 500),
+            ids=tuple(f"b{batch}-{place}" for place in range(10)),
+            instant=regime.at + chance.number("bad shard: instant", 0, 2_000),
         )
-        for batch in range(chance.number("bad shard: batches", 3, 10))
+        for batch in range(chance.number("bad shard: batches", 10, 20))
     ]
     return replace(plan, world=world, operations=_ordered(operations), regimes=(regime,), blows=())
 
