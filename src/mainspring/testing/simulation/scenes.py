@@ -13,11 +13,9 @@ from msgspec.structs import replace
 
 from mainspring.testing.oracle.journal import JobTerms
 from mainspring.testing.simulation.chance import Chance
-from mainspring.testing.simulation.plan import Blow, Destination, Operation, Plan, Regime, World
+from mainspring.testing.simulation.plan import OPENING, Blow, Destination, Operation, Plan, Regime, World
 
 Scene = Callable[[Chance, Plan], Plan]
-
-OPENING: Final = 2_000
 
 
 def staged(chance: Chance, plan: Plan, scenes: Sequence[Scene], *, percent: float) -> Plan:

@@ -17,6 +17,7 @@ from mainspring.testing.simulation import scenes
 from mainspring.testing.simulation.chance import Chance
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.plan import (
+    OPENING,
     Blow,
     BlowKind,
     Destination,
@@ -28,8 +29,6 @@ from mainspring.testing.simulation.plan import (
     World,
 )
 
-OPENING: Final = 2_000
-"""Until then instances start, and nothing goes wrong."""
 STAGED: Final = 6
 """So many runs of a hundred are scenes."""
 STORE_VERBS: Final = ("begin", "finish", "write", "claim", "release", "renew", "load_due", "next_due", "shards", "get")

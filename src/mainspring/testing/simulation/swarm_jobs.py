@@ -13,10 +13,9 @@ from mainspring.testing.oracle.journal import JobTerms
 from mainspring.testing.simulation import scenes
 from mainspring.testing.simulation.chance import Chance
 from mainspring.testing.simulation.clock import EPOCH_MS
-from mainspring.testing.simulation.plan import Operation, Plan, World
+from mainspring.testing.simulation.plan import OPENING, Operation, Plan, World
 from mainspring.testing.simulation.swarm import STORE_VERBS, draw_blows, draw_regimes, draw_world
 
-OPENING: Final = 2_000
 STAGED: Final = 12
 """So many runs of a hundred are scenes."""
 OWN_SHARDS: Final = 32
