@@ -43,9 +43,8 @@ def punctual(history: History) -> Iterator[Finding]:
     if any(fault.kind in DISTURBING and not _is_of_a_shard(fault) for fault in history.faults):
         return
     crowds = Counter(host.kind for host in world.hosts.values() if host.kind != "fast")
-    slots = min(world.in_flight_limit, world.window_limit * 3 // 4)
     has_room = min(world.in_flight_limit, world.window_limit) >= 2 ** (crowds.total() + 3)
-    if not has_room and not (world.commits and slots >= 2 ** (crowds.total() - crowds["silent"] + 3)):
+    if not has_room and not (world.commits and world.slots >= 2 ** (crowds.total() - crowds["silent"] + 3)):
         return
     bad_shards = {fault.shard for fault in history.faults if _is_of_a_shard(fault)}
     proven = _proven(history)
