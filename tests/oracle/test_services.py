@@ -285,6 +285,7 @@ LEGAL: dict[str, Journal] = {
     "deleted and created again": a_job_that_was_deleted_and_created_again(),
     "paused and resumed": a_job_that_was_paused(),
     "an overlap": an_overlap(),
+    "a job that has run as often as it may": ledger(CALM[:7], terms=_with(max_runs=7)),
     "a fetch": fetch(TAKEN, fetched=(GOOD,)),
     "a fetch whose result is given up": fetch(
         fetched=(Fetched(id="r", state="succeeded", mark="result", wanted=True, reason="origin is gone"),)
@@ -321,6 +322,7 @@ LEGAL: dict[str, Journal] = {
 
 PLANTED: dict[str, tuple[str, Journal]] = {
     "an instant is missing": ("C", without(7)),
+    "ended before it has run as often as it may": ("C", ledger(CALM[:7], terms=_with(max_runs=8))),
     "an instant is there twice": ("C", ledger([*CALM, launch(instants()[4], launch_id="j@x", delivery_id="x")])),
     "an instant of no calendar": ("C", ledger([*CALM, launch(instants()[4] + 1000)])),
     "skipped by an outage that was none": (

@@ -1,16 +1,12 @@
-"""Defects that are planted to see whether the search finds them: each changes one method, and breaks one promise.
+"""Defects of timers that are planted to see whether the search finds them.
 
 python -m tests.simulation.planted [name ...]        how many seeds it takes to find each
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -25,33 +21,10 @@ from mainspring.kernel.window import Window
 from mainspring.model import Delivery, Shard, Timer
 from mainspring.store import Begin, Finish, Position, Put, Remove, Verdict
 from mainspring.stores.plan import Plan
-from mainspring.testing.simulation.simulate import simulate
-from mainspring.testing.simulation.swarm import draw_plan
 from mainspring.timers import changes, courier
 from mainspring.timers.messages import DeletedView, TimerRef, view_of
 from mainspring.timers.service import TimerService
-
-MOST: Final = 2000
-
-
-class Planted(NamedTuple):
-    """A defect: the rule that has to find it, the method that has it, and what is put in that method's place."""
-
-    rule: str
-    owner: Any
-    method: str
-    broken: Callable[[Any], Any]
-    """Makes the broken method out of the good one."""
-
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        good = vars(self.owner)[self.method]
-        setattr(self.owner, self.method, self.broken(good))
-        try:
-            yield
-        finally:
-            setattr(self.owner, self.method, good)
-
+from tests.simulation.planting import Planted, tell
 
 # --- what was acknowledged is kept ------------------------------------------------------------------------
 
@@ -234,7 +207,7 @@ PLANTED: Final = {
     "changes.schedule: keeps the delivery": Planted("T4", changes, "schedule", _a_new_time_keeps_the_delivery),
     "decision.lost: repeats at-most-once": Planted("T5", courier, "lost", _what_was_lost_is_repeated),
     "ownership.claim: takes from the living": Planted("T5", Ownership, "claim", _shards_are_taken_from_the_living),
-    "fenced.begin: a shard fails the batch": Planted("U", FencedWrites, "begin", _one_shard_fails_the_batch),
+    "fenced.begin: a shard fails the batch": Planted("T7", FencedWrites, "begin", _one_shard_fails_the_batch),
     "plan._begin: no fence": Planted("F", Plan, "_begin", _without_a_fence),
     "plan._finish: no fence": Planted("F", Plan, "_finish", _without_a_fence),
     "plan._claim: any version": Planted("F", Plan, "_claim", _claimed_twice),
@@ -252,23 +225,5 @@ PLANTED: Final = {
 }
 
 
-def found_at(name: str, seeds: Sequence[int]) -> int | None:
-    """The first of these seeds that finds a planted defect by its rule."""
-    planted = PLANTED[name]
-    with planted.in_place():
-        for seed in seeds:
-            if any(violation.rule == planted.rule for violation in simulate(draw_plan(seed)).violations):
-                return seed
-    return None
-
-
-def _search(name: str) -> tuple[str, int | None]:
-    return name, found_at(name, range(MOST))
-
-
 if __name__ == "__main__":
-    wanted = [name for name in PLANTED if not sys.argv[1:] or any(part in name for part in sys.argv[1:])]
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for name, seed in pool.map(_search, wanted):
-            after = "not found" if seed is None else f"{seed + 1}"
-            print(f"| {name} | {PLANTED[name].rule} | {after} |", flush=True)  # noqa: T201
+    tell(PLANTED)

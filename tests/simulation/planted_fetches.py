@@ -5,8 +5,6 @@ python -m tests.simulation.planted_fetches [name ...]        how many seeds it t
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -22,8 +20,7 @@ from mainspring.fetches.rows import new_row
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Result, Timer
 from mainspring.store import Put, first_version
-from mainspring.testing.simulation.search import look
-from tests.simulation.planted import MOST, Planted
+from tests.simulation.planting import Planted, tell
 
 
 def _the_mark_is_ignored(_: Any) -> Any:
@@ -115,18 +112,5 @@ PLANTED: Final = {
 }
 
 
-def found_at(name: str, seeds: Sequence[int]) -> int | None:
-    """The first of these seeds that finds a planted defect by its rule."""
-    planted = PLANTED[name]
-    with planted.in_place():
-        for seed in seeds:
-            if any(violation.rule == planted.rule for violation in look(seed, "fetches").violations):
-                return seed
-    return None
-
-
 if __name__ == "__main__":
-    for name in [name for name in PLANTED if not sys.argv[1:] or any(part in name for part in sys.argv[1:])]:
-        seed = found_at(name, range(MOST))
-        after = "not found" if seed is None else f"{seed + 1}"
-        print(f"| {name} | {PLANTED[name].rule} | {after} |", flush=True)  # noqa: T201
+    tell(PLANTED, "fetches")

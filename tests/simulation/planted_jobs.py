@@ -1,11 +1,12 @@
-"""Defects planted into jobs, each a patch of one method. Rule C has to find every one of them."""
+"""Defects of jobs that are planted to see whether the search finds them.
+
+python -m tests.simulation.planted_jobs [name ...]        how many seeds it takes to find each
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple
-from unittest.mock import patch
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -13,57 +14,60 @@ from mainspring.errors import StoreUnavailable
 from mainspring.jobs import accounting, queueing
 from mainspring.jobs.accounting import ClockState
 from mainspring.jobs.definition import Definition, Job
-from mainspring.jobs.judging import Step, step
+from mainspring.jobs.judging import Step
 from mainspring.jobs.ledger import Launch, Ledger
 from mainspring.jobs.messages import LaunchKind
 from mainspring.jobs.rows import Rows
+from tests.simulation.planting import Planted, tell
 
 
-class Planted(NamedTuple):
-    """A defect, the rule that has to find it, and the first seed from 0 on that shows it; None: not found so far."""
+def _what_is_on_time_is_skipped(good: Any) -> Any:
+    """Because of a catch-up."""
 
-    patch: AbstractContextManager[object]
-    rule: str
-    seed: int | None
+    def step(definition: Definition, kind: LaunchKind, blocker: Launch | None, *, is_kept: bool) -> Step:
+        return good(definition, kind, blocker, is_kept=is_kept and kind == "catchup")  # type: ignore[no-any-return]
 
-
-def _step(definition: Definition, kind: LaunchKind, blocker: Launch | None, *, is_kept: bool) -> Step:
-    """What is on time is skipped because of a catch-up."""
-    return step(definition, kind, blocker, is_kept=is_kept and kind == "catchup")
+    return step
 
 
-_launch = Rows.launch
+def _a_row_that_failed_is_forgotten(good: Any) -> Any:
+    async def launch(self: Rows, job: Job, launches: Sequence[tuple[str, Launch]], **fields: Any) -> list[str]:
+        try:
+            return await good(self, job, launches, **fields)  # type: ignore[no-any-return]
+        except StoreUnavailable:
+            return []
+
+    return launch
 
 
-async def _swallow(self: Rows, job: Job, launches: Sequence[tuple[str, Launch]], **fields: Any) -> list[str]:
-    """A row that could not be written is forgotten."""
-    try:
-        return await _launch(self, job, launches, **fields)
-    except StoreUnavailable:
-        return []
+def _what_is_on_record_gives_way(_: Any) -> Any:
+    async def enter(self: Ledger, job: str, mark: str, launch: Launch) -> Launch:
+        while True:
+            entry = await self.get(job, mark)
+            if await self.put(job, mark, launch, expect=0 if entry is None else entry.version):
+                return launch
+
+    return enter
 
 
-async def _overwrite(self: Ledger, job: str, mark: str, launch: Launch) -> Launch:
-    """What is on record gives way."""
-    while True:
-        entry = await self.get(job, mark)
-        if await self.put(job, mark, launch, expect=0 if entry is None else entry.version):
-            return launch
+def _a_new_job_goes_on_where_the_old_one_was(good: Any) -> Any:
+    def adopted(job: Job, state: ClockState, as_of: int) -> ClockState:
+        if not state.terms.schedule:
+            return good(job, state, as_of)  # type: ignore[no-any-return]
+        return replace(state, created_at=job.definition.created_at)
 
-
-_account = accounting._adopted
-
-
-def _adopt(job: Job, state: ClockState, as_of: int) -> ClockState:
-    """A new job goes on where the one before it of the same name was."""
-    if not state.terms.schedule:
-        return _account(job, state, as_of)
-    return replace(state, created_at=job.definition.created_at)
+    return adopted
 
 
 PLANTED: Final = {
-    "catch-up skips what is on time": Planted(patch.object(queueing, "step", _step), "C", None),
-    "a row that failed is swallowed": Planted(patch.object(Rows, "launch", _swallow), "C", None),
-    "the ledger is overwritten": Planted(patch.object(Ledger, "_enter", _overwrite), "C", 13),
-    "a dead job's state is kept": Planted(patch.object(accounting, "_adopted", _adopt), "C", None),
+    "judging.step: catch-up skips what is on time": Planted("C", queueing, "step", _what_is_on_time_is_skipped),
+    "rows.launch: swallows a row that failed": Planted("C", Rows, "launch", _a_row_that_failed_is_forgotten),
+    "ledger._enter: overwrites": Planted("C", Ledger, "_enter", _what_is_on_record_gives_way),
+    "accounting._adopted: keeps a dead job's state": Planted(
+        "C", accounting, "_adopted", _a_new_job_goes_on_where_the_old_one_was
+    ),
 }
+
+
+if __name__ == "__main__":
+    tell(PLANTED, "jobs")

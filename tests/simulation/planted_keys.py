@@ -1,12 +1,11 @@
 """Defects of keys and locks that are planted to see whether the search finds them: each changes one method.
 
-python -m tests.simulation.planted_keys        how many seeds it takes to find each
+python -m tests.simulation.planted_keys [name ...]        how many seeds it takes to find each
 """
 
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Sequence
 from typing import Any, Final
 
 from mainspring.clock import Clock
@@ -16,9 +15,7 @@ from mainspring.idempotency.terms import Flight
 from mainspring.idempotency.uncertain import UncertainClaims
 from mainspring.locks import FencedRecords, Held, Lock, LockRecord
 from mainspring.model import Record
-from mainspring.testing.simulation.simulate import simulate
-from mainspring.testing.simulation.swarm import draw_plan
-from tests.simulation.planted import MOST, Planted
+from tests.simulation.planting import Planted, tell
 
 
 def _tokens_are_forgotten(_: Any) -> Any:
@@ -112,19 +109,5 @@ PLANTED: Final = {
 }
 
 
-def found_at(name: str, seeds: Sequence[int]) -> int | None:
-    """The first of these seeds that finds a planted defect by its rule."""
-    planted = PLANTED[name]
-    with planted.in_place():
-        for seed in seeds:
-            outcome = simulate(draw_plan(seed, "idempotency"))
-            if any(violation.rule == planted.rule for violation in outcome.violations):
-                return seed
-    return None
-
-
 if __name__ == "__main__":
-    for name, planted in PLANTED.items():
-        seed = found_at(name, range(MOST))
-        after = "not found" if seed is None else f"{seed + 1}"
-        print(f"| {name} | {planted.rule} | {after} |", flush=True)  # noqa: T201
+    tell(PLANTED, "idempotency")

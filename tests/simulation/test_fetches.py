@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from mainspring.testing.simulation.search import look
-from tests.simulation.planted_fetches import PLANTED, found_at
+from tests.simulation.planted_fetches import PLANTED
+from tests.simulation.planting import found_at
 
 FOUND = {
     "executor.take: ignores the mark": 148,
     "ledger.settle: overwrites": 13,
     "carrier.carry: drops an untaken result": 1,
     "record.settled: expires while it is offered": 0,
-    "ledger.add: a crash leaves no row": 71,
+    "ledger.add: a crash leaves no row": 165,
     "ledger._give_row: ignores STALE": 0,
 }
 """The first seed that finds each."""
@@ -20,7 +21,7 @@ FOUND = {
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_defect_is_found_by_its_rule(name: str) -> None:
-    assert found_at(name, [FOUND[name]]) is not None
+    assert found_at(PLANTED[name], [FOUND[name]], "fetches") is not None
 
 
 @pytest.mark.parametrize("seed", sorted({*range(12), *FOUND.values()}))

@@ -12,7 +12,8 @@ import pytest
 from mainspring.testing.simulation.plan import read_plan
 from mainspring.testing.simulation.search import look, search
 from mainspring.testing.simulation.simulate import simulate
-from tests.simulation.planted_keys import PLANTED, found_at
+from tests.simulation.planted_keys import PLANTED
+from tests.simulation.planting import found_at
 
 SEEDS = (3, 23, 57)
 IN_THE_SUITE = 200
@@ -60,7 +61,7 @@ FOUND_AT = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_defect_is_found_by_its_rule(name: str) -> None:
     first = FOUND_AT[name]
-    assert found_at(name, range(max(0, first - 2), first + 1)) == first
+    assert found_at(PLANTED[name], range(max(0, first - 2), first + 1), "idempotency") == first
 
 
 @pytest.mark.parametrize(

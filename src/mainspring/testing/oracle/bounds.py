@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from mainspring.testing.oracle.history import At, Delivery, Finding, History
-from mainspring.testing.oracle.journal import Call
+from mainspring.testing.oracle.history import NEVER, At, Delivery, Finding, History
+from mainspring.testing.oracle.journal import Call, Fault
 
 LATE_US: Final = 500_000
 MARGINS: Final = {"window": (1, 1), "in-flight": (1, 0), "host": (1, 0)}
@@ -28,24 +29,34 @@ def within_bounds(history: History) -> Iterator[Finding]:
 
 def punctual(history: History) -> Iterator[Finding]:
     """T7. Without a fault of the store or of a process, the first attempt to a fast destination comes at most half a
-    second late, plus what the store takes, plus the work of those who were called meanwhile.
+    second late, plus what the store takes, plus the work of those who were called meanwhile. A shard that cannot be
+    read or written is the trouble of that shard alone.
 
     It is asked for where bad destinations cannot take everything by right: a lane takes half of what is left, so with
-    k of them there must be 2^(k+3) slots and places. A row that nobody announces is found by a look.
+    k of them there must be 2^(k+3) slots and places. Those that never answer do not count for a destination that has
+    answered the same instance before: of what all share, a part is kept from them, however many they are. A row that
+    nobody announces is found by a look.
     """
     world = history.world
-    bad = sum(host.kind != "fast" for host in world.hosts.values())
-    if min(world.in_flight_limit, world.window_limit) < 2 ** (bad + 3) or history.left is None:
+    if history.left is None or (world.page_size < 100 and world.latency_ms):
         return
-    if (world.page_size < 100 and world.latency_ms) or any(fault.kind in DISTURBING for fault in history.faults):
+    if any(fault.kind in DISTURBING and not _is_of_a_shard(fault) for fault in history.faults):
         return
+    crowds = Counter(host.kind for host in world.hosts.values() if host.kind != "fast")
+    has_room = min(world.in_flight_limit, world.window_limit) >= 2 ** (crowds.total() + 3)
+    if not has_room and not (world.commits and world.slots >= 2 ** (crowds.total() - crowds["silent"] + 3)):
+        return
+    bad_shards = {fault.shard for fault in history.faults if _is_of_a_shard(fault)}
+    proven = _proven(history)
     arrivals = sorted(call.at for call in history.calls)
     for delivery in history.timers:
         if not delivery.calls or delivery.due_ms is None or world.host(delivery.calls[0].event.host).kind != "fast":
             continue
         call = delivery.calls[0]
         since = _could_begin(history, delivery, call)
-        if since is None:
+        if since is None or (not has_room and since < proven.get((call.event.node, call.event.host), NEVER)):
+            continue
+        if bad_shards and ((begin := delivery.begin_of(call)) is None or begin.event.shard in bad_shards):
             continue
         meanwhile = sum(since <= at < call.at for at in arrivals)
         late = call.at - since - _allowed_us(history, delivery, call, meanwhile)
@@ -56,6 +67,23 @@ def punctual(history: History) -> Iterator[Finding]:
                 f"with {meanwhile} calls meanwhile",
                 call.place,
             )
+
+
+def _is_of_a_shard(fault: Fault) -> bool:
+    """Whether it befalls one shard, and is told at once: where nothing is told, a batch waits for its slowest shard."""
+    return fault.kind == "store" and fault.shard is not None and fault.mode in ("refuse", "lose")
+
+
+def _proven(history: History) -> dict[tuple[str, str], int]:
+    """When each instance knew first that a destination answers."""
+    found: dict[tuple[str, str], int] = {}
+    for delivery in history.timers:
+        for call in delivery.calls:
+            reply = delivery.reply_to(call)
+            if reply is not None and reply.event.status is not None:
+                told = (call.event.node, call.event.host)
+                found[told] = min(found.get(told, NEVER), reply.at + history.world.wire_ms * 1000)
+    return found
 
 
 def _could_begin(history: History, delivery: Delivery, call: At[Call]) -> int | None:

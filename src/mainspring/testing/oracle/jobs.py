@@ -141,10 +141,15 @@ class _Job:
         """Whether a definition certainly has this instant."""
         return (
             terms is not None
-            and terms.max_runs is None
+            and (terms.max_runs is None or self._made(terms.created_ms, instant) < terms.max_runs)
             and instant > terms.created_ms
             and instant in self._instants(terms)
         )
+
+    def _made(self, after: int, before: int) -> int:
+        """How many launches between two instants are on record, skipped ones too: so many runs at most are used up."""
+        instants = (to_ms(run.scheduled_at) for run in self._by_calendar if run.scheduled_until is None)
+        return sum(after < instant < before for instant in instants)
 
     def _allows(self, terms: JobTerms | None, instant: int) -> bool:
         return terms is not None and (

@@ -11,7 +11,7 @@
 | U    | unknown only where nobody can know                               | `attempts.groundless`       |
 | F    | one owner writes and sends                                       | `ownership.fenced`          |
 | B    | memory and slots are bounded                                     | `bounds.within_bounds`      |
-| T7   | nobody waits for another's destination                           | `bounds.punctual`           |
+| T7   | nobody waits for another's destination or shard                  | `bounds.punctual`           |
 | Live | after healing everything due is done                             | `liveness.live`, and for    |
 |      |                                                                  | fetches `fetches.overdue`,  |
 |      |                                                                  | keys `idempotency.overdue`  |

@@ -21,6 +21,8 @@ RegimeKind = Literal["refuse", "lose", "hang", "late"]
 BlowKind = Literal["kill", "pause", "stop", "restart", "join", "cut-peers", "store-clock"]
 
 
+OPENING: Final = 2_000
+"""Until then instances start, and nothing goes wrong."""
 EXECUTORS: Final = 100
 """The number of the first executor; those of instances are below."""
 

@@ -7,14 +7,17 @@ the rest to be quiet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from mainspring import crashpoint
 from mainspring.model import RetryPolicy
+from mainspring.testing.simulation import scenes
+from mainspring.testing.simulation.chance import Chance
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.plan import (
+    OPENING,
     Blow,
     BlowKind,
     Destination,
@@ -26,10 +29,8 @@ from mainspring.testing.simulation.plan import (
     World,
 )
 
-T = TypeVar("T")
-
-OPENING: Final = 2_000
-"""Until then instances start, and nothing goes wrong."""
+STAGED: Final = 6
+"""So many runs of a hundred are scenes."""
 STORE_VERBS: Final = ("begin", "finish", "write", "claim", "release", "renew", "load_due", "next_due", "shards", "get")
 KINDS: Final[tuple[DestinationKind, ...]] = ("slow", "silent", "refusing", "flapping", "gone", "busy", "cuts")
 REGIMES: Final[tuple[RegimeKind, ...]] = ("refuse", "lose", "hang", "late")
@@ -61,34 +62,6 @@ POLICIES: Final = (
 )
 
 
-class Chance:
-    """Draws of a plan, under its own labels."""
-
-    def __init__(self, draws: Draws) -> None:
-        self._draws = draws
-
-    def one(self, label: str, among: Sequence[T]) -> T:
-        return self._draws.choose(f"plan/{label}", among)
-
-    def number(self, label: str, low: int, high: int) -> int:
-        return low + self._draws.draw(f"plan/{label}", high - low + 1)
-
-    def percent(self, label: str, percent: float) -> bool:
-        return self._draws.chance(f"plan/{label}", percent)
-
-    def some(self, label: str, among: Sequence[T]) -> list[T]:
-        """Each of them with one half."""
-        return [thing for place, thing in enumerate(among) if self._draws.draw(f"plan/{label}/{place}", 2)]
-
-    def weighted(self, label: str, weights: dict[str, int]) -> str:
-        left = self._draws.draw(f"plan/{label}", sum(weights.values()))
-        for name, weight in weights.items():
-            left -= weight
-            if left < 0:
-                return name
-        raise AssertionError
-
-
 def draw_plan(seed: int, service: str = "timers") -> Plan:
     from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (they build upon this module)
 
@@ -101,13 +74,14 @@ def draw_timers(chance: Chance, seed: int) -> Plan:
     world = draw_world(chance)
     operations = _operations(chance, world)
     end = max(operation.at for operation in operations) + 1000
-    return Plan(
+    plan = Plan(
         seed=seed,
         world=world,
         operations=operations,
         regimes=draw_regimes(chance, world, end),
         blows=draw_blows(chance, world, end),
     )
+    return scenes.staged(chance, plan, scenes.TIMERS, percent=STAGED)
 
 
 # --- the world --------------------------------------------------------------------------------------------

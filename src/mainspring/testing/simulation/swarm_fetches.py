@@ -7,8 +7,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from mainspring import crashpoint
-from mainspring.testing.simulation.plan import EXECUTORS, Operation, Plan, World
-from mainspring.testing.simulation.swarm import OPENING, STORE_VERBS, Chance, draw_blows, draw_regimes, draw_world
+from mainspring.testing.simulation.chance import Chance
+from mainspring.testing.simulation.plan import EXECUTORS, OPENING, Operation, Plan, World
+from mainspring.testing.simulation.swarm import STORE_VERBS, draw_blows, draw_regimes, draw_world
 
 RECORD_VERBS: Final = ("record", "get_record", "list", "write")
 POINTS: Final = (*crashpoint.FETCH_NAMES, crashpoint.BEFORE_COMMIT, crashpoint.AFTER_COMMIT, crashpoint.ATTEMPT_BEGUN)

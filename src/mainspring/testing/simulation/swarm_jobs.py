@@ -10,11 +10,14 @@ from msgspec.structs import replace
 
 from mainspring.jobs.calendar import Dst
 from mainspring.testing.oracle.journal import JobTerms
+from mainspring.testing.simulation import scenes
+from mainspring.testing.simulation.chance import Chance
 from mainspring.testing.simulation.clock import EPOCH_MS
-from mainspring.testing.simulation.plan import Operation, Plan, World
-from mainspring.testing.simulation.swarm import STORE_VERBS, Chance, draw_blows, draw_regimes, draw_world
+from mainspring.testing.simulation.plan import OPENING, Operation, Plan, World
+from mainspring.testing.simulation.swarm import STORE_VERBS, draw_blows, draw_regimes, draw_world
 
-OPENING: Final = 2_000
+STAGED: Final = 12
+"""So many runs of a hundred are scenes."""
 OWN_SHARDS: Final = 32
 """Of clocks and of launches."""
 VERBS: Final = {
@@ -48,7 +51,7 @@ def draw_jobs(chance: Chance, seed: int) -> Plan:
     world = _world(chance, draw_world(chance))
     operations = _operations(chance, world)
     end = max(operation.at for operation in operations) + 1000
-    return Plan(
+    plan = Plan(
         seed=seed,
         service="jobs",
         world=world,
@@ -56,6 +59,7 @@ def draw_jobs(chance: Chance, seed: int) -> Plan:
         regimes=draw_regimes(chance, world, end, (*STORE_VERBS, "record", "get_record", "scan"), shards=OWN_SHARDS),
         blows=draw_blows(chance, world, end),
     )
+    return scenes.staged(chance, plan, scenes.JOBS, percent=STAGED)
 
 
 def _world(chance: Chance, world: World) -> World:

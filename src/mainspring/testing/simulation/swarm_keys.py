@@ -6,8 +6,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from mainspring.testing.simulation.plan import Destination, Operation, Plan, World
-from mainspring.testing.simulation.swarm import OPENING, Chance, draw_blows, draw_regimes, draw_world
+from mainspring.testing.simulation.chance import Chance
+from mainspring.testing.simulation.plan import OPENING, Destination, Operation, Plan, World
+from mainspring.testing.simulation.swarm import draw_blows, draw_regimes, draw_world
 
 STORE_VERBS: Final = ("claim", "lock", "record", "get_record", "time")
 VERBS: Final = {"call": 50, "other": 10, "cancelled": 10, "failing": 10, "forget": 5, "hold": 20}

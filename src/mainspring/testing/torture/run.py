@@ -23,9 +23,10 @@ from mainspring.testing.oracle.history import Violation
 from mainspring.testing.oracle.journal import Fault, Invoke, JournalFile
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.oracle.world import World as OracleWorld
+from mainspring.testing.simulation.chance import Chance
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.plan import Operation, World
-from mainspring.testing.simulation.swarm import TIMEOUTS, VERBS, Chance, draw_operation
+from mainspring.testing.simulation.swarm import TIMEOUTS, VERBS, draw_operation
 from mainspring.testing.simulation.users.timers import TimerAsking
 from mainspring.testing.torture.figures import Figures, figures_of
 from mainspring.testing.torture.foreign import Foreigner, has_transactions

@@ -6,8 +6,9 @@ from typing import Final
 
 from mainspring.testing.oracle.world import Host
 from mainspring.testing.oracle.world import World as OracleWorld
+from mainspring.testing.simulation.chance import Chance
 from mainspring.testing.simulation.plan import Destination, DestinationKind, World
-from mainspring.testing.simulation.swarm import POLICIES, Chance
+from mainspring.testing.simulation.swarm import POLICIES
 
 KINDS: Final[tuple[DestinationKind, ...]] = ("slow", "silent", "refusing", "flapping", "gone", "busy", "cuts")
 CALL_TIMEOUT_MS: Final = 5000

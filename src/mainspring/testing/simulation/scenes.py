@@ -1,0 +1,219 @@
+"""Runs that are staged for a situation which chance alone brings about too seldom: what would hide it is left out.
+
+A scene takes a plan that was drawn, and puts its own world, operations and faults in place of some of them. What it
+draws has labels of its own, so that all other runs stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from mainspring.testing.oracle.journal import JobTerms
+from mainspring.testing.simulation.chance import Chance
+from mainspring.testing.simulation.plan import OPENING, Blow, Destination, Operation, Plan, Regime, World
+
+Scene = Callable[[Chance, Plan], Plan]
+
+
+def staged(chance: Chance, plan: Plan, scenes: Sequence[Scene], *, percent: float) -> Plan:
+    """The plan, or in so many runs of a hundred a scene."""
+    if not chance.percent("staged", percent):
+        return plan
+    return chance.one("scene", scenes)(chance, plan)
+
+
+def _calm(world: World, *, instances: int, latency: int) -> World:
+    """Nothing goes wrong by itself, and there is room for everything."""
+    return replace(
+        world,
+        instances=instances,
+        window_limit=8192,
+        in_flight_limit=1024,
+        host_limit=128,
+        page_size=500,
+        latency=latency,
+        spikes=False,
+        lease_seconds=max(world.lease_seconds, latency / 50),
+        renew_seconds=max(world.lease_seconds, latency / 50) / 3,
+        store_timeout=max(world.store_timeout, 2 * latency),
+        wakeups_lost=0,
+        skews=world.skews[:instances],
+        left_dead=(),
+        left_cut=None,
+    )
+
+
+# --- timers -----------------------------------------------------------------------------------------------
+
+
+def alone(chance: Chance, plan: Plan) -> Plan:
+    """One instance that notices other writers, of which there are none: it never reads again what it has read. Rows are
+    written while others come due, so that some lie behind the position that a shard was read to."""
+    world = replace(
+        _calm(plan.world, instances=1, latency=chance.one("alone: latency", (200, 100, 50))),
+        shards=1,
+        notices=True,
+        destinations=(Destination(),),
+    )
+    operations = [
+        Operation(
+            client=number % 8,
+            at=OPENING + chance.number("alone: at", 0, 2_000),
+            verb="create",
+            ids=(f"n{number}",),
+            awaits=False,
+            delay=chance.one("alone: delay", (0, 100, 200, 500)),
+        )
+        for number in range(chance.number("alone: operations", 50, 120))
+    ]
+    return replace(plan, world=world, operations=_ordered(operations), regimes=(), blows=())
+
+
+def silence(chance: Chance, plan: Plan) -> Plan:
+    """Many destinations that never answer, more than there are slots; and two that do, and are known to."""
+    silent = chance.number("silence: silent", 12, 40)
+    world = replace(
+        _calm(plan.world, instances=1, latency=chance.one("silence: latency", (1, 0, 5))),
+        in_flight_limit=chance.one("silence: in flight", (16, 8, 64)),
+        window_limit=chance.one("silence: window", (8192, 128)),
+        destinations=(
+            *(Destination(),) * 2,
+            *(Destination(kind="silent", healed=chance.percent("silence: healed", 50)),) * silent,
+        ),
+    )
+    operations = [_to(place, OPENING, place) for place in range(2)]
+    operations += [
+        Operation(
+            client=2,
+            at=OPENING + 1_000 + 1_000 * batch,
+            verb="create-batch",
+            ids=tuple(f"s{batch}-{place}" for place in range(silent)),
+            destination=2,
+            delay=chance.number("silence: delay", 0, 500),
+            call_timeout=chance.one("silence: timeout", (5_000, 2_000)),
+            policy=chance.number("silence: policy", 0, len(world.policies) - 1),
+        )
+        for batch in range(chance.number("silence: batches", 1, 4))
+    ]
+    operations += [
+        _to(number % 2, OPENING + 1_500 + chance.number("silence: at", 0, 5_000), number)
+        for number in range(2, 2 + chance.number("silence: others", 5, 20))
+    ]
+    return replace(plan, world=world, operations=_ordered(operations), regimes=(), blows=())
+
+
+def bad_shard(chance: Chance, plan: Plan) -> Plan:
+    """One shard cannot be written to for a while, in which so many rows come due that hardly a batch is without one of
+    its own."""
+    world = replace(
+        _calm(plan.world, instances=1, latency=chance.one("bad shard: latency", (20, 5))),
+        shards=chance.one("bad shard: shards", (2, 4)),
+        destinations=(Destination(),) * 3,
+    )
+    regime = Regime(
+        at=OPENING + 1_000,
+        length=chance.number("bad shard: length", 2_000, 4_000),
+        kind=chance.one("bad shard: kind", ("refuse", "refuse", "lose")),
+        shard=chance.number("bad shard", 0, world.shards - 1),
+        verb="begin",
+    )
+    operations = [
+        Operation(
+            client=batch,
+            at=OPENING + chance.number("bad shard: at", 0, 500),
+            verb="create-batch",
+            ids=tuple(f"b{batch}-{place}" for place in range(10)),
+            instant=regime.at + chance.number("bad shard: instant", 0, 2_000),
+        )
+        for batch in range(chance.number("bad shard: batches", 10, 20))
+    ]
+    return replace(plan, world=world, operations=_ordered(operations), regimes=(regime,), blows=())
+
+
+def _to(destination: int, at: int, number: int) -> Operation:
+    return Operation(
+        client=destination, at=at, verb="create", ids=(f"f{number}",), awaits=False, destination=destination, delay=0
+    )
+
+
+def _ordered(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    return tuple(sorted(operations, key=lambda operation: (operation.at, operation.client)))
+
+
+TIMERS: Final[Sequence[Scene]] = (alone, silence, bad_shard)
+
+
+# --- jobs -------------------------------------------------------------------------------------------------
+
+
+def outage(chance: Chance, plan: Plan) -> Plan:
+    """All instances are dead until launches have been missed. They are caught up with one after another, at a receiver
+    that takes its time, while the next ones come."""
+    seconds = chance.one("outage: seconds", (3.0, 2.0))
+    world = replace(
+        _calm(plan.world, instances=chance.one("outage: instances", (1, 2)), latency=1),
+        destinations=(Destination(kind="slow", seconds=seconds),),
+    )
+    terms = JobTerms(
+        schedule=chance.one("outage: schedule", ("*/5 * * * * *", "*/4 * * * * *", "@every 7s")),
+        catchup=chance.one("outage: catch-up", ("all", "latest")),
+        overlap=chance.one("outage: overlap", ("skip", "bufferOne")),
+    )
+    at = OPENING + chance.number("outage: at", 8_000, 15_000)
+    back = at + chance.number("outage: back", 20_000, 45_000)
+    blows = (Blow(at=at, kind="kill", node=-1), Blow(at=back, kind="restart", node=-1))
+    return replace(plan, world=world, operations=(_created("j0", OPENING, terms),), regimes=(), blows=blows)
+
+
+def unwritten(chance: Chance, plan: Plan) -> Plan:
+    """Rows cannot be written now and then, while records can; and nobody changes the job."""
+    world = replace(
+        _calm(plan.world, instances=chance.one("unwritten: instances", (1, 2)), latency=1),
+        destinations=(Destination(),),
+    )
+    terms = JobTerms(
+        schedule=chance.one("unwritten: schedule", ("*/5 * * * * *", "*/2 * * * * *", "*/15 * * * * *")),
+        catchup=chance.one("unwritten: catch-up", ("latest", "all", "none")),
+        overlap=chance.one("unwritten: overlap", ("skip", "allowAll", "bufferAll")),
+    )
+    regimes = tuple(
+        Regime(
+            at=OPENING + 2_000 + 8_000 * number + chance.number("unwritten: at", 0, 3_000),
+            length=chance.number("unwritten: length", 500, 5_000),
+            kind=chance.one("unwritten: kind", ("refuse", "hang", "lose", "late")),
+            verb="write",
+        )
+        for number in range(chance.number("unwritten: how often", 1, 3))
+    )
+    return replace(plan, world=world, operations=(_created("j0", OPENING, terms),), regimes=regimes, blows=())
+
+
+def successor(chance: Chance, plan: Plan) -> Plan:
+    """A job is deleted and made anew while no row can be written: the clock of the old one finds the new one, which may
+    run so often and no more."""
+    world = replace(
+        _calm(plan.world, instances=chance.one("successor: instances", (1, 2)), latency=1),
+        destinations=(Destination(),),
+    )
+    old = JobTerms(schedule=chance.one("successor: old", ("*/2 * * * * *", "*/5 * * * * *")), overlap="allowAll")
+    new = replace(
+        old,
+        schedule=chance.one("successor: new", ("*/5 * * * * *", "*/10 * * * * *", "@every 7s")),
+        max_runs=chance.number("successor: runs", 1, 10),
+    )
+    at = OPENING + chance.number("successor: at", 10_000, 25_000)
+    gone = Operation(client=0, at=at, verb="delete", ids=("j0",), timeout=1000)
+    regime = Regime(at=at - 50, length=chance.number("successor: length", 1_500, 4_000), kind="refuse", verb="write")
+    operations = (_created("j0", OPENING, old), gone, _created("j0", at + 20, new))
+    return replace(plan, world=world, operations=operations, regimes=(regime,), blows=())
+
+
+def _created(name: str, at: int, terms: JobTerms) -> Operation:
+    job = replace(terms, seconds=not terms.schedule.startswith("@"))
+    return Operation(client=0, at=at, verb="create", ids=(name,), job=job)
+
+
+JOBS: Final[Sequence[Scene]] = (outage, unwritten, successor)

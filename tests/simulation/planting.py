@@ -1,0 +1,48 @@
+"""What a planted defect is, and how it is looked for: it changes one method, and breaks one promise."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from mainspring.testing.simulation.search import look
+
+MOST: Final = 2000
+
+
+class Planted(NamedTuple):
+    """A defect: the rule that has to find it, the method that has it, and what is put in that method's place."""
+
+    rule: str
+    owner: Any
+    method: str
+    broken: Callable[[Any], Any]
+    """Makes the broken method out of the good one."""
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        good = vars(self.owner)[self.method]
+        setattr(self.owner, self.method, self.broken(good))
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.method, good)
+
+
+def found_at(planted: Planted, seeds: Sequence[int], service: str = "timers") -> int | None:
+    """The first of these seeds that finds a defect by its rule."""
+    with planted.in_place():
+        for seed in seeds:
+            if any(violation.rule == planted.rule for violation in look(seed, service).violations):
+                return seed
+    return None
+
+
+def tell(defects: Mapping[str, Planted], service: str = "timers") -> None:
+    """How many seeds it takes to find each of those that the command line names, or of all."""
+    for name in [name for name in defects if not sys.argv[1:] or any(part in name for part in sys.argv[1:])]:
+        seed = found_at(defects[name], range(MOST), service)
+        after = "not found" if seed is None else f"{seed + 1}"
+        print(f"| {name} | {defects[name].rule} | {after} |", flush=True)  # noqa: T201
