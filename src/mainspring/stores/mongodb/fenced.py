@@ -33,7 +33,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model import State, Timer
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
 from mainspring.stores.mongodb.conditional import Result
-from mainspring.stores.mongodb.connection import SECONDS, TOO_LARGE, Collections, Document, mapping_errors
+from mainspring.stores.mongodb.connection import SECONDS, TOO_LARGE, Collections, Document, mapping_errors, unavailable
 from mainspring.stores.mongodb.documents import attempt_document, row_id, timer_document
 
 CONFLICT_PAUSE: Final = 0.01
@@ -65,6 +65,10 @@ class _NoRoom(Exception):
     """One of the rows would be larger than documents may be."""
 
 
+class _Denied(Exception):
+    """The server does not want it, for a reason that we do not know: it may lie in one of the rows."""
+
+
 class FencedWriter:
     """Runs groups, one at a time, in its session."""
 
@@ -87,7 +91,7 @@ class FencedWriter:
                 found: list[Result] = [*await self._try([item for _, item in part], tries=tries)]
         except StoreUnavailable as error:
             found = [error] * len(part)
-        except (_Conflict, _NoRoom) as reason:
+        except (_Conflict, _NoRoom, _Denied) as reason:
             at_fence = isinstance(reason, _Conflict) and reason.at_fence
             if len(part) > 1 and not (at_fence and len({item.key.shard_id for _, item in part}) == 1):
                 for half in (part[: len(part) // 2], part[len(part) // 2 :]):
@@ -97,7 +101,13 @@ class FencedWriter:
                 await self._write(part, results, tries=TRIES_ALONE)
                 return
             held = StoreUnavailable("Expected a row and its shard that nobody holds, got somebody's open transaction")
-            found = [held if isinstance(reason, _Conflict) else Verdict.REFUSED] * len(part)
+            found = [
+                Verdict.REFUSED
+                if isinstance(reason, _NoRoom)
+                else held
+                if isinstance(reason, _Conflict)
+                else StoreUnavailable(str(reason))
+            ] * len(part)
         for (index, _), result in zip(part, found, strict=True):
             results[index] = result
 
@@ -123,6 +133,8 @@ class FencedWriter:
                 raise _Conflict(at_fence=locked is None) from error
             if _is_too_large(error):
                 raise _NoRoom from error
+            if isinstance(error, BulkWriteError) and error.details["writeErrors"]:
+                raise _Denied(unavailable(error).detail) from error
             raise
         except BaseException:
             await self._session.abort_transaction()

@@ -45,6 +45,13 @@ class Unfit(Undone):
     """A value that the database cannot hold: too large, too long, or no text at all."""
 
 
+class Denied(Undone):
+    """The database does not want it, for a reason that we do not know, such as a trigger or a constraint of others.
+
+    It may lie in one row. That row is unavailable: who knows when it will be wanted.
+    """
+
+
 class Statement(NamedTuple):
     sql: str
     parameters: Sequence[Parameter]

@@ -30,7 +30,7 @@ from mainspring.stores.plan import (
     Release,
     Write,
 )
-from mainspring.stores.sql.dialect import Held, Unfit
+from mainspring.stores.sql.dialect import Denied, Held, Unfit
 
 BatchRequest = Write | BeginAttempts | FinishAttempts | Claim | Release
 WriteRequest = BatchRequest | PutRecord | DeleteRecord
@@ -132,11 +132,13 @@ def _settle(request: WriteRequest, error: Exception) -> None:
     """End a request of which nothing was written."""
     if isinstance(error, Held):
         request.held = range(request.weight)
-    if isinstance(error, Held | Unfit) and isinstance(request, Batch):
-        verdict = Verdict.UNAVAILABLE if isinstance(error, Held) else Verdict.REFUSED
+    if isinstance(error, Held | Unfit | Denied) and isinstance(request, Batch):
+        verdict = Verdict.REFUSED if isinstance(error, Unfit) else Verdict.UNAVAILABLE
         request.answer = [verdict] * len(request.items)
     elif isinstance(error, Unfit):
         request.error = TooLarge("The record is larger than the database can hold")
+    elif isinstance(error, Denied):
+        request.error = StoreUnavailable(str(error))
     elif not isinstance(error, Held):
         request.error = error
 

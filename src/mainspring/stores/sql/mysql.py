@@ -23,6 +23,7 @@ from mainspring.stores.sql.address import Address, parse_address
 from mainspring.stores.sql.dialect import (
     IDLE_SECONDS,
     LOCK_SECONDS,
+    Denied,
     Held,
     Overtaken,
     Parameter,
@@ -73,9 +74,16 @@ _MEANINGS: Final[Sequence[tuple[tuple[int, ...], type[MainspringError | Undone]]
     ((1118, 1153, 1264, 1366, 1406), Unfit),
     # Access denied in its forms, unknown database, a way of authentication that the server does not want.
     ((1044, 1045, 1049, 1142, 1251, 1698), ConfigError),
-    # No such table.
-    ((1146,), StoreUnavailable),
+    # No such table; and what concerns everybody: no room, no memory, no connection left, a server that only reads or
+    # goes down, a statement that was ended.
+    (
+        (1021, 1037, 1038, 1040, 1041, 1053, 1114, 1146, 1158, 1159, 1160, 1161, 1203, 1226, 1290, 1317, 1792, 1836),
+        StoreUnavailable,
+    ),
 )
+_OF_THE_SERVER: Final = 1000
+_OF_THE_CLIENT: Final = range(2000, 3000)
+"""Numbers of errors that are about the connection. All others above `_OF_THE_SERVER` are answers to a statement."""
 
 
 class MySQL:
@@ -264,11 +272,9 @@ class MySQLDriver:
         reason = f"Expected to use the database {self.place}, got: {str(error) or type(error).__name__}"
         if isinstance(error, errors.Error):
             known = next((meaning for numbers, meaning in _MEANINGS if number in numbers), None)
-            if known is None and isinstance(
-                error, errors.OperationalError | errors.InternalError | errors.InterfaceError
-            ):
-                known = StoreUnavailable
-            return None if known is None else known(reason)
+            if known is None and number >= _OF_THE_SERVER and number not in _OF_THE_CLIENT:
+                known = Denied
+            return (known or StoreUnavailable)(reason)
         if isinstance(error, UnicodeError):
             return Unfit(reason)
         if isinstance(error, OSError | EOFError | ssl.SSLError):

@@ -26,6 +26,7 @@ from mainspring.stores.sql.address import Address, parse_address
 from mainspring.stores.sql.dialect import (
     IDLE_SECONDS,
     LOCK_SECONDS,
+    Denied,
     Held,
     Overtaken,
     Parameter,
@@ -62,7 +63,7 @@ _BEGIN: Final = f"""
 _READ_BY_INDEX: Final = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
 _QUESTION_MARK: Final = re.compile(r"\?")
 
-# Classes of SQLSTATE, or whole ones, and what they mean; others are defects of a statement. The first that fits counts.
+# Classes of SQLSTATE, or whole ones, and what they mean; others are `Denied`. The first that fits counts.
 _MEANINGS: Final[Sequence[tuple[tuple[str, ...], type[MainspringError | Undone]]]] = (
     (("23505", "40P01", "40001"), Overtaken),
     (("55P03",), Held),
@@ -204,7 +205,7 @@ class PostgreSQLDriver:
         reason = f"Expected to use the database {self.place}, got: {str(error) or type(error).__name__}"
         if isinstance(error, asyncpg.PostgresError):
             state = error.sqlstate or "XX000"
-            return next((meaning(reason) for states, meaning in _MEANINGS if state.startswith(states)), None)
+            return next((meaning for states, meaning in _MEANINGS if state.startswith(states)), Denied)(reason)
         if isinstance(error, ValueError):  # the client's own DataError, and what cannot be encoded
             return Unfit(reason)
         if isinstance(error, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError | ssl.SSLError | EOFError):
