@@ -30,6 +30,15 @@ async def ask_dead(lookups: Lookups, count: int) -> list[asyncio.Task[list[str]]
     return tasks
 
 
+async def are_blocked(resolver: Resolver, count: int) -> None:
+    """Wait until so many names block a thread, and have done so for a while."""
+    async with asyncio.timeout(10):
+        while len(resolver.blocked) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert len(resolver.blocked) == count
+
+
 async def drain(tasks: list[asyncio.Task[list[str]]]) -> list[type[object]]:
     return [type(result) for result in await asyncio.gather(*tasks, return_exceptions=True)]
 
@@ -109,10 +118,11 @@ async def test_names_that_were_slow_lately_cannot_take_what_new_names_need(monke
     lookups = Lookups()
     with Resolver(monkeypatch, ["8.8.8.8"]) as resolver:
         dead = await ask_dead(lookups, FOR_NEW_NAMES)
+        await are_blocked(resolver, FOR_NEW_NAMES)
         resolver.release()
         assert await drain(dead) == [socket.gaierror] * FOR_NEW_NAMES
         dead = await ask_dead(lookups, FOR_NEW_NAMES)
-        assert len(resolver.blocked) == FOR_SLOW_NAMES
+        await are_blocked(resolver, FOR_SLOW_NAMES)
         assert await seconds_to_find(lookups, "good.example") < LATE_SECONDS
         assert await drain(dead[FOR_SLOW_NAMES:]) == [OSError] * (FOR_NEW_NAMES - FOR_SLOW_NAMES)
         monkeypatch.setattr(lookup, "SLOW_FOR_SECONDS", 0.0)  # later, the slow ones are as good as new

@@ -37,7 +37,12 @@ async def test_promises_survive_every_crash_point(tmp_path: Path) -> None:
         ),
     )
     assert not figures.violations, violations(figures)
-    assert set(CRASH_POINTS) <= figures.points.keys(), f"crash points were missed: {figures.points}"
+    missed = tuple(set(CRASH_POINTS) - figures.points.keys())  # on a machine that has much else to do
+    if missed:
+        url = f"sqlite:///{tmp_path}/again.db"
+        again = await torture(tmp_path, Torture(store_url=url, seed=21, seconds=25, points=missed, blows={"stop": 1}))
+        assert not again.violations, violations(again)
+        assert set(missed) <= again.points.keys(), f"crash points were missed: {missed}, then {again.points}"
     assert figures.acknowledged > 100, "the run did not do enough to mean anything"
 
 
