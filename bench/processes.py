@@ -65,7 +65,7 @@ async def executor(directory: Path, *, pool: str) -> AsyncIterator[Running]:
     """`mainspring executor` of a pool, for the server that has its data in `directory`."""
     port = _free_port()
     program = str(Path(sys.executable).with_name("mainspring"))
-    arguments = ("executor", "--port", str(port), "--data-dir", str(directory), "--token", TOKEN, "--pool", pool)
+    arguments = ("executor", "--port", str(port), "--data-dir", str(directory), "--allow-loopback", "--pool", pool)
     async with _running((program, *arguments), port, "/health", directory / "executor.log") as running:
         yield running
 

@@ -49,7 +49,7 @@ def configuration_page() -> Iterator[str]:
     for name, default in zip(Config.__struct_fields__, Config.__struct_defaults__, strict=True):
         metas = [meta for meta in typing.get_args(hints[name])[1:] if isinstance(meta, Meta)]
         meaning = next(meta.description for meta in metas if meta.description)
-        shown = f"`{default}`" if default not in ("", ()) else "none"
+        shown = f"`{default}`" if default not in ("", (), None) else "none"
         choices = typing.get_args(typing.get_args(hints[name])[0])
         if choices and all(isinstance(choice, str) for choice in choices):
             meaning += f" One of {', '.join(f'`{choice}`' for choice in choices)}."

@@ -74,6 +74,13 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[str, ...],
         Meta(description="Networks (CIDR) that callbacks may reach although they are not public, such as 10.1.0.0/16."),
     ] = ()
+    allow_loopback: Annotated[
+        bool | None,
+        Meta(
+            description="Whether callbacks may reach this machine. Unless set: only those of a server that itself "
+            "listens on a loopback address; never those of a program or an executor."
+        ),
+    ] = None
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least severe log line.")] = (
         "info"
     )

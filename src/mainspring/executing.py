@@ -35,7 +35,7 @@ from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing, ExecutorLease
 from mainspring.fetches.recent import Recent
-from mainspring.instance import is_loopback, read_cluster_secret
+from mainspring.instance import read_cluster_secret
 from mainspring.kernel.ownership import INSTANCES, Lease
 from mainspring.server import abandon, advertised, base_url, run_to_end, started
 from mainspring.store import Store
@@ -107,7 +107,7 @@ class RemoteExecutor:
         self._clock = surroundings.clock
         self._random = surroundings.randomness
         self._store = store or timer_store_from_url(config.store_url, clock=self._clock)
-        guard = Guard(allow=config.allow_targets, allow_loopback=is_loopback(config.host))
+        guard = Guard(allow=config.allow_targets, allow_loopback=bool(config.allow_loopback))
         self._calls = call_sender(surroundings.senders, config, guard)
         self._callbacks = surroundings.senders(
             guard=guard, connect_seconds=config.connect_seconds, answer_bytes=config.answer_bytes

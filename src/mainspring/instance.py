@@ -11,7 +11,6 @@ import base64
 import random
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
-from ipaddress import ip_address
 from typing import Any, Self
 
 from mainspring import telemetry
@@ -47,13 +46,6 @@ CLUSTER = "cluster"
 """The collection of what all instances share."""
 
 
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class Instance:
     """Use as `async with Instance(config) as instance`."""
 
@@ -75,7 +67,7 @@ class Instance:
         self.clock = surroundings.clock
         self.store = store or timer_store_from_url(config.store_url, clock=self.clock)
         self._random = surroundings.randomness
-        self.guard = Guard(allow=config.allow_targets, allow_loopback=is_loopback(config.host))
+        self.guard = Guard(allow=config.allow_targets, allow_loopback=bool(config.allow_loopback))
         self.sender = surroundings.senders(
             guard=self.guard,
             connect_seconds=config.connect_seconds,

@@ -19,10 +19,12 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import uvloop
+from msgspec.structs import replace
 
 import mainspring
 from mainspring import telemetry
@@ -33,7 +35,7 @@ from mainspring.config import Config, check_token
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.idempotency.middleware import IdempotencyMiddleware
 from mainspring.idempotency.stores.records import RecordsStore, TimedRecords
-from mainspring.instance import Instance, is_loopback
+from mainspring.instance import Instance
 from mainspring.timers.messages import BATCH_ITEMS
 
 T = TypeVar("T")
@@ -76,7 +78,23 @@ class Alone:
 
 def run(config: Config, role: Role | None = None) -> int:
     """Serve until told to stop. Answers the exit code."""
+    config = served(config)
     return run_to_end(config, _serve(config, role or Alone()))
+
+
+def served(config: Config) -> Config:
+    """Whoever only this machine reaches may call this machine, unless a setting says otherwise: trying out a server
+    needs no settings. Nothing else goes by an address to listen on."""
+    if config.allow_loopback is not None:
+        return config
+    return replace(config, allow_loopback=_is_loopback(config.host))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def run_to_end(config: Config, work: Coroutine[Any, Any, None]) -> int:
@@ -272,8 +290,6 @@ def show_banner(config: Config, port: int, token: str, source: str) -> None:
     ]
     if config.workers > 1:
         lines.append(f"  workers {config.workers}")
-    if is_loopback(config.host):
-        lines.append("  targets public addresses and, because this is a loopback server, this machine")
-    else:
-        lines.append(f"  targets public addresses{''.join(', ' + network for network in config.allow_targets)}")
+    opened = [*config.allow_targets, *(["this machine"] if config.allow_loopback else [])]
+    lines.append(f"  targets {', '.join(['public addresses', *opened])}")
     print("\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201

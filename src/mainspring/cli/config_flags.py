@@ -121,6 +121,8 @@ def _option(name: str, hint: Any, default: object) -> Callable[[F], F]:
     many = typing.get_origin(base) is tuple
     literal = typing.get_origin(base) is typing.Literal
     flag = "--" + (name.removesuffix("s") if many else name).replace("_", "-")
+    if base in (bool, bool | None):
+        return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=description)
     shown = "" if default in ("", ()) else f"  [default: {default}]"
     return click.option(
         flag,

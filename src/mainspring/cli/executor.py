@@ -18,6 +18,7 @@ SETTINGS: Final = (
     "store",
     "token",
     "allow_targets",
+    "allow_loopback",
     "log_level",
     "log_format",
     "store_wait_seconds",
