@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Self
@@ -37,7 +36,7 @@ from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing
 from mainspring.fetches.recent import Recent
 from mainspring.instance import read_cluster_secret
 from mainspring.kernel.ownership import INSTANCES, Lease
-from mainspring.server import abandon, advertised, base_url, run_to_end, started
+from mainspring.server import abandon, advertised, announce, base_url, read_token, run_to_end, started
 from mainspring.store import Store
 from mainspring.stores import timer_store_from_url
 from mainspring.surroundings import Surroundings
@@ -67,8 +66,8 @@ async def _serve(config: Config, pool: str) -> None:
             return
         async with reachable(remote) as port:
             shown = base_url(config.host, port)
-            banner = f"Mainspring {mainspring.__version__}: executor {remote.name} is ready at {shown}"
-            print(f"{banner}\n  store   {config.shown_store_url}", file=sys.stderr, flush=True)  # noqa: T201
+            headline = f"Mainspring {mainspring.__version__}: executor {remote.name} is ready at {shown} "
+            announce(config, headline, store=config.shown_store_url)
             await stop.wait()
             telemetry.info("stopping", calls_in_flight=remote.in_flight)
             loop.call_later(config.drain_seconds + STOP_SECONDS, abandon)
@@ -86,7 +85,7 @@ async def reachable(remote: RemoteExecutor) -> AsyncIterator[int]:
         metrics=remote.metrics,
         name=remote.name,
         version=mainspring.__version__,
-        token_digests=(token_digest(config.token),) if config.token else (),
+        token_digests=(token_digest(read_token(config)[0]),) if config.token or config.token_file else (),
         cluster_digest=token_digest(remote.cluster_secret),
     )
     limits = Limits(request_seconds=config.request_seconds, connections=config.max_connections)

@@ -46,6 +46,14 @@ def error(message: str, **fields: object) -> None:
     _logger().error(message, extra={"fields": fields})
 
 
+def announce(message: str, **fields: object) -> None:
+    """A line that is written whatever the level: somebody waits for it."""
+    import logging  # noqa: PLC0415  (see `__getattr__`)
+
+    logger = _logger()
+    logger.handle(logger.makeRecord(logger.name, logging.INFO, "", 0, message, (), None, extra={"fields": fields}))
+
+
 def set_up_logging(level: str, style: Literal["auto", "text", "json"]) -> None:
     from mainspring.loglines import handler  # noqa: PLC0415  (see `__getattr__`)
 

@@ -16,7 +16,7 @@ SETTINGS: Final = (
     "advertise_url",
     "data_dir",
     "store",
-    "token",
+    "token_file",
     "allow_targets",
     "allow_loopback",
     "log_level",
