@@ -39,7 +39,9 @@ def configuration_page() -> Iterator[str]:
     yield (
         "Every setting is a flag of `mainspring serve`, an environment variable and a name in a TOML file; secrets are "
         "no flags. A flag wins over\nthe variable, the variable over the file. The file is named by `--config` or "
-        "`MAINSPRING_CONFIG`. Lists are repeated flags,\ncomma-separated variables, or TOML arrays. All wrong values are reported together, with "
+        "`MAINSPRING_CONFIG`. Lists are repeated flags,\n"
+        "comma-separated variables, or TOML arrays. All wrong "
+        "values are reported together, with "
         "names that are no settings, and\nnothing starts. `mainspring admin config --validate` does the same without "
         "starting.\n`mainspring admin config` prints what would be used here and where each value comes from.\n"
     )
@@ -58,7 +60,8 @@ def configuration_page() -> Iterator[str]:
     yield "\n`renew_seconds` may be at most half of `lease_seconds`.\n"
     yield (
         "The client and the other commands read `MAINSPRING_URL`, `MAINSPRING_TOKEN` and `MAINSPRING_TOKEN_FILE`; see "
-        "[cli.md](cli.md). Any other\nvariable that begins with `MAINSPRING_` is refused, because it would be a misspelt one (but for "
+        "[cli.md](cli.md). Any other\nvariable that begins with `MAINSPRING_` is refused, "
+        "because it would be a misspelt one (but for "
         "`MAINSPRING_CRASH_AT`, which is for tests)."
     )
 

@@ -93,6 +93,16 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "listens on a loopback address; never those of a program or an executor."
         ),
     ] = None
+    secret_names: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Headers and parameters of queries that are never shown, besides those whose names say so; see "
+            "guides/security.md."
+        ),
+    ] = ()
+    redact_urls: Annotated[bool, Meta(description="Whether lists show URLs without users and secret parameters.")] = (
+        True
+    )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least severe log line.")] = (
         "info"
     )

@@ -17,6 +17,7 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
+from mainspring.delivery.secrets import Secrets
 from mainspring.delivery.wakeups import Wake, Wakeups
 from mainspring.errors import StoreUnavailable, Unavailable
 from mainspring.fetches.fetching import Fetching, call_sender
@@ -68,6 +69,7 @@ class Instance:
         self.store = store or timer_store_from_url(config.store_url, clock=self.clock)
         self._random = surroundings.randomness
         self.guard = Guard(allow=config.allow_targets, allow_loopback=bool(config.allow_loopback))
+        self.secrets = Secrets(config.secret_names, redact_urls=config.redact_urls)
         self.sender = surroundings.senders(
             guard=self.guard,
             connect_seconds=config.connect_seconds,
@@ -106,6 +108,7 @@ class Instance:
             wake=self._wake,
             revive=self.courier.revive,
             max_payload=config.max_payload_bytes,
+            secrets=self.secrets,
         )
         self._registry = store_from_url(config.registry, clock=self.clock) if config.registry else self.store
         self.scheduling = Scheduling(
@@ -115,6 +118,7 @@ class Instance:
             namespaces=self.namespaces,
             sender=self.sender,
             guard=self.guard,
+            secrets=self.secrets,
             clock=self.clock,
             randomness=self._random,
             wake=self._wake,
@@ -129,6 +133,7 @@ class Instance:
             namespaces=self.namespaces,
             ownership=self.ownership,
             guard=self.guard,
+            secrets=self.secrets,
             calls=self._call_sender,
             callbacks=self.sender,
             clock=self.clock,

@@ -122,7 +122,9 @@ def _option(name: str, hint: Any, default: object) -> Callable[[F], F]:
     literal = typing.get_origin(base) is typing.Literal
     flag = "--" + (name.removesuffix("s") if many else name).replace("_", "-")
     if base in (bool, bool | None):
-        return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=description)
+        return click.option(
+            f"{flag}/--no-{flag[2:]}", name, default=None, help=description + ("  [default: yes]" if default else "")
+        )
     shown = "" if default in ("", ()) else f"  [default: {default}]"
     return click.option(
         flag,

@@ -50,7 +50,8 @@ def settings(ctx: click.Context) -> Globals:
 def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
         known = settings(ctx)
-        ctx.obj = replace(known, **{str(param.name): value})
+        given: dict[str, Any] = {str(param.name): value}
+        ctx.obj = replace(known, **given)
 
 
 def connection_options(command: F) -> F:

@@ -7,6 +7,7 @@ from typing import Any, Final, Unpack
 
 from mainspring.config import load_config
 from mainspring.delivery.guard import Guard
+from mainspring.delivery.secrets import Secrets
 from mainspring.errors import ConfigError, InvalidInput
 from mainspring.stores.sql.schema import Names
 from mainspring.timers.handlers import HANDLER_SCHEME
@@ -38,6 +39,7 @@ class TimerWriter:
             tables=table_prefix(prefix=prefix, schema=schema),
             check_url=lambda url: _check_target(url, guard),
             max_payload=config.max_payload_bytes,
+            secrets=Secrets(config.secret_names, redact_urls=config.redact_urls),
         )
 
     def create(self, connection: object, timer_id: str, **fields: Unpack[TimerFields]) -> TimerView:
