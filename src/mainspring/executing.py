@@ -24,6 +24,7 @@ from mainspring import telemetry
 from mainspring.api.app import build_executor_app, token_digest
 from mainspring.api.protocol import Limits
 from mainspring.api.serving import listening
+from mainspring.clock import Clock
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.wakeups import Wakeups
@@ -41,6 +42,7 @@ from mainspring.store import Store
 from mainspring.stores import timer_store_from_url
 from mainspring.surroundings import Surroundings
 from mainspring.timers.namespaces import NamespaceService
+from mainspring.watched_clock import WatchedClock
 
 WAITING_LIMIT: Final = 1000
 """Fetches that wait for a place here; more are refused at once."""
@@ -103,7 +105,7 @@ class RemoteExecutor:
         self.config = config
         self.pool = pool
         self._surroundings = surroundings = surroundings or Surroundings()
-        self._clock = surroundings.clock
+        self._clock: Clock = WatchedClock(surroundings.clock)
         self._random = surroundings.randomness
         self._store = store or timer_store_from_url(config.store_url, clock=self._clock)
         guard = Guard(allow=config.allow_targets, allow_loopback=bool(config.allow_loopback))

@@ -37,6 +37,7 @@ from mainspring.timers.decision import Reschedules
 from mainspring.timers.messages import InstancesView, ShardsView
 from mainspring.timers.namespaces import NamespaceService
 from mainspring.timers.service import TimerService
+from mainspring.watched_clock import WatchedClock
 
 PRUNE_FIRST_SECONDS = 60.0
 PRUNE_SECONDS = 3600.0
@@ -65,7 +66,7 @@ class Instance:
         self._page_size = page_size
         self._surroundings = surroundings = surroundings or Surroundings()
         identity = surroundings.identity
-        self.clock = surroundings.clock
+        self.clock: Clock = WatchedClock(surroundings.clock)
         self.store = store or timer_store_from_url(config.store_url, clock=self.clock)
         self._random = surroundings.randomness
         self.guard = Guard(allow=config.allow_targets, allow_loopback=bool(config.allow_loopback))

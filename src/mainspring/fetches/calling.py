@@ -81,9 +81,7 @@ def _next(last: Call, reply: Reply, left_ms: int) -> Call | None:
         return None
     if not location:
         return None
-    headers = tuple(
-        (name, value) for name, value in last.headers if not moved_away or name.lower() in _FOR_EVERYBODY
-    )
+    headers = tuple((name, value) for name, value in last.headers if not moved_away or name.lower() in _FOR_EVERYBODY)
     return replace(last, url=url, headers=headers, body=b"", timeout_ms=left_ms)
 
 
