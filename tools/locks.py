@@ -51,7 +51,7 @@ def _read(lock: str) -> list[Pinned]:
 
 
 def licence(package: Pinned) -> str | None:
-    """What a package says of its licence, which may be nothing. None: it is not installed here, for another platform."""
+    """What a package says of its licence, which may be nothing. None: not installed here."""
     try:
         told = metadata.metadata(package.name).json
     except metadata.PackageNotFoundError:
