@@ -165,7 +165,7 @@ def test_the_effective_configuration_shows_its_sources_and_no_secret(monkeypatch
     assert shown["drain_seconds"]["source"] == "default"
     assert shown["token"] == {"value": "********", "source": "file"}
     assert shown["registry"] == {"value": "redis://********@host/0", "source": "flag"}
-    assert shown["job_token"] == {"value": "********", "source": "flag"}
+    assert shown["job_token"] == {"value": "********", "source": "environment"}
     assert "pass" not in result.stdout
     assert "secret-in-the-file-0123456789" not in run_alone("admin", "config", "--config", "m.toml").stdout
 
