@@ -67,6 +67,18 @@ differential: $(VENV)/.test ## Ask all databases the same and compare; longer wi
 lock: $(VENV)/.created ## Resolve the dependencies and write requirements/*.txt; newer ones with ARGS=--upgrade.
 	tools/lock.sh $(PYTHON) $(ARGS)
 
+.PHONY: licences
+licences: $(VENV)/.test ## List the licences of the dependencies; those of the tests, too, with ARGS=--all.
+	@$(PYTHON) -m tools.licences $(ARGS)
+
+.PHONY: sbom
+sbom: $(VENV)/.test ## Write a CycloneDX bill of materials to sbom.json; elsewhere with ARGS=FILE.
+	@$(PYTHON) -m tools.sbom $(or $(ARGS),sbom.json)
+
+.PHONY: audit
+audit: $(VENV)/.created ## Look up known weaknesses of the dependencies with pip-audit; says so where it cannot.
+	@tools/audit.sh $(PYTHON)
+
 .PHONY: clean
 clean: ## Remove the virtual environment and all caches. Data in .mainspring stays.
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -146,7 +146,7 @@ async def idle_jobs(setting: Setting) -> list[Figure]:
 
 
 async def _fill(directory: Path, count: int) -> None:
-    async with Instance(Config(data_dir=str(directory), log_level="error")) as instance:
+    async with Instance(Config(allow_loopback=True, data_dir=str(directory), log_level="error")) as instance:
 
         async def create(first: int) -> None:
             for index in range(first, count, AT_ONCE):
@@ -156,7 +156,7 @@ async def _fill(directory: Path, count: int) -> None:
 
 
 async def _statements(directory: Path, seconds: float, setting: Setting) -> Counter[str]:
-    config = Config(data_dir=str(directory), log_level="error")
+    config = Config(allow_loopback=True, data_dir=str(directory), log_level="error")
     statements: Counter[str] = Counter()
     with seeing_statements(lambda sql: statements.update([kind_of(sql)])):
         async with Instance(config):

@@ -53,7 +53,7 @@ async def server(directory: Path, *, store: str = "") -> AsyncIterator[Running]:
     """`mainspring serve` with its data in `directory`, or in the store of that URL, and otherwise its defaults."""
     port = _free_port()
     program = str(Path(sys.executable).with_name("mainspring"))
-    arguments = ["serve", "--port", str(port), "--data-dir", str(directory), "--token", TOKEN]
+    arguments = ["serve", "--port", str(port), "--data-dir", str(directory)]
     if store:
         arguments += ("--store", store)
     async with _running((program, *arguments), port, "/health", directory / "server.log") as running:
@@ -65,7 +65,7 @@ async def executor(directory: Path, *, pool: str) -> AsyncIterator[Running]:
     """`mainspring executor` of a pool, for the server that has its data in `directory`."""
     port = _free_port()
     program = str(Path(sys.executable).with_name("mainspring"))
-    arguments = ("executor", "--port", str(port), "--data-dir", str(directory), "--token", TOKEN, "--pool", pool)
+    arguments = ("executor", "--port", str(port), "--data-dir", str(directory), "--allow-loopback", "--pool", pool)
     async with _running((program, *arguments), port, "/health", directory / "executor.log") as running:
         yield running
 
@@ -84,7 +84,9 @@ async def _running(arguments: tuple[str, ...], port: int, path: str, log: Path) 
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as stderr:
         started_at = time.perf_counter()
-        process = await asyncio.create_subprocess_exec(*arguments, stdout=stderr, stderr=stderr)
+        process = await asyncio.create_subprocess_exec(
+            *arguments, stdout=stderr, stderr=stderr, env=os.environ | {"MAINSPRING_TOKEN": TOKEN}
+        )
     try:
         await _first_answer(process, port, path, log)
         yield Running(process, port, time.perf_counter() - started_at)

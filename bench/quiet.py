@@ -42,7 +42,7 @@ async def start_up(setting: Setting) -> list[Figure]:
 async def idle(setting: Setting) -> list[Figure]:
     """The statements that reach SQLite while timers are pending and none is due, extrapolated to an hour."""
     seconds = setting.size(20, 2)
-    config = Config(data_dir=str(setting.directory), log_level="error")
+    config = Config(allow_loopback=True, data_dir=str(setting.directory), log_level="error")
     await fill(setting.directory, 1_000)
     statements: Counter[str] = Counter()
     with seeing_statements(lambda sql: statements.update([kind_of(sql)])):

@@ -80,7 +80,10 @@ async def main(path: str) -> None:
     Thread(target=bank.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{bank.server_port}"
 
-    async with Mainspring(f"sqlite:///{path}", origins=[Accounts], services={"bank": lambda: address}) as ms:
+    # The bank is on this machine, where the calls of a program go only if it says so.
+    async with Mainspring(
+        f"sqlite:///{path}", allow_loopback=True, origins=[Accounts], services={"bank": lambda: address}
+    ) as ms:
         ann = ms.origin(Accounts, "ann")
         if not await ann.snapshot():
             await ann.call(Accounts.open, 100)

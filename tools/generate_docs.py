@@ -37,9 +37,11 @@ Document = dict[str, Any]
 def configuration_page() -> Iterator[str]:
     yield f"# Configuration\n\n{NOTE}\n"
     yield (
-        "Every setting is a flag of `mainspring serve`, an environment variable and a name in a TOML file. A flag wins "
-        "over the\nvariable, the variable over the file. The file is named by `--config` or `MAINSPRING_CONFIG`. Lists "
-        "are repeated flags,\ncomma-separated variables, or TOML arrays. All wrong values are reported together, with "
+        "Every setting is a flag of `mainspring serve`, an environment variable and a name in a TOML file; secrets are "
+        "no flags. A flag wins over\nthe variable, the variable over the file. The file is named by `--config` or "
+        "`MAINSPRING_CONFIG`. Lists are repeated flags,\n"
+        "comma-separated variables, or TOML arrays. All wrong "
+        "values are reported together, with "
         "names that are no settings, and\nnothing starts. `mainspring admin config --validate` does the same without "
         "starting.\n`mainspring admin config` prints what would be used here and where each value comes from.\n"
     )
@@ -49,15 +51,17 @@ def configuration_page() -> Iterator[str]:
     for name, default in zip(Config.__struct_fields__, Config.__struct_defaults__, strict=True):
         metas = [meta for meta in typing.get_args(hints[name])[1:] if isinstance(meta, Meta)]
         meaning = next(meta.description for meta in metas if meta.description)
-        shown = f"`{default}`" if default not in ("", ()) else "none"
+        shown = f"`{default}`" if default not in ("", (), None) else "none"
         choices = typing.get_args(typing.get_args(hints[name])[0])
         if choices and all(isinstance(choice, str) for choice in choices):
             meaning += f" One of {', '.join(f'`{choice}`' for choice in choices)}."
-        yield f"| `{name}` | `{flags[name]}` | `{PREFIX}{name.upper()}` | {shown} | {meaning} |"
+        flag = f"`{flags[name]}`" if name in flags else "none"
+        yield f"| `{name}` | {flag} | `{PREFIX}{name.upper()}` | {shown} | {meaning} |"
     yield "\n`renew_seconds` may be at most half of `lease_seconds`.\n"
     yield (
-        "The client and the other commands read `MAINSPRING_URL` and `MAINSPRING_TOKEN`; see [cli.md](cli.md). "
-        "Any other\nvariable that begins with `MAINSPRING_` is refused, because it would be a misspelt one (but for "
+        "The client and the other commands read `MAINSPRING_URL`, `MAINSPRING_TOKEN` and `MAINSPRING_TOKEN_FILE`; see "
+        "[cli.md](cli.md). Any other\nvariable that begins with `MAINSPRING_` is refused, "
+        "because it would be a misspelt one (but for "
         "`MAINSPRING_CRASH_AT`, which is for tests)."
     )
 

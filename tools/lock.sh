@@ -17,3 +17,7 @@ compile() {
 
 compile --output-file requirements/runtime.txt "$@"
 compile --extra test --output-file requirements/test.txt "$@"
+for extra in postgresql mysql mongodb cassandra dynamodb redis; do
+    # The versions that are tested.
+    compile --extra "$extra" --constraint requirements/test.txt --output-file "requirements/$extra.txt"
+done

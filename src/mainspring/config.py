@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import stat
 import tomllib
 import types
 import typing
@@ -62,18 +63,46 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     job_token: Annotated[
         str,
-        Meta(description="Bearer token that the routes of jobs are called with. It goes nowhere but to job_base_url."),
+        Meta(
+            description="Bearer token that the routes of jobs are called with. It goes nowhere but to job_base_url. "
+            "No flag, like token."
+        ),
     ] = ""
     token: Annotated[
         str,
         Meta(
-            description="Bearer token of the API, 22 characters or more. Empty: generated once into the data directory."
+            description="Bearer token of the API, 22 characters or more. Empty: that of token_file. No flag: the "
+            "arguments of a process are there for all to see."
+        ),
+    ] = ""
+    token_file: Annotated[
+        str,
+        Meta(
+            description="File with the token of the API, which only its owner may read. Empty: token in the data "
+            "directory, where one is made at the first start."
         ),
     ] = ""
     allow_targets: Annotated[
         tuple[str, ...],
         Meta(description="Networks (CIDR) that callbacks may reach although they are not public, such as 10.1.0.0/16."),
     ] = ()
+    allow_loopback: Annotated[
+        bool | None,
+        Meta(
+            description="Whether callbacks may reach this machine. Unless set: only those of a server that itself "
+            "listens on a loopback address; never those of a program or an executor."
+        ),
+    ] = None
+    secret_names: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Headers and parameters of queries that are never shown, besides those whose names say so; see "
+            "guides/security.md."
+        ),
+    ] = ()
+    redact_urls: Annotated[bool, Meta(description="Whether lists show URLs without users and secret parameters.")] = (
+        True
+    )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least severe log line.")] = (
         "info"
     )
@@ -142,12 +171,14 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def token_path(self) -> Path:
-        return Path(self.data_dir) / "token"
+        return Path(self.token_file) if self.token_file else Path(self.data_dir) / "token"
 
 
 PREFIX = "MAINSPRING_"
 OTHER_VARIABLES: Final = frozenset({PREFIX + "CONFIG", PREFIX + "URL", CRASH_VARIABLE})
 """Variables that are no settings: the file, the server that commands talk to, and where a test has us crash."""
+SECRET_SETTINGS: Final = ("token", "job_token")
+"""Never shown, and no flags."""
 SHORTEST_TOKEN: Final = 22
 """Characters of base64 that hold 128 bits."""
 
@@ -213,14 +244,32 @@ def check_token(token: str) -> None:
 
 
 def read_token_file(path: Path) -> str:
-    """The token in a file. Raises ConfigError when it is none, OSError when there is no such file."""
+    """The token in a file. Raises ConfigError when it is none or others know it, OSError when there is no such file."""
+    with path.open("rb") as file:
+        _check_private(path, os.fstat(file.fileno()))
+        data = file.read()
     try:
-        token = path.read_text().strip()
+        token = data.decode().strip()
         check_token(token)
     except (ConfigError, UnicodeDecodeError) as error:
         reason = error.detail if isinstance(error, ConfigError) else "Expected text, got other bytes"
         raise ConfigError(f"{reason}, in {path}; without that file, a token is made") from error
     return token
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    """A secret that others have read is none. Root's files may be for a group: so service managers hand out secrets."""
+    if os.name != "posix":
+        return
+    may = 0o700 if status.st_uid in (os.geteuid(), 0) or os.geteuid() == 0 else 0
+    if status.st_uid == 0 != os.geteuid():
+        may |= 0o040
+    if stat.S_IMODE(status.st_mode) & ~may:
+        raise ConfigError(
+            f"Expected a token that only its owner can read, got {path} of user {status.st_uid} with mode "
+            f"{stat.S_IMODE(status.st_mode):o}; others may know it: remove the file to have a new one made, or "
+            f"`chmod 600 {path}`"
+        )
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> Iterator[FieldError]:
@@ -248,6 +297,8 @@ def _closest(name: str, known: Iterable[str]) -> str:
 
 
 def _check_token(config: Config) -> None:
+    if config.token and config.token_file:
+        raise ConfigError("Expected one of token and token_file, got both")
     if config.token:
         check_token(config.token)
 
@@ -275,7 +326,7 @@ def _check_renewal(config: Config) -> None:
 
 
 _CHECKS: Final = (
-    Check(("token",), _check_token),
+    Check(("token", "token_file"), _check_token),
     Check(("advertise_url",), _check_advertised),
     Check(("job_base_url",), _check_job_base),
     Check(("job_token",), _check_job_token),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Self
@@ -25,6 +24,7 @@ from mainspring import telemetry
 from mainspring.api.app import build_executor_app, token_digest
 from mainspring.api.protocol import Limits
 from mainspring.api.serving import listening
+from mainspring.clock import Clock
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.wakeups import Wakeups
@@ -35,13 +35,14 @@ from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing, ExecutorLease
 from mainspring.fetches.recent import Recent
-from mainspring.instance import is_loopback, read_cluster_secret
+from mainspring.instance import read_cluster_secret
 from mainspring.kernel.ownership import INSTANCES, Lease
-from mainspring.server import abandon, advertised, base_url, run_to_end, started
+from mainspring.server import abandon, advertised, announce, base_url, read_token, run_to_end, started
 from mainspring.store import Store
 from mainspring.stores import timer_store_from_url
 from mainspring.surroundings import Surroundings
 from mainspring.timers.namespaces import NamespaceService
+from mainspring.watched_clock import WatchedClock
 
 WAITING_LIMIT: Final = 1000
 """Fetches that wait for a place here; more are refused at once."""
@@ -67,8 +68,8 @@ async def _serve(config: Config, pool: str) -> None:
             return
         async with reachable(remote) as port:
             shown = base_url(config.host, port)
-            banner = f"Mainspring {mainspring.__version__}: executor {remote.name} is ready at {shown}"
-            print(f"{banner}\n  store   {config.shown_store_url}", file=sys.stderr, flush=True)  # noqa: T201
+            headline = f"Mainspring {mainspring.__version__}: executor {remote.name} is ready at {shown} "
+            announce(config, headline, store=config.shown_store_url)
             await stop.wait()
             telemetry.info("stopping", calls_in_flight=remote.in_flight)
             loop.call_later(config.drain_seconds + STOP_SECONDS, abandon)
@@ -86,7 +87,7 @@ async def reachable(remote: RemoteExecutor) -> AsyncIterator[int]:
         metrics=remote.metrics,
         name=remote.name,
         version=mainspring.__version__,
-        token_digests=(token_digest(config.token),) if config.token else (),
+        token_digests=(token_digest(read_token(config)[0]),) if config.token or config.token_file else (),
         cluster_digest=token_digest(remote.cluster_secret),
     )
     limits = Limits(request_seconds=config.request_seconds, connections=config.max_connections)
@@ -104,10 +105,10 @@ class RemoteExecutor:
         self.config = config
         self.pool = pool
         self._surroundings = surroundings = surroundings or Surroundings()
-        self._clock = surroundings.clock
+        self._clock: Clock = WatchedClock(surroundings.clock)
         self._random = surroundings.randomness
         self._store = store or timer_store_from_url(config.store_url, clock=self._clock)
-        guard = Guard(allow=config.allow_targets, allow_loopback=is_loopback(config.host))
+        guard = Guard(allow=config.allow_targets, allow_loopback=bool(config.allow_loopback))
         self._calls = call_sender(surroundings.senders, config, guard)
         self._callbacks = surroundings.senders(
             guard=guard, connect_seconds=config.connect_seconds, answer_bytes=config.answer_bytes

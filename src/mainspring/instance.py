@@ -11,13 +11,13 @@ import base64
 import random
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
-from ipaddress import ip_address
 from typing import Any, Self
 
 from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
+from mainspring.delivery.secrets import Secrets
 from mainspring.delivery.wakeups import Wake, Wakeups
 from mainspring.errors import StoreUnavailable, Unavailable
 from mainspring.fetches.fetching import Fetching, call_sender
@@ -37,6 +37,7 @@ from mainspring.timers.decision import Reschedules
 from mainspring.timers.messages import InstancesView, ShardsView
 from mainspring.timers.namespaces import NamespaceService
 from mainspring.timers.service import TimerService
+from mainspring.watched_clock import WatchedClock
 
 PRUNE_FIRST_SECONDS = 60.0
 PRUNE_SECONDS = 3600.0
@@ -45,13 +46,6 @@ DAY_MS = 86_400_000
 PAGE_SIZE = 500
 CLUSTER = "cluster"
 """The collection of what all instances share."""
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Instance:
@@ -72,10 +66,11 @@ class Instance:
         self._page_size = page_size
         self._surroundings = surroundings = surroundings or Surroundings()
         identity = surroundings.identity
-        self.clock = surroundings.clock
+        self.clock: Clock = WatchedClock(surroundings.clock)
         self.store = store or timer_store_from_url(config.store_url, clock=self.clock)
         self._random = surroundings.randomness
-        self.guard = Guard(allow=config.allow_targets, allow_loopback=is_loopback(config.host))
+        self.guard = Guard(allow=config.allow_targets, allow_loopback=bool(config.allow_loopback))
+        self.secrets = Secrets(config.secret_names, redact_urls=config.redact_urls)
         self.sender = surroundings.senders(
             guard=self.guard,
             connect_seconds=config.connect_seconds,
@@ -114,6 +109,7 @@ class Instance:
             wake=self._wake,
             revive=self.courier.revive,
             max_payload=config.max_payload_bytes,
+            secrets=self.secrets,
         )
         self._registry = store_from_url(config.registry, clock=self.clock) if config.registry else self.store
         self.scheduling = Scheduling(
@@ -123,6 +119,7 @@ class Instance:
             namespaces=self.namespaces,
             sender=self.sender,
             guard=self.guard,
+            secrets=self.secrets,
             clock=self.clock,
             randomness=self._random,
             wake=self._wake,
@@ -137,6 +134,7 @@ class Instance:
             namespaces=self.namespaces,
             ownership=self.ownership,
             guard=self.guard,
+            secrets=self.secrets,
             calls=self._call_sender,
             callbacks=self.sender,
             clock=self.clock,

@@ -309,6 +309,7 @@ def _creation(instance: Instance) -> Creation:
         tables=table_prefix(prefix=options.get("prefix", "mainspring_"), schema=options.get("schema", "")),
         check_url=instance.courier.check_target,
         max_payload=instance.config.max_payload_bytes,
+        secrets=instance.secrets,
         accept=accept,
         clock=instance.clock,
     )

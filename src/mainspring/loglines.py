@@ -13,9 +13,12 @@ from typing import Literal
 def handler(style: Literal["auto", "text", "json"]) -> logging.Handler:
     """Writes to standard error."""
     made = logging.StreamHandler(sys.stderr)
-    as_text = style == "text" or (style == "auto" and sys.stderr.isatty())
-    made.setFormatter(_TextFormatter() if as_text else _JsonFormatter())
+    made.setFormatter(_TextFormatter() if is_text(style) else _JsonFormatter())
     return made
+
+
+def is_text(style: Literal["auto", "text", "json"]) -> bool:
+    return style == "text" or (style == "auto" and sys.stderr.isatty())
 
 
 class _TextFormatter(logging.Formatter):

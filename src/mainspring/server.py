@@ -19,21 +19,24 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import uvloop
+from msgspec.structs import replace
 
 import mainspring
 from mainspring import telemetry
 from mainspring.api.app import Api, AsgiApp, Refuse, build_app, build_internal_app, token_digest
 from mainspring.api.protocol import Limits
 from mainspring.api.serving import listening
-from mainspring.config import Config, check_token
+from mainspring.config import Config, read_token_file
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.idempotency.middleware import IdempotencyMiddleware
 from mainspring.idempotency.stores.records import RecordsStore, TimedRecords
-from mainspring.instance import Instance, is_loopback
+from mainspring.instance import Instance
+from mainspring.loglines import is_text
 from mainspring.timers.messages import BATCH_ITEMS
 
 T = TypeVar("T")
@@ -76,7 +79,23 @@ class Alone:
 
 def run(config: Config, role: Role | None = None) -> int:
     """Serve until told to stop. Answers the exit code."""
+    config = served(config)
     return run_to_end(config, _serve(config, role or Alone()))
+
+
+def served(config: Config) -> Config:
+    """Whoever only this machine reaches may call this machine, unless a setting says otherwise: trying out a server
+    needs no settings. Nothing else goes by an address to listen on."""
+    if config.allow_loopback is not None:
+        return config
+    return replace(config, allow_loopback=_is_loopback(config.host))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def run_to_end(config: Config, work: Coroutine[Any, Any, None]) -> int:
@@ -88,9 +107,17 @@ def run_to_end(config: Config, work: Coroutine[Any, Any, None]) -> int:
         error = _only_cause(raised)
         if not isinstance(error, MainspringError):
             raise
-        print(f"mainspring: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
+        return give_up(config, error)
     return 0
+
+
+def give_up(config: Config, error: MainspringError) -> int:
+    """Say why a process ends, and answer its exit code."""
+    if is_text(config.log_format):
+        print(f"mainspring: {error}", file=sys.stderr)  # noqa: T201
+    else:
+        telemetry.error(str(error))
+    return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
 
 
 def _only_cause(error: Exception) -> Exception:
@@ -222,14 +249,16 @@ def read_token(config: Config) -> tuple[str, str]:
         return config.token, "as configured"
     path = config.token_path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            token = secrets.token_urlsafe(32)
-            if _write_new(path, token + "\n"):
-                return token, f"generated into {path}"
-        return _existing_token(path), f"from {path}"
+        if not config.token_file:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                token = secrets.token_urlsafe(32)
+                if _write_new(path, token + "\n"):
+                    return token, f"generated into {path}"
+        return read_token_file(path), f"from {path}"
     except OSError as error:
-        raise ConfigError(f"Expected a data directory that can be written, got {path}: {error.strerror}") from error
+        expected = "a token file that can be read" if config.token_file else "a data directory that can be written"
+        raise ConfigError(f"Expected {expected}, got {path}: {error.strerror}") from error
 
 
 def _write_new(path: Path, text: str) -> bool:
@@ -248,32 +277,29 @@ def _write_new(path: Path, text: str) -> bool:
     return True
 
 
-def _existing_token(path: Path) -> str:
-    try:
-        token = path.read_text().strip()
-        check_token(token)
-    except (ConfigError, UnicodeDecodeError) as error:
-        reason = error.detail if isinstance(error, ConfigError) else "Expected text, got other bytes"
-        raise ConfigError(f"Expected a good token in {path}: {reason}; or remove the file to have one made") from error
-    return token
-
-
 def base_url(host: str, port: int) -> str:
     return f"http://{host if ':' not in host else f'[{host}]'}:{port}"
 
 
 def show_banner(config: Config, port: int, token: str, source: str) -> None:
+    """That the server is ready, and with what. The token is for whoever sits at the terminal, and for no log."""
     base = base_url(config.host, port)
-    shown = token if not config.token else "(hidden)"
-    lines = [
+    shown = f"{token}   ({source})" if not config.token and sys.stderr.isatty() else source
+    announce(
+        config,
         f"Mainspring {mainspring.__version__} is ready at {base}   (description: {base}/docs)",
-        f"  store   {config.shown_store_url}",
-        f"  token   {shown}   ({source})",
-    ]
-    if config.workers > 1:
-        lines.append(f"  workers {config.workers}")
-    if is_loopback(config.host):
-        lines.append("  targets public addresses and, because this is a loopback server, this machine")
-    else:
-        lines.append(f"  targets public addresses{''.join(', ' + network for network in config.allow_targets)}")
+        store=config.shown_store_url,
+        token=shown,
+        workers=config.workers,
+        targets=["public addresses", *config.allow_targets, *(["this machine"] if config.allow_loopback else [])],
+    )
+
+
+def announce(config: Config, headline: str, **facts: object) -> None:
+    """Say on standard error, whatever the log level, that a process is ready: in a log of JSON as one line of it."""
+    if not is_text(config.log_format):
+        telemetry.announce(headline, **facts)
+        return
+    shown = {name: ", ".join(value) if isinstance(value, list) else value for name, value in facts.items()}
+    lines = [headline, *(f"  {name:<7} {value}" for name, value in shown.items())]
     print("\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201

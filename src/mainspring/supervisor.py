@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from mainspring import telemetry
 from mainspring.config import Config
 from mainspring.errors import ConfigError, MainspringError
-from mainspring.server import EXIT_CONFIG, EXIT_FAILED, read_token, run, show_banner
+from mainspring.server import EXIT_FAILED, give_up, read_token, run, served, show_banner
 
 READY: Final = b"ready\n"
 SHORTEST_PAUSE_SECONDS: Final = 0.2
@@ -42,17 +42,17 @@ _WORK: Final = "from mainspring.supervisor import work; work()"
 def supervise(config: Config) -> int:
     """Run the workers until told to stop. Answers the exit code."""
     telemetry.set_up_logging(config.log_level, config.log_format)
+    config = served(config)
     try:
         _check_store(config)
         token, source = read_token(config)
         with _reserve(config) as reserved:
-            chosen = replace(config, port=reserved.getsockname()[1], token=token)
+            chosen = replace(config, port=reserved.getsockname()[1], token=token, token_file="")
             supervisor = Supervisor(chosen)
             supervisor.when_ready = lambda: show_banner(config, chosen.port, token, source)
             return asyncio.run(supervisor.run())
     except MainspringError as error:
-        print(f"mainspring: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
+        return give_up(config, error)
 
 
 def _check_store(config: Config) -> None:

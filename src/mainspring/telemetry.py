@@ -46,6 +46,14 @@ def error(message: str, **fields: object) -> None:
     _logger().error(message, extra={"fields": fields})
 
 
+def announce(message: str, **fields: object) -> None:
+    """A line that is written whatever the level: somebody waits for it."""
+    import logging  # noqa: PLC0415  (see `__getattr__`)
+
+    logger = _logger()
+    logger.handle(logger.makeRecord(logger.name, logging.INFO, "", 0, message, (), None, extra={"fields": fields}))
+
+
 def set_up_logging(level: str, style: Literal["auto", "text", "json"]) -> None:
     from mainspring.loglines import handler  # noqa: PLC0415  (see `__getattr__`)
 
@@ -107,6 +115,7 @@ _metrics: list[Counter | Histogram] = []
 _BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 60_000)
 
 attempts = Counter("mainspring_attempts_total", "Attempts that ended, by outcome.", "outcome")
+clock_jumps = Counter("mainspring_clock_jumps_total", "Jumps of the store's clock by more than a day.", "direction")
 due_reads = Counter("mainspring_due_reads_total", "Reads of due timers from the store.")
 wakeups = Counter("mainspring_wakeups_total", "Wake-ups of other instances, by fate.", "fate")
 writes = Counter("mainspring_timer_writes_total", "Timer rows written or removed for users.")

@@ -68,7 +68,7 @@ def test_a_store_that_a_server_would_refuse_is_found_by_validation(store: str) -
 def test_what_is_valid_is_valid() -> None:
     result = run_alone(
         *(*VALIDATE, "--store", "postgresql://u@h/d", "--allow-target", "10.0.0.0/8", "--allow-target", "fd00::/8"),
-        *("--token", GOOD_TOKEN, "--log-level", "debug"),
+        *("--log-level", "debug"),
     )
     assert (result.exit_code, result.stdout) == (0, "")
     assert run_alone(*VALIDATE).exit_code == 0
@@ -136,11 +136,14 @@ def test_a_real_server_refuses_a_short_token_with_exit_code_two() -> None:
 def test_a_token_file_that_is_too_short_is_refused_at_the_start_and_by_validation() -> None:
     Path(".mainspring").mkdir()
     Path(".mainspring/token").write_text("short\n")
+    Path(".mainspring/token").chmod(0o600)
     result = run_alone(*VALIDATE)
     assert (result.exit_code, "at least 22 characters" in result.stderr) == (2, True)
     with pytest.raises(ConfigError, match="at least 22 characters"):
         read_token(Config())
-    assert run_alone(*VALIDATE, "--token", GOOD_TOKEN).exit_code == 0
+    Path("good").write_text(GOOD_TOKEN)
+    Path("good").chmod(0o600)
+    assert run_alone(*VALIDATE, "--token-file", "good").exit_code == 0
 
 
 def test_servers_that_start_at_the_same_moment_read_one_token(tmp_path: Path) -> None:

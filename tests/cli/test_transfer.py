@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import stat
 import string
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,6 +45,36 @@ def tricky(namespace: str) -> str:
         },
         LINE | {"namespace": namespace, "timerId": "default-policy", "retryPolicy": {}, "payload": "text"},
     )
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_secrets_are_exported_when_asked_for_and_then_a_round_trip_keeps_them(run: Run, form: str) -> None:
+    run("namespace", "create", f"secret-{form}", "--shard-count", "2")
+    url = "https://example.com/?token=t-very-secret"
+    line = LINE | {"namespace": f"secret-{form}", "headers": {"Authorization": "h-very-secret"}, "callbackUrl": url}
+    Path("first.jsonl").write_text(jsonl(line))
+    assert run("timer", "import", "first.jsonl").exit_code == 0
+    select = ("--namespace", f"secret-{form}")
+    without = run("timer", "export", f"without.{form}", *select)
+    assert "very-secret" not in Path(f"without.{form}").read_text()
+    assert "1 timers have secrets" in without.stderr
+    refused = run("timer", "import", f"without.{form}")
+    assert refused.exit_code == 1
+    assert "/headers/Authorization: Expected a secret, got ***" in refused.stderr
+    assert "/callbackUrl: Expected a secret, got ***" in refused.stderr
+    Path(f"one.{form}").touch(0o644)
+    assert run("timer", "export", f"one.{form}", *select, "--secrets").exit_code == 0
+    assert stat.S_IMODE(Path(f"one.{form}").stat().st_mode) == 0o600
+    assert run("timer", "delete", *select, "--all-matching", "--yes").exit_code == 0
+    assert run("timer", "import", f"one.{form}").exit_code == 0
+    assert run("timer", "export", f"two.{form}", *select, "--secrets").exit_code == 0
+    assert Path(f"one.{form}").read_bytes() == Path(f"two.{form}").read_bytes()
+    assert Path(f"one.{form}").read_text().count("very-secret") == 2
+
+
+def test_secrets_are_not_exported_to_stdout(run: Run) -> None:
+    refused = run("timer", "export", "--secrets")
+    assert (refused.exit_code, "Expected a FILE for --secrets" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])

@@ -31,10 +31,11 @@ class Running:
 @contextmanager
 def running_server(directory: Path, store: str = "") -> Iterator[Running]:
     log = directory / "server.log"
-    flags = ["serve", "--port", "0", "--data-dir", str(directory / "data"), "--token", TOKEN]
+    flags = ["serve", "--port", "0", "--data-dir", str(directory / "data")]
     flags += ["--store", store] if store else []
+    environment = clean_environment() | {"MAINSPRING_TOKEN": TOKEN}
     with log.open("wb") as stderr:
-        process = subprocess.Popen([*COMMAND, *flags], stderr=stderr, env=clean_environment(), cwd=directory)
+        process = subprocess.Popen([*COMMAND, *flags], stderr=stderr, env=environment, cwd=directory)
     try:
         yield Running(_address(process, log), TOKEN, store or f"sqlite:///{directory / 'data' / 'mainspring.db'}")
     finally:

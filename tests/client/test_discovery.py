@@ -30,18 +30,20 @@ def test_what_is_no_url_of_a_server_is_refused(url: str, monkeypatch: pytest.Mon
 def test_the_token_is_the_argument_then_the_environment_then_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_token(None, url=DEFAULT_URL) == ""
     Path(".mainspring").mkdir()
-    Path(".mainspring/token").write_text("from-file\n")
-    assert find_token(None, url=DEFAULT_URL) == "from-file"
+    Path(".mainspring/token").write_text("from-the-file-0123456789\n")
+    Path(".mainspring/token").chmod(0o600)
+    assert find_token(None, url=DEFAULT_URL) == "from-the-file-0123456789"
     monkeypatch.setenv("MAINSPRING_TOKEN", "from-the-environment-0123456789")
     assert find_token(None, url=DEFAULT_URL) == "from-the-environment-0123456789"
     assert find_token("from-argument", url=DEFAULT_URL) == "from-argument"
 
 
 def test_the_token_file_is_looked_for_in_the_data_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("there")
+    (tmp_path / "token").write_text("there-0123456789-0123456789")
+    (tmp_path / "token").chmod(0o600)
     monkeypatch.setenv("MAINSPRING_DATA_DIR", str(tmp_path))
-    assert find_token(None, url="http://localhost:1") == "there"
-    assert find_token(None, url="http://[::1]:1") == "there"
+    assert find_token(None, url="http://localhost:1") == "there-0123456789-0123456789"
+    assert find_token(None, url="http://[::1]:1") == "there-0123456789-0123456789"
 
 
 def test_the_token_file_is_never_sent_to_another_machine() -> None:

@@ -14,6 +14,7 @@ import apsw
 import pytest
 
 from mainspring.client import AsyncClient
+from mainspring.errors import InvalidInput
 from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import TOKEN, ServerProcess, serving
 from mainspring.timers.messages import InstanceView
@@ -55,6 +56,13 @@ async def test_workers_share_the_port_and_the_work(tmp_path: Path, target: Targe
         assert server.log.read_text().count("is ready at") == 1
         assert await server.stop() == 0
     assert set(target.deliveries.values()) == {1}
+
+
+async def test_workers_call_this_machine_as_the_one_setting_says(tmp_path: Path, target: TargetServer) -> None:
+    async with serving(tmp_path, workers="2", allow_loopback="false") as server, server.client() as client:
+        for _ in range(5):
+            with pytest.raises(InvalidInput, match="loopback"):
+                await client.timers.create("t", callback_url=target.url, delay_seconds=0)
 
 
 async def test_a_killed_worker_is_replaced_and_nothing_is_missed(tmp_path: Path, target: TargetServer) -> None:

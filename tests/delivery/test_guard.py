@@ -174,6 +174,23 @@ async def test_all_answers_of_a_name_are_checked_and_one_bad_refuses_it(monkeypa
     assert [str(address) for address in await guard.resolve(target)] == ["8.8.8.8", "2606:4700::1111"]
 
 
+async def test_the_caller_is_not_told_what_a_name_resolves_to_but_the_log_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    guard = Guard()
+    target = guard.check_url("http://intranet.example/")
+    told = set()
+    for inside in ("10.17.0.5", "fd00::5", "169.254.169.254", "127.0.0.1"):
+        Resolver(monkeypatch, ["8.8.8.8", inside])
+        caplog.clear()
+        with caplog.at_level("WARNING", "mainspring"), pytest.raises(UnsafeTarget) as refused:
+            await guard.resolve(target)
+        told.add(refused.value.detail)
+        [line] = caplog.records
+        assert str(line.__dict__["fields"]["address"]) == inside
+    assert told == {"Expected a public address, got intranet.example, which does not lead to public addresses only"}
+
+
 async def test_every_resolve_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     guard = Guard()
     target = guard.check_url("http://name.example/")

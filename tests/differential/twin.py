@@ -118,6 +118,7 @@ class Twin:
 @asynccontextmanager
 async def twin(name: str, store_url: str, job_base_url: str) -> AsyncIterator[Twin]:
     config = Config(
+        allow_loopback=True,
         store=store_url,
         token=TOKEN,
         job_base_url=job_base_url,

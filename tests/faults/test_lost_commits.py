@@ -101,7 +101,7 @@ async def test_an_engine_that_is_not_told_of_its_commits_loses_nothing_and_doubl
 ) -> None:
     target.script("/flaky", *[Answer(status=503)] * FAILING, Answer())
     chance = random.Random(7)
-    async with Instance(Config(store=url, renew_seconds=0.5)) as instance:
+    async with Instance(Config(allow_loopback=True, store=url, renew_seconds=0.5)) as instance:
         relay.loses = lambda: chance.random() < 0.3
         for n in range(TIMERS):
             await instance.timers.create(request_for(n, target))

@@ -28,7 +28,8 @@ async def executor(config: Config, pool: str = "far", **changes: int) -> AsyncIt
 async def executor_process(
     config: Config, pool: str = "far", *, crash_at: str = ""
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    flags = ("--store", config.store, "--pool", pool, "--lease-seconds", str(LEASE_SECONDS), "--renew-seconds", "0.4")
+    flags = ["--store", config.store, "--pool", pool, "--allow-loopback"]
+    flags += ["--lease-seconds", str(LEASE_SECONDS), "--renew-seconds", "0.4"]
     environment = clean_environment() | ({crashpoint.VARIABLE: crash_at} if crash_at else {})
     process = await asyncio.create_subprocess_exec(
         *COMMAND, "executor", *flags, stderr=asyncio.subprocess.PIPE, env=environment, cwd=config.data_dir

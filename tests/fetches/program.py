@@ -16,7 +16,7 @@ from tests.fetches.asking import asking, ended, until
 
 
 async def main(store: str, req_id: str, url: str = "", result_url: str = "") -> None:
-    async with Instance(Config(store=store, drain_seconds=1.0)) as instance:
+    async with Instance(Config(allow_loopback=True, store=store, drain_seconds=1.0)) as instance:
         if url:
             await instance.fetches.create(asking(url, "POST", req_id=req_id, result_url=result_url))
         await ended(instance.fetches, req_id)

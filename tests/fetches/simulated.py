@@ -14,6 +14,7 @@ import msgspec
 from mainspring.config import Config
 from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.guard import Guard
+from mainspring.delivery.secrets import Secrets
 from mainspring.fetches.fetching import Fetching
 from mainspring.fetches.record import NAMESPACE
 from mainspring.fetches.service import FetchService
@@ -89,6 +90,7 @@ class World:
             namespaces=namespaces,
             ownership=ownership,
             guard=Guard(allow_loopback=True),
+            secrets=Secrets(),
             calls=self.network,
             callbacks=Post(self.network),
             clock=clock,

@@ -114,7 +114,9 @@ async def test_calls_of_a_dead_instance_are_unknown_at_once_and_those_of_others_
 ) -> None:
     store = f"sqlite:///{tmp_path / 'mainspring.db'}"
     ids = [f"k{n}" for n in range(24)]
-    async with Instance(Config(store=store, data_dir=str(tmp_path), drain_seconds=0.1)) as survivor:
+    async with Instance(
+        Config(allow_loopback=True, store=store, data_dir=str(tmp_path), drain_seconds=0.1)
+    ) as survivor:
         other = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "tests.fetches.program", store, "first", target.url + "/hang", target.url + "/result"),

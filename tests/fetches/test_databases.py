@@ -35,7 +35,9 @@ DATABASES = server_params("postgresql", "mysql", "mongodb", "cassandra", "dynamo
 async def test_a_fetch_is_called_once_and_its_result_delivered(
     database: str, fleet: Fleet, tmp_path: Path, target: TargetServer
 ) -> None:
-    config = Config(store=fleet.get(SERVERS[database]).fresh(), data_dir=str(tmp_path), drain_seconds=0.2)
+    config = Config(
+        allow_loopback=True, store=fleet.get(SERVERS[database]).fresh(), data_dir=str(tmp_path), drain_seconds=0.2
+    )
     async with Instance(config) as instance:
         for n in range(10):
             asked = asking(f"{target.url}/{n}", "POST", req_id=f"f{n}", result_url=target.url + "/result")
@@ -68,6 +70,7 @@ async def test_programs_executors_and_origins_share_a_database(
     database: str, fleet: Fleet, tmp_path: Path, target: TargetServer
 ) -> None:
     config = Config(
+        allow_loopback=True,
         store=fleet.get(SERVERS[database]).fresh(),
         data_dir=str(tmp_path),
         port=0,
@@ -76,8 +79,8 @@ async def test_programs_executors_and_origins_share_a_database(
         renew_seconds=0.4,
     )
     async with (
-        Mainspring(config.store, origins=[Counting]) as one,
-        Mainspring(config.store, origins=[Counting]) as other,
+        Mainspring(config.store, allow_loopback=True, origins=[Counting]) as one,
+        Mainspring(config.store, allow_loopback=True, origins=[Counting]) as other,
         executor(config),
         executor(config),
     ):
@@ -101,7 +104,7 @@ async def test_programs_executors_and_origins_share_a_database(
 async def test_a_request_that_nearly_fills_a_record_is_refused_at_once_or_seen_through(
     dynamodb: DynamoDB, tmp_path: Path, target: TargetServer
 ) -> None:
-    config = Config(store=dynamodb.fresh(), data_dir=str(tmp_path), drain_seconds=0.2)
+    config = Config(allow_loopback=True, store=dynamodb.fresh(), data_dir=str(tmp_path), drain_seconds=0.2)
 
     def filling(size: int) -> CreateFetch:
         body = base64.b64encode(bytes(240_000)).decode()
@@ -126,7 +129,7 @@ async def test_a_request_that_nearly_fills_a_record_is_refused_at_once_or_seen_t
 async def test_a_response_that_is_too_long_for_a_record_is_cut(
     dynamodb: DynamoDB, tmp_path: Path, target: TargetServer
 ) -> None:
-    config = Config(store=dynamodb.fresh(), data_dir=str(tmp_path), drain_seconds=0.2)
+    config = Config(allow_loopback=True, store=dynamodb.fresh(), data_dir=str(tmp_path), drain_seconds=0.2)
     async with Instance(config) as instance:
         asked = await instance.fetches.create(asking(target.url + "/huge/900000"))
         view = await ended(instance.fetches, asked.req_id)

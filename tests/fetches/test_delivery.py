@@ -77,7 +77,7 @@ async def test_one_that_is_cancelled_while_all_places_are_taken_tells_its_origin
     tmp_path: Path, target: TargetServer
 ) -> None:
     async with Instance(
-        Config(store="memory://", data_dir=str(tmp_path), drain_seconds=0.1, fetch_limit=1)
+        Config(allow_loopback=True, store="memory://", data_dir=str(tmp_path), drain_seconds=0.1, fetch_limit=1)
     ) as instance:
         await instance.fetches.create(asking(target.url + "/hang"))
         await target.wait_for(1)
@@ -90,7 +90,9 @@ async def test_one_that_is_cancelled_while_all_places_are_taken_tells_its_origin
 async def test_a_stop_ends_calls_in_flight_as_unknown_and_the_next_start_tells_the_origin(
     tmp_path: Path, target: TargetServer
 ) -> None:
-    config = Config(store=f"sqlite:///{tmp_path / 'mainspring.db'}", data_dir=str(tmp_path), drain_seconds=0.1)
+    config = Config(
+        allow_loopback=True, store=f"sqlite:///{tmp_path / 'mainspring.db'}", data_dir=str(tmp_path), drain_seconds=0.1
+    )
     async with Instance(config) as instance:
         asked = asking(target.url + "/hang", "POST", result_url=target.url + "/result", req_id="h1")
         await instance.fetches.create(asked)
@@ -125,7 +127,9 @@ def test_a_result_is_kept_for_as_long_as_it_is_offered(delivery_ms: int, kept_ms
 
 
 async def test_two_instances_make_one_call_for_one_fetch(tmp_path: Path, target: TargetServer) -> None:
-    config = Config(store=f"sqlite:///{tmp_path / 'mainspring.db'}", data_dir=str(tmp_path), drain_seconds=0.2)
+    config = Config(
+        allow_loopback=True, store=f"sqlite:///{tmp_path / 'mainspring.db'}", data_dir=str(tmp_path), drain_seconds=0.2
+    )
     async with Instance(config) as one, Instance(config) as two:
         asked = [asking(f"{target.url}/{n}", "POST", req_id=f"i{n}") for n in range(40)]
         await asyncio.gather(*(here.fetches.create(each) for here in (one, two) for each in asked))

@@ -41,6 +41,7 @@ pytestmark = pytest.mark.slow  # real processes take their time
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     return Config(
+        allow_loopback=True,
         store=f"sqlite:///{tmp_path / 'mainspring.db'}",
         data_dir=str(tmp_path),
         port=0,
@@ -112,7 +113,7 @@ class Asking(Origin):
 async def test_the_result_for_an_origin_inside_a_program_is_left_to_the_program(
     config: Config, target: TargetServer
 ) -> None:
-    async with Mainspring(config.store, origins=[Asking]) as ms, executor(config) as remote:
+    async with Mainspring(config.store, allow_loopback=True, origins=[Asking]) as ms, executor(config) as remote:
         asking = ms.origin(Asking, "a")
         await asking.call(Asking.ask, target.url)
         [req_id] = [found.req_id async for found in ms.fetches.list()]

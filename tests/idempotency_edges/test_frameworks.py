@@ -239,7 +239,7 @@ async def test_the_key_is_described_where_it_is_taken() -> None:
 
 
 async def test_a_timer_created_with_a_key_on_sqlite_stays_as_it_is_when_the_request_is_repeated(tmp_path: Path) -> None:
-    async with Instance(Config(store=f"sqlite:///{tmp_path / 'm.db'}")) as instance:
+    async with Instance(Config(allow_loopback=True, store=f"sqlite:///{tmp_path / 'm.db'}")) as instance:
         api = keyed(Edge(), instance.store)
         call = Client(build_app(dataclasses.replace(api, timers=instance.timers)))
         first = await call("/v1/timers/create", TIMER, key="k", headers=BEARER)
@@ -255,7 +255,7 @@ async def test_the_longest_answer_to_a_batch_is_given_again() -> None:
     timers = (TIMER.replace(b'"t1"', b'"t%d",%s,%s' % (number, policy, payload)) for number in range(1000))
     body = b'{"timers":[' + b",".join(timers) + b"]}"
     assert 900_000 < len(body) < Config().max_body_bytes
-    async with Instance(Config(store="memory://")) as instance:
+    async with Instance(Config(allow_loopback=True, store="memory://")) as instance:
         api = keyed(Edge(), instance.store)
         call = Client(build_app(dataclasses.replace(api, timers=instance.timers)))
         first = await call("/v1/timers/create-batch", body, key="k", headers=BEARER)

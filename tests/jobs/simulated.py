@@ -37,7 +37,7 @@ class World:
     @asynccontextmanager
     async def running(self, *, store: Store | None = None, **settings: Any) -> AsyncIterator[Instance]:
         """An instance with a handler `work`, for as long as the block lasts."""
-        config = Config(store="memory://", drain_seconds=0.1, **settings)
+        config = Config(allow_loopback=True, store="memory://", drain_seconds=0.1, **settings)
         self.instance = Instance(
             config,
             store=store or self.store,

@@ -41,7 +41,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 async def test_a_job_runs_by_its_calendar_and_by_hand(url: str, tmp_path: Path, target: TargetServer) -> None:
-    async with asyncio.timeout(60), Instance(Config(store=url, data_dir=str(tmp_path), drain_seconds=1.0)) as instance:
+    async with (
+        asyncio.timeout(60),
+        Instance(Config(allow_loopback=True, store=url, data_dir=str(tmp_path), drain_seconds=1.0)) as instance,
+    ):
         await instance.jobs.create(
             CreateJob(name="often", schedule="* * * * * *", seconds=True, url=target.url + "/often")
         )
@@ -64,7 +67,13 @@ async def test_a_job_that_another_program_sets_in_redis_is_launched(
     redis: Redis, tmp_path: Path, target: TargetServer
 ) -> None:
     registry = redis.empty()
-    config = Config(store=f"sqlite:///{tmp_path}/jobs.db", registry=registry, data_dir=str(tmp_path), drain_seconds=1.0)
+    config = Config(
+        allow_loopback=True,
+        store=f"sqlite:///{tmp_path}/jobs.db",
+        registry=registry,
+        data_dir=str(tmp_path),
+        drain_seconds=1.0,
+    )
     async with asyncio.timeout(60), RedisClient.from_url(registry) as other, Instance(config) as instance:
         definition = {"schedule": "* * * * * *", "seconds": True, "url": target.url + "/foreign"}
         await other.set("jobs:meta:foreign", json.dumps(definition))

@@ -26,7 +26,9 @@ TOKEN = "a-token-for-the-service"
 @asynccontextmanager
 async def running(tmp_path: Path, target: TargetServer, **settings: Any) -> AsyncIterator[Instance]:
     base = {"job_base_url": f"{target.url}/api/", "job_token": TOKEN}
-    async with Instance(Config(store="memory://", data_dir=str(tmp_path), **{**base, **settings})) as instance:
+    async with Instance(
+        Config(allow_loopback=True, store="memory://", data_dir=str(tmp_path), **{**base, **settings})
+    ) as instance:
         yield instance
 
 

@@ -35,7 +35,7 @@ class Order(Origin):
 
 
 async def main(store: str, target: str) -> None:
-    async with Mainspring(store, origins=[Order]) as ms:
+    async with Mainspring(store, allow_loopback=True, origins=[Order]) as ms:
         order = ms.origin(Order, "o1")
         if not await order.snapshot():
             await order.call(Order.place, target)

@@ -40,7 +40,9 @@ class Tally(Origin):
 
 
 def program(store: str, refused: tuple[str, ...] | list[str] = ()) -> Mainspring:
-    return Mainspring(store, origins=[Tally], services={"refused": lambda: refused}, drain_seconds=0.1)
+    return Mainspring(
+        store, allow_loopback=True, origins=[Tally], services={"refused": lambda: refused}, drain_seconds=0.1
+    )
 
 
 async def all_taken(*origins: Any) -> None:
@@ -60,7 +62,7 @@ async def test_a_server_leaves_the_results_to_the_program_and_each_takes_effect_
         store = fleet.get(SERVERS[database]).fresh()
     async with (
         TargetServer() as target,
-        Instance(Config(store=store, data_dir=str(tmp_path), drain_seconds=0.5)) as server,
+        Instance(Config(allow_loopback=True, store=store, data_dir=str(tmp_path), drain_seconds=0.5)) as server,
         program(store) as ms,
     ):
         await ms.fetch(target.url)  # then there are shards of fetches, and each has some
@@ -81,7 +83,7 @@ async def test_a_result_that_came_while_the_program_was_away_waits_for_it(tmp_pa
     store = f"sqlite:///{tmp_path / 'app.db'}"
     async with (
         TargetServer() as target,
-        Instance(Config(store=store, data_dir=str(tmp_path), drain_seconds=0.5)) as server,
+        Instance(Config(allow_loopback=True, store=store, data_dir=str(tmp_path), drain_seconds=0.5)) as server,
     ):
         target.script("/slow", Answer(delay_seconds=0.5))
         async with program(store) as ms:
@@ -99,7 +101,7 @@ async def test_a_left_result_whose_handler_raises_comes_again(tmp_path: Path) ->
     refused: list[str] = []
     async with (
         TargetServer() as target,
-        Instance(Config(store=store, data_dir=str(tmp_path), drain_seconds=0.5)) as server,
+        Instance(Config(allow_loopback=True, store=store, data_dir=str(tmp_path), drain_seconds=0.5)) as server,
         program(store, refused) as ms,
     ):
         await ms.fetch(target.url)

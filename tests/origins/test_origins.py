@@ -80,7 +80,7 @@ class Accounts(Origin):
 
 
 def program(store: str = "memory://", **services: Callable[[], Any]) -> Mainspring:
-    return Mainspring(store, origins=[Accounts], services=services)
+    return Mainspring(store, allow_loopback=True, origins=[Accounts], services=services)
 
 
 async def eventually(look: Callable[[], Awaitable[T]], reached: Callable[[T], bool]) -> T:
@@ -171,7 +171,7 @@ async def test_a_second_result_for_one_request_has_no_effect() -> None:
 
 
 async def test_a_result_of_a_remote_executor_comes_to_the_program(tmp_path: Path) -> None:
-    config = Config(store=f"sqlite:///{tmp_path}/app.db", data_dir=str(tmp_path), port=0)
+    config = Config(allow_loopback=True, store=f"sqlite:///{tmp_path}/app.db", data_dir=str(tmp_path), port=0)
     async with TargetServer() as target, program(config.store) as ms, RemoteExecutor(config, "far") as remote:
         async with reachable(remote):
             req_id = await ms.origin(Accounts, "ann").ask_far(target.url)
@@ -274,7 +274,7 @@ async def test_names_and_ids_are_checked() -> None:
 
 async def test_a_server_refuses_addresses_of_origins() -> None:
     request = CreateFetch(request=OutboundRequest(url=CLOSED_PORT), result_url="origin:Accounts/ann")
-    async with Instance(Config(store="memory://")) as instance:
+    async with Instance(Config(allow_loopback=True, store="memory://")) as instance:
         with pytest.raises(InvalidInput, match="http"):
             await instance.fetches.create(request)
 

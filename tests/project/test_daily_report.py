@@ -79,7 +79,7 @@ async def finished(instance: Instance, launch_id: str) -> RunView:
 
 
 async def test_a_launch_writes_one_report_however_often_it_arrives(tmp_path: Path) -> None:
-    config = Config(store=f"sqlite:///{tmp_path / 'mainspring.db'}")
+    config = Config(allow_loopback=True, store=f"sqlite:///{tmp_path / 'mainspring.db'}")
     async with serving(tmp_path / "sample") as service, Instance(config) as instance:
         await instance.namespaces.update(UpdateNamespace(name="default", secret=service.secret))
         await instance.jobs.create(

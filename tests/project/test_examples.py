@@ -91,7 +91,7 @@ async def recorded(instance: Instance, namespace: str, timer_id: str) -> tuple[A
 async def test_the_receiver_example_does_the_work_of_a_delivery_once_and_refuses_forgeries(tmp_path: Path) -> None:
     secret = new_secret(os.urandom(32))
     command = (sys.executable, str(EXAMPLES / "receiver.py"), "0", secret, str(tmp_path / "receiver.db"))
-    config = Config(store=f"sqlite:///{tmp_path / 'mainspring.db'}")
+    config = Config(allow_loopback=True, store=f"sqlite:///{tmp_path / 'mainspring.db'}")
     async with running(*command) as receiver, Instance(config) as instance:
         url = (await line_with(receiver, "receiving at")).split()[-1]
         await instance.namespaces.create(CreateNamespace(name="shop", secret=secret))

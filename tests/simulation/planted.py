@@ -51,7 +51,7 @@ def _a_stale_delete_is_acknowledged(_: Any) -> Any:
     async def delete(self: TimerService, request: TimerRef) -> DeletedView:
         timer = await self._find(request.namespace, request.timer_id)
         await self._store.write([Remove(timer.key, timer.version)])
-        return DeletedView(timer=view_of(timer))
+        return DeletedView(timer=view_of(timer, None))
 
     return delete
 

@@ -15,7 +15,7 @@ from mainspring.testing.target import TargetServer
 @pytest.fixture(params=["memory", "sqlite"])
 async def instance(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Instance]:
     url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'mainspring.db'}"
-    async with Instance(Config(store=url, data_dir=str(tmp_path), drain_seconds=1.0)) as running:
+    async with Instance(Config(allow_loopback=True, store=url, data_dir=str(tmp_path), drain_seconds=1.0)) as running:
         yield running
 
 

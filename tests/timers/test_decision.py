@@ -220,7 +220,7 @@ def test_answers_that_always_ask_for_a_moment_in_the_past_end_in_a_parked_timer(
         put = conclude(timer, timer, ending, fence=1).change
         assert isinstance(put, Put)
         timer = replace(put.timer, state=State.RUNNING, attempts=1)
-    assert view_of(timer).hasty_reschedules == 1000
+    assert view_of(timer, None).hasty_reschedules == 1000
     ending = judge(answered(200, b'{"nextExecuteAt":0}'), timer)
     assert (ending.outcome, ending.next) == (FAILED, "parked")
     assert "1001 times in a row" in ending.detail

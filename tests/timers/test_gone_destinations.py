@@ -18,7 +18,11 @@ from tests.timers.test_service import until
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[tuple[Instance, Instance]]:
     config = Config(
-        store=f"sqlite:///{tmp_path / 'shared.db'}", data_dir=str(tmp_path), renew_seconds=0.2, look_seconds=0.1
+        allow_loopback=True,
+        store=f"sqlite:///{tmp_path / 'shared.db'}",
+        data_dir=str(tmp_path),
+        renew_seconds=0.2,
+        look_seconds=0.1,
     )
     async with Instance(config) as first, Instance(config) as second:
         yield first, second

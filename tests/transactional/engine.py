@@ -15,7 +15,7 @@ from mainspring import DueTimer, Mainspring
 
 
 async def main(url: str) -> None:
-    async with Mainspring(url, look_seconds=0.1) as ms:
+    async with Mainspring(url, allow_loopback=True, look_seconds=0.1) as ms:
 
         @ms.handler("note")
         async def note(timer: DueTimer) -> None:

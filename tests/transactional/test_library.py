@@ -25,7 +25,7 @@ IN_PROGRAM = {"sqlite": "apsw", "postgresql": "asyncpg", "mysql": "sqlalchemy-co
 @asynccontextmanager
 async def noting(url: str) -> AsyncIterator[tuple[Mainspring, asyncio.Queue[str]]]:
     fired: asyncio.Queue[str] = asyncio.Queue()
-    async with Mainspring(url, look_seconds=0.1) as ms:
+    async with Mainspring(url, allow_loopback=True, look_seconds=0.1) as ms:
 
         @ms.handler("note")
         async def note(timer: DueTimer) -> None:

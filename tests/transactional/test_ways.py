@@ -34,7 +34,7 @@ async def work(database: Database, way: str) -> AsyncIterator[Work]:
 
 @pytest.fixture
 def writer() -> TimerWriter:
-    return TimerWriter("app")
+    return TimerWriter("app", allow_loopback=True)
 
 
 async def orders(work: Work, name: str) -> int:

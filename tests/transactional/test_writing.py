@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.clock import wall_ms
+from mainspring.delivery.secrets import Secrets
 from mainspring.errors import NotFound
 from mainspring.model import Detail, Namespace, to_json
 from mainspring.timers.messages import CreateTimer, TimerView, to_ms
@@ -22,7 +23,7 @@ AN_HOUR_MS = 3_600_000
 
 
 def creation() -> Creation:
-    return Creation(tables="mainspring_", check_url=lambda _: None, max_payload=1000)
+    return Creation(tables="mainspring_", check_url=lambda _: None, max_payload=1000, secrets=Secrets())
 
 
 def drive(

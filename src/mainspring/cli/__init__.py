@@ -74,13 +74,25 @@ class Commands(click.Group):
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="mainspring", message="%(prog)s %(version)s")
 @click.option("--url", metavar="URL", help="The server. Else MAINSPRING_URL, else http://127.0.0.1:8700.")
-@click.option("--token", metavar="TOKEN", help="Else MAINSPRING_TOKEN, else the token file in the data directory.")
+@click.option(
+    "--token",
+    metavar="TOKEN",
+    help="Else MAINSPRING_TOKEN. Others see it in the list of processes: prefer the variable or --token-file.",
+)
+@click.option("--token-file", metavar="FILE", help="Else MAINSPRING_TOKEN_FILE, else token in the data directory.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), help="How to print. [default: table]")
 @click.option("--no-color", is_flag=True, help="No colours, also on a terminal.")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is sent and answered.")
 @click.pass_context
 def main(
-    ctx: click.Context, *, url: str | None, token: str | None, output: str | None, no_color: bool, verbose: bool
+    ctx: click.Context,
+    *,
+    url: str | None,
+    token: str | None,
+    token_file: str | None,
+    output: str | None,
+    no_color: bool,
+    verbose: bool,
 ) -> None:
     """Mainspring, the durable clock and courier of HTTP services.
 
@@ -88,4 +100,4 @@ def main(
     """
     from mainspring.cli.globals import Globals  # noqa: PLC0415
 
-    ctx.obj = Globals(url=url, token=token, output=output, no_color=no_color, verbose=verbose)
+    ctx.obj = Globals(url=url, token=token, token_file=token_file, output=output, no_color=no_color, verbose=verbose)

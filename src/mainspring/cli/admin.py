@@ -12,7 +12,7 @@ import msgspec
 from mainspring.cli.config_flags import config_options, load, sources
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import say, show, show_document, show_rows, show_table
-from mainspring.config import shown_url
+from mainspring.config import SECRET_SETTINGS, shown_url
 
 
 @click.group()
@@ -121,7 +121,7 @@ def config(ctx: click.Context, /, validate: bool, output: str | None, file: Path
         say("The configuration is valid.")
         return
     values = msgspec.structs.asdict(loaded)
-    values |= {name: "********" for name in ("token", "job_token") if values[name]}
+    values |= {name: "********" for name in SECRET_SETTINGS if values[name]}
     values |= {name: shown_url(values[name]) for name in ("store", "registry")}
     origins = sources(flags, file)
     document = {name: {"value": value, "source": origins[name]} for name, value in values.items()}

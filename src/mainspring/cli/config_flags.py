@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 import click
 from msgspec import Meta
 
-from mainspring.config import PREFIX, Check, Config, load_config, read_token_file
+from mainspring.config import PREFIX, SECRET_SETTINGS, Check, Config, load_config, read_token_file
 from mainspring.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def config_options(command: F) -> F:
-    return some_config_options(Config.__struct_fields__)(command)
+    return some_config_options([name for name in Config.__struct_fields__ if name not in SECRET_SETTINGS])(command)
 
 
 def some_config_options(names: Sequence[str]) -> Callable[[F], F]:
@@ -86,7 +86,7 @@ def _check_targets(config: Config) -> None:
 
 def _check_token_file(config: Config) -> None:
     try:
-        if not config.token and config.token_path.exists():
+        if not config.token and (config.token_file or config.token_path.exists()):
             read_token_file(config.token_path)
     except OSError as error:
         raise ConfigError(f"Expected a readable file at {config.token_path}, got: {error.strerror}") from error
@@ -96,7 +96,7 @@ _CHECKS = (
     Check(("store", "data_dir"), _check_store),
     Check(("registry",), _check_registry),
     Check(("allow_targets",), _check_targets),
-    Check(("token", "data_dir"), _check_token_file),
+    Check(("token_file", "token", "data_dir"), _check_token_file),
 )
 
 
@@ -121,6 +121,10 @@ def _option(name: str, hint: Any, default: object) -> Callable[[F], F]:
     many = typing.get_origin(base) is tuple
     literal = typing.get_origin(base) is typing.Literal
     flag = "--" + (name.removesuffix("s") if many else name).replace("_", "-")
+    if base in (bool, bool | None):
+        return click.option(
+            f"{flag}/--no-{flag[2:]}", name, default=None, help=description + ("  [default: yes]" if default else "")
+        )
     shown = "" if default in ("", ()) else f"  [default: {default}]"
     return click.option(
         flag,

@@ -36,7 +36,7 @@ EXIT_CODES: tuple[tuple[type[MainspringError], int], ...] = (
 HINTS: tuple[tuple[type[MainspringError], str], ...] = (
     (
         Unauthenticated,
-        "Give --token or MAINSPRING_TOKEN, or run the command where the server's data directory (.mainspring) is.",
+        "Give --token-file or MAINSPRING_TOKEN, or run the command where the server's data directory (.mainspring) is.",
     ),
 )
 

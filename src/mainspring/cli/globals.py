@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from mainspring.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
+TOKEN_HELP = "Token of the API. Others see it in the list of processes: prefer --token-file."  # noqa: S105
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Globals:
 
     url: str | None = None
     token: str | None = None
+    token_file: str | None = None
     output: str | None = None
     no_color: bool = False
     verbose: bool = False
@@ -31,7 +34,12 @@ class Globals:
         if self.verbose:
             logging.basicConfig(format="%(message)s")
             logging.getLogger("mainspring.client").setLevel(logging.DEBUG)
-        return Client(self.url, self.token)
+        token = self.token
+        if token is None and self.token_file is not None:
+            from mainspring.client.discovery import token_in  # noqa: PLC0415  (heavy)
+
+            token = token_in(Path(self.token_file))
+        return Client(self.url, token)
 
 
 def settings(ctx: click.Context) -> Globals:
@@ -42,17 +50,15 @@ def settings(ctx: click.Context) -> Globals:
 def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
         known = settings(ctx)
-        ctx.obj = {
-            "url": replace(known, url=value),
-            "token": replace(known, token=value),
-            "output": replace(known, output=value),
-        }[str(param.name)]
+        given: dict[str, Any] = {str(param.name): value}
+        ctx.obj = replace(known, **given)
 
 
 def connection_options(command: F) -> F:
     """The global options once more behind the command, where people look for them first."""
     for option in (
-        click.option("--token", metavar="TOKEN", expose_value=False, callback=_keep, help="Token of the API."),
+        click.option("--token", metavar="TOKEN", expose_value=False, callback=_keep, help=TOKEN_HELP),
+        click.option("--token-file", metavar="FILE", expose_value=False, callback=_keep, help="File with the token."),
         click.option("--url", metavar="URL", expose_value=False, callback=_keep, help="The server."),
         click.option(
             "-o",

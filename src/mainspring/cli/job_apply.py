@@ -80,7 +80,7 @@ def apply_command(ctx: click.Context, file: str, *, dry_run: bool, prune: bool, 
     with chosen.connect() as client:
         with progress(None, "reading jobs", chosen) as advance:
             present = []
-            for job in client.jobs.iterate(page_size=1000):
+            for job in client.jobs.iterate(page_size=1000, secrets=True):
                 present.append(job)
                 advance(len(present))
         planned = steps(wanted, present, prune=prune)

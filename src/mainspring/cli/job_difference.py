@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -11,10 +10,11 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from mainspring.cli.job_file import Wanted
+from mainspring.delivery.secrets import Secrets
 from mainspring.jobs.comparing import CONTENT, differences
 from mainspring.jobs.messages import JobView
 
-_SECRET: Final = re.compile("auth|cookie|key|pass|secret|token", re.IGNORECASE)
+_SECRETS: Final = Secrets()
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -69,6 +69,6 @@ def _without_secrets(field: str, value: object) -> object:
     if field != "headers" or not isinstance(value, dict):
         return value
     return {
-        name: f"sha256:{sha256(str(text).encode()).hexdigest()[:8]}" if _SECRET.search(name) else text
+        name: f"sha256:{sha256(str(text).encode()).hexdigest()[:8]}" if _SECRETS.has(name) else text
         for name, text in value.items()
     }

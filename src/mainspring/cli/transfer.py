@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,9 +18,10 @@ from mainspring.cli.lines import Format, Line, Writer, read_lines
 from mainspring.cli.output import say, show
 from mainspring.cli.progress import progress
 from mainspring.cli.selection import filter_options, take_where
+from mainspring.delivery.secrets import HIDDEN
 from mainspring.errors import MainspringError
 from mainspring.model import State
-from mainspring.timers.messages import CreateTimer, ProblemItem, View
+from mainspring.timers.messages import CreateTimer, ProblemItem, TimerView, View
 
 if TYPE_CHECKING:
     from mainspring.client import Client
@@ -75,15 +77,21 @@ def import_command(ctx: click.Context, file: str, form: Format | None, from_line
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), help="Else by the file's name; stdout is JSONL.")
 @click.option("--include-parked", is_flag=True, help="Also those that are parked. Imported, they are not parked.")
+@click.option("--secrets", is_flag=True, help="Also what is hidden, into a file that only you may read.")
 @filter_options
 @connection_options
 @click.pass_context
-def export_command(ctx: click.Context, /, file: str, form: Format | None, include_parked: bool, **options: Any) -> None:
+def export_command(
+    ctx: click.Context, /, file: str, form: Format | None, include_parked: bool, secrets: bool, **options: Any
+) -> None:
     """Write timers to a file, or to stdout, as `timer import` reads them.
 
     A line says what was asked for, not what has happened since: attempts, history and whether a timer is parked
     are not in it. An import would run a parked timer, at its time or at once; so parked ones are left out and
     counted, unless --include-parked or --state parked asks for them.
+
+    Secrets in headers and URLs are left out: *** stands in their place, and `timer import` refuses such a line. With
+    --secrets they are in the file, which then only its owner may read.
 
     Timers that change while the export runs may be in it twice or not at all.
 
@@ -92,22 +100,28 @@ def export_command(ctx: click.Context, /, file: str, form: Format | None, includ
       mainspring timer export timers.jsonl
       mainspring timer export timers.csv --namespace billing --state parked
       mainspring timer export --prefix invoice- | wc -l
+      mainspring timer export all.jsonl --include-parked --secrets
     """
-    count = left_out = 0
+    if secrets and file == "-":
+        raise click.UsageError("Expected a FILE for --secrets, got stdout.")
+    count = left_out = hidden = 0
     with_parked = include_parked or State.PARKED.value in options["states"]
     with (
         settings(ctx).connect() as client,
-        _target(file) as target,
+        _target(file, private=secrets) as target,
         progress(None, "exporting", settings(ctx)) as advance,
     ):
         writer = Writer(target, form or _format_of(file))
-        for timer in client.timers.iterate(page_size=200, **take_where(options)):
+        for timer in client.timers.iterate(page_size=200, secrets=secrets, **take_where(options)):
             if timer.state is State.PARKED and not with_parked:
                 left_out += 1
                 continue
             writer.write(timer)
             count += 1
+            hidden += not secrets and _hides(timer)
             advance(count)
+    if hidden:
+        say(f"{hidden} timers have secrets, which are not in the export; --secrets takes them along")
     if left_out:
         say(f"{left_out} parked timers were left out; --include-parked takes them along, no longer parked")
     if file != "-":
@@ -185,16 +199,23 @@ def _watched(lines: Iterator[Line], source: IO[bytes], file: str, advance: Calla
         advance(count if file == "-" else source.tell())
 
 
+def _hides(timer: TimerView) -> bool:
+    return HIDDEN in timer.headers.values() or f"={HIDDEN}" in timer.callback_url
+
+
 @contextmanager
-def _target(file: str) -> Iterator[IO[bytes]]:
-    """The file appears when it is whole."""
+def _target(file: str, *, private: bool) -> Iterator[IO[bytes]]:
+    """The file appears when it is whole. A private one is its owner's from its first byte on."""
     if file == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     partial = Path(f"{file}.partial")
     try:
-        with partial.open("wb") as target:
+        if private:
+            partial.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if private else os.O_TRUNC)
+        with open(os.open(partial, flags, 0o600 if private else 0o666), "wb") as target:
             yield target
         partial.replace(file)
     finally:

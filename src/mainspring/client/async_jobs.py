@@ -99,14 +99,16 @@ class AsyncJobs:
         states: Sequence[JobState] = (),
         limit: int = 100,
         cursor: str | None = None,
+        secrets: bool = False,
     ) -> JobPage:
-        """One page of jobs, in the order of their names. A read: repeated."""
+        """One page of jobs, in the order of their names. `secrets` shows what is hidden. A read: repeated."""
         request = ListJobs(
             name_prefix=name_prefix,
             labels=dict(labels or {}),
             states=tuple(states),
             limit=limit,
             cursor=UNSET if cursor is None else cursor,
+            secrets=secrets,
         )
         return await self._connection.post("/v1/jobs/list", request, JobPage, repeat=Repeat.READ)
 
@@ -117,12 +119,13 @@ class AsyncJobs:
         name_prefix: str = "",
         labels: Mapping[str, str] | None = None,
         states: Sequence[JobState] = (),
+        secrets: bool = False,
     ) -> AsyncIterator[JobView]:
-        """All matching jobs, page by page."""
+        """All matching jobs, page by page. `secrets` shows what is hidden."""
         cursor: str | None = None
         while True:
             page = await self.list(
-                name_prefix=name_prefix, labels=labels, states=states, limit=page_size, cursor=cursor
+                name_prefix=name_prefix, labels=labels, states=states, limit=page_size, cursor=cursor, secrets=secrets
             )
             for job in page.jobs:
                 yield job

@@ -136,17 +136,21 @@ class AsyncTimers:
         request = TimerRef(namespace=namespace, timer_id=timer_id)
         return await self._connection.post("/v1/timers/delete", request, DeletedView, repeat=Repeat.HARMLESS)
 
-    async def list(self, *, limit: int = 100, cursor: str | None = None, **where: Unpack[Where]) -> TimerPage:
-        """One page of timers, in the order in which they are due. A read: repeated."""
+    async def list(
+        self, *, limit: int = 100, cursor: str | None = None, secrets: bool = False, **where: Unpack[Where]
+    ) -> TimerPage:
+        """One page of timers, in the order in which they are due. `secrets` shows what is hidden. A read: repeated."""
         after = UNSET if cursor is None else cursor
-        request = ListTimers(limit=limit, cursor=after, **filter_keywords(where))
+        request = ListTimers(limit=limit, cursor=after, secrets=secrets, **filter_keywords(where))
         return await self._connection.post("/v1/timers/list", request, TimerPage, repeat=Repeat.READ)
 
-    async def iterate(self, *, page_size: int = 100, **where: Unpack[Where]) -> AsyncIterator[TimerView]:
-        """All matching timers, page by page."""
+    async def iterate(
+        self, *, page_size: int = 100, secrets: bool = False, **where: Unpack[Where]
+    ) -> AsyncIterator[TimerView]:
+        """All matching timers, page by page. `secrets` shows what is hidden."""
         cursor: str | None = None
         while True:
-            page = await self.list(limit=page_size, cursor=cursor, **where)
+            page = await self.list(limit=page_size, cursor=cursor, secrets=secrets, **where)
             for timer in page.timers:
                 yield timer
             cursor = page.next_cursor

@@ -1,17 +1,18 @@
 """Where the server is and which token opens it, when the program does not say.
 
-The URL: argument, `MAINSPRING_URL`, else the default address. The token: argument, `MAINSPRING_TOKEN`, the
-configuration file, else the token file in the data directory. The token file is only ever sent to this machine:
-a secret found by chance must not travel to whatever host a URL names.
+The URL: argument, `MAINSPRING_URL`, else the default address. The token: argument, `MAINSPRING_TOKEN` or
+`MAINSPRING_TOKEN_FILE`, the configuration file, else the token file in the data directory. That one is only ever sent
+to this machine: a secret found by chance must not travel to whatever host a URL names.
 """
 
 from __future__ import annotations
 
 import os
 from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from mainspring.config import PREFIX, load_config
+from mainspring.config import PREFIX, load_config, read_token_file
 from mainspring.errors import ConfigError
 
 DEFAULT_URL = "http://127.0.0.1:8700"
@@ -37,14 +38,19 @@ def find_token(token: str | None, *, url: str) -> str:
     config = load_config()
     if config.token:
         return _checked(config.token)
-    if not _is_this_machine(url):
+    if config.token_file:
+        return token_in(config.token_path)
+    if not _is_this_machine(url) or not config.token_path.exists():
         return ""
+    return token_in(config.token_path)
+
+
+def token_in(path: Path) -> str:
+    """The token in a file that was named. Raises ConfigError when there is none, or one that others may read."""
     try:
-        return _checked(config.token_path.read_text().strip())
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Expected a readable token file at {config.token_path}, got: {error}") from error
+        return read_token_file(path)
+    except OSError as error:
+        raise ConfigError(f"Expected a readable token file at {path}, got: {error.strerror}") from error
 
 
 def _checked(token: str) -> str:

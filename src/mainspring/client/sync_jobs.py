@@ -100,14 +100,16 @@ class Jobs:
         states: Sequence[JobState] = (),
         limit: int = 100,
         cursor: str | None = None,
+        secrets: bool = False,
     ) -> JobPage:
-        """One page of jobs, in the order of their names. A read: repeated."""
+        """One page of jobs, in the order of their names. `secrets` shows what is hidden. A read: repeated."""
         request = ListJobs(
             name_prefix=name_prefix,
             labels=dict(labels or {}),
             states=tuple(states),
             limit=limit,
             cursor=UNSET if cursor is None else cursor,
+            secrets=secrets,
         )
         return self._connection.post("/v1/jobs/list", request, JobPage, repeat=Repeat.READ)
 
@@ -118,11 +120,14 @@ class Jobs:
         name_prefix: str = "",
         labels: Mapping[str, str] | None = None,
         states: Sequence[JobState] = (),
+        secrets: bool = False,
     ) -> Iterator[JobView]:
-        """All matching jobs, page by page."""
+        """All matching jobs, page by page. `secrets` shows what is hidden."""
         cursor: str | None = None
         while True:
-            page = self.list(name_prefix=name_prefix, labels=labels, states=states, limit=page_size, cursor=cursor)
+            page = self.list(
+                name_prefix=name_prefix, labels=labels, states=states, limit=page_size, cursor=cursor, secrets=secrets
+            )
             yield from page.jobs
             cursor = page.next_cursor
             if cursor is None:

@@ -137,17 +137,19 @@ class Timers:
         request = TimerRef(namespace=namespace, timer_id=timer_id)
         return self._connection.post("/v1/timers/delete", request, DeletedView, repeat=Repeat.HARMLESS)
 
-    def list(self, *, limit: int = 100, cursor: str | None = None, **where: Unpack[Where]) -> TimerPage:
-        """One page of timers, in the order in which they are due. A read: repeated."""
+    def list(
+        self, *, limit: int = 100, cursor: str | None = None, secrets: bool = False, **where: Unpack[Where]
+    ) -> TimerPage:
+        """One page of timers, in the order in which they are due. `secrets` shows what is hidden. A read: repeated."""
         after = UNSET if cursor is None else cursor
-        request = ListTimers(limit=limit, cursor=after, **filter_keywords(where))
+        request = ListTimers(limit=limit, cursor=after, secrets=secrets, **filter_keywords(where))
         return self._connection.post("/v1/timers/list", request, TimerPage, repeat=Repeat.READ)
 
-    def iterate(self, *, page_size: int = 100, **where: Unpack[Where]) -> Iterator[TimerView]:
-        """All matching timers, page by page."""
+    def iterate(self, *, page_size: int = 100, secrets: bool = False, **where: Unpack[Where]) -> Iterator[TimerView]:
+        """All matching timers, page by page. `secrets` shows what is hidden."""
         cursor: str | None = None
         while True:
-            page = self.list(limit=page_size, cursor=cursor, **where)
+            page = self.list(limit=page_size, cursor=cursor, secrets=secrets, **where)
             yield from page.timers
             cursor = page.next_cursor
             if cursor is None:

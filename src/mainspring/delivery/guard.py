@@ -16,6 +16,7 @@ from typing import Final, Literal, NoReturn
 
 from msgspec import Struct
 
+from mainspring import telemetry
 from mainspring.delivery.address import LOOPBACK, Address, Network, normalise, parse_ipv4, why_not_public
 from mainspring.delivery.lookup import Lookups
 from mainspring.errors import ConfigError, InvalidInput, UnsafeTarget
@@ -62,7 +63,7 @@ class Guard:
         """
         literal = _literal(target.host)
         if literal is not None:
-            self._check(literal, target.host)
+            self._check(literal)
             return [literal]
         # An answer with a zone (fe80::1%eth0) is link-local: judged without its zone, and refused.
         answers = [ip_address(text.partition("%")[0]) for text in await self._lookups.find(target.host)]
@@ -70,16 +71,21 @@ class Guard:
         if not found:
             raise OSError(f"no address for {target.host}")
         for address in found:
-            self._check(address, target.host)
+            if reason := self._why_not(address):
+                # What a name means inside is nothing that a caller may learn from us; whoever reads the log may.
+                telemetry.warning("a name leads where no call may go", host=target.host, address=address, reason=reason)
+                raise UnsafeTarget(
+                    f"Expected a public address, got {target.host}, which does not lead to public addresses only"
+                )
         return found
 
-    def _check(self, address: Address, host: str) -> None:
-        if any(address in network for network in self._of(address)):
-            return
-        reason = why_not_public(address)
-        if reason:
-            named = f"{host} ({address})" if host != str(address) else host
-            raise UnsafeTarget(f"Expected a public address, got {named}, which is {reason}")
+    def _check(self, address: Address) -> None:
+        if reason := self._why_not(address):
+            raise UnsafeTarget(f"Expected a public address, got {address}, which is {reason}")
+
+    def _why_not(self, address: Address) -> str:
+        """Why an address may not be called; empty when it may."""
+        return "" if any(address in network for network in self._of(address)) else why_not_public(address)
 
     def _of(self, thing: Address | Network) -> list[Network]:
         return [network for network in self._open if network.version == thing.version]
@@ -129,7 +135,7 @@ class Guard:
             _invalid(f"an IP address that exists, got {authority[0]!r}")
         if literal is not None:
             literal = normalise(literal)
-            self._check(literal, str(literal))
+            self._check(literal)
             return str(literal)
         name = authority["host"].lower().removesuffix(".")
         if not _NAME.fullmatch(name):

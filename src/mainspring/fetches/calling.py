@@ -20,7 +20,18 @@ from mainspring.fetches.messages import OutboundRequest
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _FOLLOWING: Final = frozenset({"GET", "HEAD"})
-_FOR_ONE_ORIGIN: Final = frozenset({"authorization", "cookie"})
+_FOR_EVERYBODY: Final = frozenset(
+    {
+        "accept",
+        "accept-language",
+        "cache-control",
+        "if-modified-since",
+        "if-none-match",
+        "range",
+        "user-agent",
+    }
+)
+"""What goes along to another origin. Any other header may be a secret of the first, whatever it is called."""
 
 
 class Called(Struct, frozen=True):
@@ -70,12 +81,12 @@ def _next(last: Call, reply: Reply, left_ms: int) -> Call | None:
         return None
     if not location:
         return None
-    headers = tuple(
-        (name, value) for name, value in last.headers if not (moved_away and name.lower() in _FOR_ONE_ORIGIN)
-    )
+    headers = tuple((name, value) for name, value in last.headers if not moved_away or name.lower() in _FOR_EVERYBODY)
     return replace(last, url=url, headers=headers, body=b"", timeout_ms=left_ms)
 
 
-def _origin(url: str) -> tuple[str, str]:
+def _origin(url: str) -> tuple[str, str, int]:
+    """Raises ValueError for a port that is none."""
     parts = urlsplit(url)
-    return parts.scheme.lower(), parts.netloc.lower()
+    scheme = parts.scheme.lower()
+    return scheme, (parts.hostname or "").lower(), parts.port or (443 if scheme == "https" else 80)

@@ -11,6 +11,7 @@ from mainspring.clock import Clock
 from mainspring.config import Config
 from mainspring.delivery.call import Sends
 from mainspring.delivery.guard import Guard
+from mainspring.delivery.secrets import Secrets
 from mainspring.delivery.sender import MakesSenders, OpenSender, Sender
 from mainspring.fetches.carrier import FetchCarrier
 from mainspring.fetches.executor import Executor, Spawn
@@ -50,6 +51,7 @@ class Fetching:
         namespaces: NamespaceService,
         ownership: Ownership,
         guard: Guard,
+        secrets: Secrets,
         calls: Sends,
         callbacks: Sends,
         clock: Clock,
@@ -142,6 +144,7 @@ class Fetching:
             body_bytes=config.fetch_body_bytes,
             context_bytes=config.max_payload_bytes,
             pending_limit=config.fetch_pending_limit,
+            secrets=secrets,
         )
 
     async def _lives(self, executor: str) -> bool:

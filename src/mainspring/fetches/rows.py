@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from mainspring.delivery.secrets import Secrets
 from mainspring.fetches.inside import name_in
 from mainspring.fetches.messages import FetchState, FetchSummary
 from mainspring.fetches.record import IN_PROCESS, WATCHDOG_MS, Fetch
@@ -150,13 +151,13 @@ def ending(fetch: Fetch, *, now: int, not_before: int = 0) -> Ending:
     )
 
 
-def summary_of(row: Timer) -> FetchSummary:
+def summary_of(row: Timer, secrets: Secrets) -> FetchSummary:
     detail = row.detail
     return FetchSummary(
         req_id=row.timer_id,
         state=state_of(row),
         method=detail.headers["method"],
-        url=detail.callback_url,
+        url=secrets.listed_url(detail.callback_url),
         labels={name.removeprefix(USER): value for name, value in detail.labels.items() if name.startswith(USER)},
         created_at=to_instant(detail.created_at),
         detail=detail.last_outcome.detail if detail.last_outcome is not None else "",

@@ -14,6 +14,7 @@ from typing import Final, get_args
 from msgspec import UNSET
 
 from mainspring.clock import Clock
+from mainspring.delivery.secrets import Secrets
 from mainspring.errors import NotFound, RateLimited
 from mainspring.fetches.asking import check, new_fetch
 from mainspring.fetches.executor import Executor
@@ -65,6 +66,7 @@ class FetchService:
         body_bytes: int,
         context_bytes: int,
         pending_limit: int,
+        secrets: Secrets,
     ) -> None:
         """`check_url` refuses targets, `check_result_url` origins; `owns` tells whether this instance starts what is
         asked for in a shard."""
@@ -82,6 +84,7 @@ class FetchService:
         self._body_bytes = body_bytes
         self._context_bytes = context_bytes
         self._pending_limit = pending_limit
+        self._secrets = secrets
 
     def check(self, request: CreateFetch) -> None:
         """Raise `InvalidInput` for what `create` would refuse, whoever asks and whenever."""
@@ -162,7 +165,8 @@ class FetchService:
                     break
             scanned += len(rows)
         return FetchPage(
-            fetches=tuple(map(summary_of, found)), next_cursor=cursors.write(tuple(after)) if more else None
+            fetches=tuple(summary_of(row, self._secrets) for row in found),
+            next_cursor=cursors.write(tuple(after)) if more else None,
         )
 
     async def stats(self, request: FetchStats) -> StatsView:

@@ -133,6 +133,7 @@ class ListJobs(Message, frozen=True, kw_only=True):
     name_prefix: Annotated[str, Meta(max_length=128)] = ""
     labels: Labels = {}
     states: Annotated[tuple[JobState, ...], Meta(max_length=4)] = ()
+    secrets: Annotated[bool, Meta(description="Show what is hidden elsewhere; for comparing with a file.")] = False
     limit: PageSize = 100
     cursor: Cursor | UnsetType = UNSET
 
@@ -212,7 +213,8 @@ class RunsPage(View, frozen=True, kw_only=True):
 
 
 class JobView(View, frozen=True, kw_only=True):
-    """A job. A broken one has a `problem`, and only those fields that could be read."""
+    """A job. A broken one has a `problem`, and only those fields that could be read. Secret headers are shown as in a
+    timer."""
 
     name: str
     state: JobState

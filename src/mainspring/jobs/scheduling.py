@@ -9,6 +9,7 @@ from mainspring.clock import Clock
 from mainspring.config import Config
 from mainspring.delivery.call import Sends
 from mainspring.delivery.guard import Guard
+from mainspring.delivery.secrets import Secrets
 from mainspring.errors import InvalidInput
 from mainspring.jobs.definition import Routing
 from mainspring.jobs.launching import Launcher
@@ -37,6 +38,7 @@ class Scheduling:
         namespaces: NamespaceService,
         sender: Sends,
         guard: Guard,
+        secrets: Secrets,
         clock: Clock,
         randomness: random.Random,
         wake: Callable[[int, int], None],
@@ -72,6 +74,7 @@ class Scheduling:
             clock=clock,
             check_url=self._check_target if allow_handlers else guard.check_url,
             max_body=config.max_payload_bytes,
+            secrets=secrets,
         )
         self.reconciler = Reconciler(
             registry=definitions,

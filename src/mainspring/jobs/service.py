@@ -15,6 +15,7 @@ from msgspec.structs import asdict, replace
 
 from mainspring import telemetry
 from mainspring.clock import Clock
+from mainspring.delivery.secrets import Secrets
 from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound, StoreUnavailable, TooLarge
 from mainspring.jobs.accounting import ClockState, first_state
 from mainspring.jobs.backfilling import Backfiller
@@ -65,6 +66,7 @@ class JobService:
         clock: Clock,
         check_url: CheckUrl,
         max_body: int,
+        secrets: Secrets,
     ) -> None:
         """`check_url` refuses destinations of new definitions."""
         self._registry = registry
@@ -73,6 +75,7 @@ class JobService:
         self._clock = clock
         self._check_url = check_url
         self._max_body = max_body
+        self._secrets = secrets
         self._runs = RunReader(registry=registry, ledger=ledger, rows=rows)
         self._backfiller = Backfiller(ledger=ledger, rows=rows, clock=clock)
 
@@ -83,6 +86,9 @@ class JobService:
         given = {name: value for name, value in asdict(request).items() if name not in _NO_PART_OF_A_JOB}
         definition = Definition(**given, paused_at=now if request.paused else None, created_at=now, updated_at=now)
         self._check(request.name, definition)
+        self._secrets.check(definition.headers)
+        self._secrets.check_url(definition.url or "", "/url")
+        self._secrets.check_url(definition.route or "", "/route")
         if request.dry_run and await self._registry.get(request.name) is None:
             return await self._unwritten(request.name, definition)
         job = None if request.dry_run else await self._registry.put(request.name, _stored(definition), expect=0)
@@ -105,17 +111,28 @@ class JobService:
             if present is None and request.schedule is UNSET:
                 raise Conflict("Expected a job that can be read, or a schedule to begin anew with, got a broken one")
             definition = present or Definition(schedule="", created_at=self._clock.now_ms())
+            kept = self._kept(request, definition)
             if request.if_generation is not UNSET and request.if_generation != definition.generation:
                 raise Conflict(f"Expected generation {request.if_generation}, got {definition.generation}")
             if given.get("url") is not None and "route" not in given:
                 definition = replace(definition, route=None)
             if given.get("route") is not None and "url" not in given:
                 definition = replace(definition, url=None)
-            changed = replace(definition, **given)
+            changed = replace(definition, **(given | kept))
             self._check(request.name, changed)
             return changed
 
         return await self._change(request.name, change, dry_run=request.dry_run)
+
+    def _kept(self, request: UpdateJob, stored: Definition) -> dict[str, object]:
+        """The fields that may come back hidden, as they are to be stored."""
+        kept: dict[str, object] = {}
+        if request.headers is not UNSET:
+            kept["headers"] = self._secrets.kept_headers(request.headers, stored.headers)
+        for name, given, present in (("url", request.url, stored.url), ("route", request.route, stored.route)):
+            if isinstance(given, str):
+                kept[name] = self._secrets.kept_url(given, present or "", f"/{name}")
+        return kept
 
     async def delete(self, request: JobRef) -> DeletedJobView:
         while True:
@@ -207,11 +224,12 @@ class JobService:
         after = "" if request.cursor is UNSET else cursors.read(request.cursor, str)
         after = max(after, _just_before(prefix))
         size = BATCH_LIMIT if request.labels or request.states else request.limit + 1
+        secrets = None if request.secrets else self._secrets
         found: MutableSequence[JobView] = []
         for _ in range(SCAN_LIMIT // BATCH_LIMIT):
             page = await self._registry.page(after=after, limit=size)
             within = [job for job in page if job.name.startswith(prefix)]
-            found += [view for view in await self._views(within) if _matches(view, request)]
+            found += [view for view in await self._views(within, secrets, listed=True) if _matches(view, request)]
             after = page[-1].name if len(page) == size else ""
             if after > prefix and not after.startswith(prefix):
                 after = ""
@@ -273,7 +291,7 @@ class JobService:
         return await self._view(self._registry.understand(Record(name, to_json(_stored(definition)), 0)))
 
     async def _view(self, job: Job | BrokenJob) -> JobView:
-        [view] = await self._with_last_runs(await self._views([job]))
+        [view] = await self._with_last_runs(await self._views([job], self._secrets))
         return view
 
     async def _with_last_runs(self, views: Sequence[JobView]) -> Sequence[JobView]:
@@ -291,12 +309,14 @@ class JobService:
             found += await asyncio.gather(*map(told, views[start : start + _AT_ONCE]))
         return found
 
-    async def _views(self, jobs: Sequence[Job | BrokenJob]) -> Sequence[JobView]:
+    async def _views(
+        self, jobs: Sequence[Job | BrokenJob], secrets: Secrets | None, *, listed: bool = False
+    ) -> Sequence[JobView]:
         """Jobs and what their clocks know of them."""
         now = self._clock.now_ms()
         rows = await self._rows.clocks([job.name for job in jobs]) if jobs else []
         return [
-            job_view(job, ClockState() if row is None else read_state(row), now=now)
+            job_view(job, ClockState() if row is None else read_state(row), now=now, secrets=secrets, listed=listed)
             for job, row in zip(jobs, rows, strict=True)
         ]
 

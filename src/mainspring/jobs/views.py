@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import UNSET, Raw
 
+from mainspring.delivery.secrets import Secrets
 from mainspring.jobs.accounting import ClockState
 from mainspring.jobs.calendar import Calendar
 from mainspring.jobs.definition import BrokenJob, Definition, Job
@@ -20,7 +21,10 @@ _UNREAD: Final = Definition(schedule="")
 _ROW_STATES: Final[dict[State, LaunchState]] = {State.RUNNING: "running", State.RETRYING: "retrying"}
 
 
-def job_view(job: Job | BrokenJob, state: ClockState, *, now: int) -> JobView:
+def job_view(
+    job: Job | BrokenJob, state: ClockState, *, now: int, secrets: Secrets | None, listed: bool = False
+) -> JobView:
+    """`secrets` are hidden, if given; in a list, those of URLs, too."""
     definition = job.definition or _UNREAD
     counts = state.created_at == definition.created_at  # else it is of an earlier job of the same name
     next_at = _next_at(job, state if counts else ClockState(), now) if isinstance(job, Job) else None
@@ -36,10 +40,10 @@ def job_view(job: Job | BrokenJob, state: ClockState, *, now: int) -> JobView:
         schedule=definition.schedule,
         timezone=definition.timezone,
         seconds=definition.seconds,
-        url=definition.url,
-        route=definition.route,
+        url=_listed(definition.url, secrets) if listed else definition.url,
+        route=_listed(definition.route, secrets) if listed else definition.route,
         method=definition.method,
-        headers=definition.headers,
+        headers=secrets.shown(definition.headers) if secrets else definition.headers,
         body=_NULL if definition.body is UNSET else definition.body,
         timeout_seconds=definition.timeout_seconds,
         retry_policy=definition.retry_policy,
@@ -61,6 +65,10 @@ def job_view(job: Job | BrokenJob, state: ClockState, *, now: int) -> JobView:
         created_at=to_instant(definition.created_at),
         updated_at=to_instant(definition.updated_at),
     )
+
+
+def _listed(url: str | None, secrets: Secrets | None) -> str | None:
+    return url if url is None or secrets is None else secrets.listed_url(url)
 
 
 def _next_at(job: Job, state: ClockState, now: int) -> int | None:

@@ -34,7 +34,9 @@ class FakeMainspring:
 
     def __init__(self, clock: Clock | None = None) -> None:
         # Put together but never entered: so there is no engine, and the sender sends nothing.
-        self._instance = Instance(Config(store="memory://"), surroundings=Surroundings(clock=clock or SystemClock()))
+        self._instance = Instance(
+            Config(store="memory://", allow_loopback=True), surroundings=Surroundings(clock=clock or SystemClock())
+        )
         self._app = build_app(
             Api(
                 timers=self._instance.timers,

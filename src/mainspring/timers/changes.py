@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
+from mainspring.delivery.secrets import Secrets
 from mainspring.errors import Conflict, FieldError, InvalidInput
 from mainspring.model import FOREVER, Detail, Namespace, State, Timer
 from mainspring.timers.messages import LAST_INSTANT, CreateTimer, UpdateTimer, to_ms
@@ -78,15 +79,19 @@ def recreated(fresh: Timer, previous: Timer) -> Timer:
     )
 
 
-def updated(request: UpdateTimer, timer: Timer, *, now: int, delivery_id: str, max_payload: int) -> Timer:
-    """Absent fields keep their value."""
+def updated(
+    request: UpdateTimer, timer: Timer, *, now: int, delivery_id: str, max_payload: int, secrets: Secrets
+) -> Timer:
+    """Absent fields keep their value, and so do secrets that come back hidden."""
     if request.if_generation is not UNSET and request.if_generation != timer.generation:
         raise Conflict(f"Expected generation {request.if_generation}, got {timer.generation}")
     detail = replace(timer.detail, updated_at=now)
     if request.callback_url is not UNSET:
-        detail = replace(detail, callback_url=request.callback_url)
+        detail = replace(
+            detail, callback_url=secrets.kept_url(request.callback_url, detail.callback_url, "/callbackUrl")
+        )
     if request.headers is not UNSET:
-        detail = replace(detail, headers=request.headers)
+        detail = replace(detail, headers=secrets.kept_headers(request.headers, detail.headers))
     if request.retry_policy is not UNSET:
         detail = replace(detail, retry_policy=request.retry_policy)
     if request.callback_timeout_seconds is not UNSET:

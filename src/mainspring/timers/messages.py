@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from mainspring.delivery.secrets import Secrets
 from mainspring.errors import FieldError
 from mainspring.model import Attempt, Delivery, Namespace, Result, RetryPolicy, State, Timer
 
@@ -113,6 +114,7 @@ class FilterFields(Message, frozen=True, kw_only=True):
 class ListTimers(FilterFields, frozen=True, kw_only=True):
     """A page of timers, in the order in which they are due."""
 
+    secrets: Annotated[bool, Meta(description="Show what is hidden elsewhere; for exports.")] = False
     limit: PageSize = 100
     cursor: Cursor | UnsetType = UNSET
 
@@ -146,7 +148,7 @@ class OutcomeView(View, frozen=True, kw_only=True):
 
 
 class TimerView(View, frozen=True, kw_only=True):
-    """A timer."""
+    """A timer. Secret headers are shown as `***`, which keeps their value when it is sent back in an update."""
 
     namespace: str
     timer_id: str
@@ -336,16 +338,17 @@ class DeletedView(View, frozen=True, kw_only=True):
 _NULL = Raw(b"null")
 
 
-def view_of(timer: Timer) -> TimerView:
+def view_of(timer: Timer, secrets: Secrets | None, *, listed: bool = False) -> TimerView:
+    """`secrets` are hidden, if given; in a list, those of URLs, too."""
     detail = timer.detail
     last = detail.last_outcome
     return TimerView(
         namespace=timer.namespace,
         timer_id=timer.timer_id,
         execute_at=to_instant(detail.execute_at),
-        callback_url=detail.callback_url,
+        callback_url=secrets.listed_url(detail.callback_url) if listed and secrets else detail.callback_url,
         payload=_NULL if timer.payload is None else Raw(timer.payload),
-        headers=detail.headers,
+        headers=secrets.shown(detail.headers) if secrets else detail.headers,
         retry_policy=detail.retry_policy,
         callback_timeout_seconds=detail.callback_timeout_ms / 1000,
         delivery=detail.delivery,

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.decoding import decode_items
+from mainspring.delivery.secrets import Secrets
 from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound
 from mainspring.model import FOREVER, Attempt, Namespace, Timer
 from mainspring.store import (
@@ -74,6 +75,7 @@ class TimerService:
         wake: Callable[[int, int], None],
         revive: Callable[[str], Awaitable[None]],
         max_payload: int,
+        secrets: Secrets,
     ) -> None:
         """`check_url` refuses destinations; `wake` tells the engine of a row, `revive` of a destination to retry."""
         self._store = store
@@ -84,6 +86,7 @@ class TimerService:
         self._wake = wake
         self._revive = revive
         self._max_payload = max_payload
+        self._secrets = secrets
 
     # --- one timer ------------------------------------------------------------------------------------
 
@@ -94,7 +97,7 @@ class TimerService:
         [stored] = await self._put_new([fresh])
         if isinstance(stored, MainspringError):
             raise stored
-        return view_of(stored)
+        return view_of(stored, self._secrets)
 
     async def create_batch(self, request: CreateTimers) -> BatchView:
         results: list[BatchItem | None] = [None] * len(request.timers)
@@ -116,12 +119,12 @@ class TimerService:
                 results[index] = BatchItem(problem=_problem_item(timer))
             else:
                 created += 1
-                results[index] = BatchItem(timer=view_of(timer))
+                results[index] = BatchItem(timer=view_of(timer, self._secrets))
         done = tuple(result for result in results if result is not None)
         return BatchView(created=created, failed=len(done) - created, results=done)
 
     async def get(self, request: TimerRef) -> TimerView:
-        return view_of(await self._find(request.namespace, request.timer_id))
+        return view_of(await self._find(request.namespace, request.timer_id), self._secrets)
 
     async def update(self, request: UpdateTimer) -> TimerView:
         self._check(request)
@@ -133,9 +136,10 @@ class TimerService:
                 now=self._clock.now_ms(),
                 delivery_id=self._new_delivery_id(),
                 max_payload=self._max_payload,
+                secrets=self._secrets,
             )
 
-        return view_of(await self._change(request.namespace, request.timer_id, change))
+        return view_of(await self._change(request.namespace, request.timer_id, change), self._secrets)
 
     async def delete(self, request: TimerRef) -> DeletedView:
         while True:
@@ -143,19 +147,19 @@ class TimerService:
             [verdict] = await self._store.write([Remove(timer.key, timer.version)])
             if was_applied(verdict):
                 telemetry.writes.add()
-                return DeletedView(timer=view_of(timer))
+                return DeletedView(timer=view_of(timer, self._secrets))
 
     async def run_now(self, request: TimerRef) -> TimerView:
         def change(timer: Timer) -> Timer:
             return changes.run_now(timer, now=self._clock.now_ms(), delivery_id=self._new_delivery_id())
 
-        return view_of(await self._change(request.namespace, request.timer_id, change))
+        return view_of(await self._change(request.namespace, request.timer_id, change), self._secrets)
 
     async def park(self, request: TimerRef) -> TimerView:
         def change(timer: Timer) -> Timer | None:
             return changes.parked(timer, now=self._clock.now_ms())
 
-        return view_of(await self._change(request.namespace, request.timer_id, change))
+        return view_of(await self._change(request.namespace, request.timer_id, change), self._secrets)
 
     async def resume(self, request: TimerRef) -> TimerView:
         def change(timer: Timer) -> Timer:
@@ -163,7 +167,7 @@ class TimerService:
 
         timer = await self._find(request.namespace, request.timer_id)
         await self._revive(timer.detail.callback_url)
-        return view_of(await self._change(request.namespace, request.timer_id, change))
+        return view_of(await self._change(request.namespace, request.timer_id, change), self._secrets)
 
     # --- many timers ----------------------------------------------------------------------------------
 
@@ -172,9 +176,10 @@ class TimerService:
         after = START if request.cursor is UNSET else Position(*cursors.read(request.cursor, tuple[int, str]))
         rows = await self._store.list_timers(namespace.shards, _filter(request), after=after, limit=request.limit + 1)
         shown = rows[: request.limit]
+        secrets = None if request.secrets else self._secrets
         more = len(rows) > request.limit
         return TimerPage(
-            timers=tuple(map(view_of, shown)),
+            timers=tuple(view_of(timer, secrets, listed=True) for timer in shown),
             next_cursor=cursors.write((shown[-1].due_at, shown[-1].uuid)) if more else None,
         )
 
@@ -233,7 +238,7 @@ class TimerService:
     # --- what they share ------------------------------------------------------------------------------
 
     def _check(self, request: CreateTimer | UpdateTimer) -> None:
-        check_request(request, check_url=self._check_url)
+        check_request(request, check_url=self._check_url, secrets=self._secrets)
 
     def _fresh(self, request: CreateTimer, namespace: Namespace) -> Timer:
         return changes.created(

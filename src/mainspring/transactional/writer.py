@@ -7,8 +7,8 @@ from typing import Any, Final, Unpack
 
 from mainspring.config import load_config
 from mainspring.delivery.guard import Guard
+from mainspring.delivery.secrets import Secrets
 from mainspring.errors import ConfigError, InvalidInput
-from mainspring.instance import is_loopback
 from mainspring.stores.sql.schema import Names
 from mainspring.timers.handlers import HANDLER_SCHEME
 from mainspring.timers.messages import CreateTimer, TimerView
@@ -34,11 +34,12 @@ class TimerWriter:
     def __init__(self, namespace: str, *, prefix: str = "mainspring_", schema: str = "", **settings: Any) -> None:
         config = load_config(settings)
         self.namespace = namespace
-        guard = Guard(allow=config.allow_targets, allow_loopback=is_loopback(config.host))
+        guard = Guard(allow=config.allow_targets, allow_loopback=bool(config.allow_loopback))
         self._creation = Creation(
             tables=table_prefix(prefix=prefix, schema=schema),
             check_url=lambda url: _check_target(url, guard),
             max_payload=config.max_payload_bytes,
+            secrets=Secrets(config.secret_names, redact_urls=config.redact_urls),
         )
 
     def create(self, connection: object, timer_id: str, **fields: Unpack[TimerFields]) -> TimerView:

@@ -7,8 +7,8 @@ never changes, so it is read once; the database's clock comes with it, and is as
 from __future__ import annotations
 
 import random
-import secrets
 from collections.abc import Callable, Generator, Sequence
+from secrets import randbits
 from typing import TypeVar
 
 import msgspec
@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.clock import Clock, SystemClock
+from mainspring.delivery.secrets import Secrets
 from mainspring.errors import NotFound
 from mainspring.model import Detail, Namespace, Timer
 from mainspring.store import first_version
@@ -46,6 +47,7 @@ class Creation:
         tables: str,
         check_url: Callable[[str], object],
         max_payload: int,
+        secrets: Secrets,
         accept: Callable[[Dialect, str], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -55,16 +57,17 @@ class Creation:
         self._accept = accept
         self._check_url = check_url
         self._max_payload = max_payload
+        self._secrets = secrets
         self._follows = clock is None
         self._clock: Clock = SystemClock() if clock is None else clock
-        self._random = random.Random(secrets.randbits(128))
+        self._random = random.Random(randbits(128))
         self._known: dict[str, _Known] = {}
 
     def create(self, request: CreateTimer, *, dialect: Dialect, driver: str) -> Steps[TimerView]:
         """Refuses before it writes: an invalid request leaves the caller's transaction as it was."""
         if self._accept is not None:
             self._accept(dialect, driver)
-        check_request(request, check_url=self._check_url)
+        check_request(request, check_url=self._check_url, secrets=self._secrets)
         tables = "" if dialect is SQLITE else self._tables
         namespace = yield from self._find(request.namespace, dialect, tables)
         fresh = changes.created(
@@ -76,7 +79,7 @@ class Creation:
             max_payload=self._max_payload,
         )
         timer = yield from _put(fresh, dialect, tables)
-        return view_of(timer)
+        return view_of(timer, self._secrets)
 
     def _find(self, name: str, dialect: Dialect, tables: str) -> Steps[Namespace]:
         known = self._known.get(name)

@@ -27,7 +27,7 @@ def keep_deleted() -> None:
     async def keeping(self: Any, request: Any) -> Any:
         if random.random() < 0.5:
             return await delete(self, request)
-        return DeletedView(timer=view_of(await self._find(request.namespace, request.timer_id)))
+        return DeletedView(timer=view_of(await self._find(request.namespace, request.timer_id), None))
 
     TimerService.delete = keeping  # type: ignore[method-assign]
 

@@ -64,6 +64,7 @@ class Database(Struct, frozen=True):
                 "synchronous = FULL",
                 "wal_autocheckpoint = 0",
                 "temp_store = MEMORY",
+                "secure_delete = ON",  # secrets that are deleted shall be gone; the cost is in decision 42
                 f"cache_size = -{cache_kib}",
             ):
                 connection.execute(f"PRAGMA {setting}").fetchall()

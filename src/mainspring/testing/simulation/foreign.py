@@ -65,4 +65,4 @@ class ForeignPrograms:
         timer = fresh if present is None else changes.recreated(fresh, present)
         write = Write([Put(timer, present.version if present is not None else 0)])
         self._database.commit_now(ForeignWriter(), write, name)
-        return view_of(timer)
+        return view_of(timer, None)

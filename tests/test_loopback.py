@@ -1,0 +1,92 @@
+"""Calls to this machine: only where a setting, or a server that only this machine reaches, allows them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from mainspring import Mainspring
+from mainspring.config import Config, load_config
+from mainspring.errors import InvalidInput
+from mainspring.executing import RemoteExecutor
+from mainspring.instance import Instance
+from mainspring.origins import FetchError, Origin, RequestSync, ResponseSync
+from mainspring.server import served
+from mainspring.testing.target import TargetServer
+from mainspring.transactional import TimerWriter
+from tests.fetches.asking import asking, ended
+from tests.fetches.executors import executor
+
+
+class Asking(Origin):
+    """Asks the address that it is told."""
+
+    def ask(self, url: str) -> None:
+        self.svc.proxy_fetch(RequestSync(url), self.ctn().told())
+
+    def told(self, result: ResponseSync | FetchError) -> None: ...
+
+
+async def test_the_library_form_calls_nothing_on_this_machine_unless_it_is_told_to() -> None:
+    async with TargetServer() as target, Mainspring("memory://", origins=[Asking]) as ms:
+        with pytest.raises(InvalidInput, match="loopback"):
+            await ms.fetch(target.url)
+        with pytest.raises(InvalidInput, match="loopback"):
+            await ms.fetch("https://example.com/", result_url=target.url)
+        with pytest.raises(InvalidInput, match="loopback"):
+            await ms.timers.create("app", "t", in_seconds=0, url=target.url)
+        with pytest.raises(InvalidInput, match="loopback"):
+            await ms.jobs.create("j", "* * * * *", url=target.url)
+        with pytest.raises(InvalidInput, match="loopback"):
+            await ms.origin(Asking, "one").call(Asking.ask, target.url)
+        assert not target.requests
+    async with TargetServer() as target, Mainspring("memory://", allow_loopback=True) as ms:
+        assert (await ms.fetch(target.url)).raise_for_error().status == 200
+
+
+async def test_a_name_that_leads_to_this_machine_is_refused_when_it_is_dialled() -> None:
+    async with TargetServer() as target, Mainspring("memory://", allow_targets=["127.0.0.9/32"]) as ms:
+        result = await ms.fetch(target.url.replace("127.0.0.1", "localhost"))
+        assert result.error is not None
+        assert result.error.kind == "refused"
+
+
+def test_timers_in_the_transaction_of_a_program_name_nothing_on_this_machine_unless_it_is_told_to() -> None:
+    connection = sqlite3.connect(":memory:")
+    with pytest.raises(InvalidInput, match="loopback"):
+        TimerWriter("shop").create(connection, "t", in_seconds=1, url="http://127.0.0.1:1/")
+    with pytest.raises(sqlite3.OperationalError):  # the target is accepted; the tables are not there
+        TimerWriter("shop", allow_loopback=True).create(connection, "t", in_seconds=1, url="http://127.0.0.1:1/")
+
+
+async def test_an_executor_calls_nothing_on_this_machine_unless_it_is_told_to(tmp_path: Path) -> None:
+    config = Config(store=f"sqlite:///{tmp_path}/m.db", data_dir=str(tmp_path), port=0, drain_seconds=0.2)
+    server = replace(config, allow_loopback=True)
+    async with TargetServer() as target, Instance(server) as instance:
+        for told, state in ((None, "failed"), (True, "succeeded")):
+            async with executor(replace(config, allow_loopback=told)):
+                view = await instance.fetches.create(asking(target.url, executor="far"))
+                assert (await ended(instance.fetches, view.req_id)).state == state
+
+
+@pytest.mark.parametrize("make", [Instance, lambda config: RemoteExecutor(config, "far")])
+def test_only_a_server_goes_by_the_address_it_listens_on(make: Callable[[Config], object]) -> None:
+    config = Config(store="memory://")
+    assert served(config).allow_loopback is True
+    assert served(replace(config, host="0.0.0.0")).allow_loopback is False
+    assert served(replace(config, allow_loopback=False)).allow_loopback is False
+    assert served(replace(config, host="10.0.0.1", allow_loopback=True)).allow_loopback is True
+    assert make(config) is not None
+    assert config.allow_loopback is None
+
+
+def test_the_setting_has_one_name_in_every_source(tmp_path: Path) -> None:
+    file = tmp_path / "mainspring.toml"
+    file.write_text("allow_loopback = true\n")
+    assert load_config(file=file, environ={}).allow_loopback is True
+    assert load_config(environ={"MAINSPRING_ALLOW_LOOPBACK": "false"}, file=file).allow_loopback is False
+    assert load_config({"allow_loopback": True}, environ={}).allow_loopback is True
