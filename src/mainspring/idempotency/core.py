@@ -44,7 +44,6 @@ TTL_SECONDS: Final = 86_400.0
 LEASE_SECONDS: Final = 30.0
 WAIT_SECONDS: Final = 10.0
 RETRY_AFTER_LIMIT: Final = 30
-
 _FIRST_PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.5
 _DONE: Final = State.DONE  # naming a member of an enum takes longer than to find the record in memory
@@ -103,9 +102,8 @@ class Processor(Generic[P, R]):
         return self.replayed(entry, identity.key)
 
     async def process(self, payload: P, identity: keys.Identity) -> IdempotencyRecord[R]:
-        asked_at = self._model.monotonic()
-        deadline = asked_at + self.settings.wait_seconds
-        left = self.settings.wait_seconds
+        asked_at, left = self._model.monotonic(), self.settings.wait_seconds
+        deadline = asked_at + left
         try:
             while True:
                 async with self._model.turn(identity.address, left) as flight:
@@ -158,7 +156,7 @@ class Processor(Generic[P, R]):
     # --- What a transaction needs, too ----------------------------------------------------------------------
 
     async def time(self) -> int:
-        """The store's time. Connects if this is the first use, and makes what the store needs."""
+        """The store's. Connects if this is the first use, and makes what the store needs."""
         return await self._store.time()
 
     async def call(self, *arguments: object) -> R:
@@ -358,7 +356,7 @@ class Processor(Generic[P, R]):
 
     async def _ended(self, claim: Claim, result: R, flight: Flight) -> None:
         if await self._is_kept(claim, result):
-            as_of = self._model.monotonic()  # the answer may come long after the record, if this process was frozen
+            as_of = self._model.monotonic()  # a process may freeze between the record and its answer
             flight.outcome, flight.as_of = await self._record(claim, result), as_of
         else:
             await claim.release()
