@@ -23,7 +23,7 @@ import msgspec
 import mainspring
 from mainspring import telemetry
 from mainspring.api.app import build_executor_app, token_digest
-from mainspring.api.protocol import Limits
+from mainspring.api.limits import Limits
 from mainspring.api.serving import listening
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard

@@ -27,7 +27,7 @@ import uvloop
 import mainspring
 from mainspring import telemetry
 from mainspring.api.app import Api, AsgiApp, Refuse, build_app, build_internal_app, token_digest
-from mainspring.api.protocol import Limits
+from mainspring.api.limits import Limits
 from mainspring.api.serving import listening
 from mainspring.config import Config, check_token
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
