@@ -23,7 +23,6 @@ import msgspec
 import mainspring
 from mainspring import telemetry
 from mainspring.api.app import build_executor_app, token_digest
-from mainspring.api.limits import Limits
 from mainspring.api.serving import listening
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
@@ -37,7 +36,7 @@ from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing
 from mainspring.fetches.recent import Recent
 from mainspring.instance import is_loopback, read_cluster_secret
 from mainspring.kernel.ownership import INSTANCES, Lease
-from mainspring.server import abandon, advertised, base_url, run_to_end, started
+from mainspring.server import abandon, advertised, base_url, hosts_of, limits_of, run_to_end, started
 from mainspring.store import Store
 from mainspring.stores import timer_store_from_url
 from mainspring.surroundings import Surroundings
@@ -89,8 +88,9 @@ async def reachable(remote: RemoteExecutor) -> AsyncIterator[int]:
         token_digests=(token_digest(config.token),) if config.token else (),
         cluster_digest=token_digest(remote.cluster_secret),
     )
-    limits = Limits(request_seconds=config.request_seconds, connections=config.max_connections)
-    async with listening(app, host=config.host, port=config.port, limits=limits) as listener:
+    async with listening(
+        app, host=config.host, port=config.port, limits=limits_of(config), hosts=hosts_of(config)
+    ) as listener:
         await remote.advertise(advertised(config, listener.port))
         yield listener.port
 

@@ -25,8 +25,9 @@ from typing import Any, Protocol, TypeVar
 import uvloop
 
 import mainspring
-from mainspring import telemetry
+from mainspring import descriptors, telemetry
 from mainspring.api.app import Api, AsgiApp, Refuse, build_app, build_internal_app, token_digest
+from mainspring.api.heads import Hosts, names_of
 from mainspring.api.limits import Limits
 from mainspring.api.serving import listening
 from mainspring.config import Config, check_token
@@ -82,6 +83,7 @@ def run(config: Config, role: Role | None = None) -> int:
 def run_to_end(config: Config, work: Coroutine[Any, Any, None]) -> int:
     """What a process does; answers its exit code, and says what was wrong."""
     telemetry.set_up_logging(config.log_level, config.log_format)
+    descriptors.raise_limit()
     try:
         uvloop.run(work)
     except (MainspringError, ExceptionGroup) as raised:
@@ -112,7 +114,7 @@ async def _serve(config: Config, role: Role) -> None:
         if instance is None:
             return
         api = api_of(config, instance, token, shared=role.is_worker)
-        limits = Limits(request_seconds=config.request_seconds, connections=config.max_connections)
+        limits = limits_of(config)
         # What exists now lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -129,6 +131,7 @@ async def _serve(config: Config, role: Role) -> None:
             host=config.host,
             port=config.port,
             limits=limits,
+            hosts=hosts_of(config),
             drain_seconds=config.drain_seconds,
             share_port=role.is_worker,
         ) as listener:
@@ -139,6 +142,25 @@ async def _serve(config: Config, role: Role) -> None:
             # First the listener drains, then the engine: both are bounded, and so is all that comes after them.
             loop.call_later(2 * config.drain_seconds + STOP_SECONDS, abandon)
     telemetry.info("stopped")
+
+
+def limits_of(config: Config) -> Limits:
+    """What peers may take, of the settings and of what the system gives this process."""
+    available = descriptors.for_peers()
+    if available < config.max_connections:
+        telemetry.warning("few file descriptors: fewer connections are accepted than are set", connections=available)
+    return Limits(
+        request_seconds=config.request_seconds,
+        connections=min(config.max_connections, available),
+        tokenless_connections=config.max_tokenless_connections,
+    )
+
+
+def hosts_of(config: Config) -> Hosts:
+    """The names that a server answers to: on loopback its own, elsewhere every one."""
+    if not is_loopback(config.host):
+        return None
+    return names_of((config.host, config.advertise_url, *config.allow_hosts))
 
 
 def abandon() -> None:

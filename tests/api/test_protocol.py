@@ -155,11 +155,12 @@ HEADS = {
     "one large header in one piece": (b"x-a: " + b"a" * 20_000 + b"\r\n\r\n",),
     "one large header that never ends": (b"x-a: ", *[b"a" * 1000] * 1000),
     "headers that never end": tuple(b"x-%d: %b\r\n" % (n, b"a" * 1000) for n in range(1000)),
+    "many small headers": (b"a:\r\n" * 101 + b"\r\n",),
 }
 
 
 @pytest.mark.parametrize("pieces", HEADS.values(), ids=HEADS)
-async def test_a_head_over_16_kb_is_refused(listener: Listener, pieces: tuple[bytes, ...]) -> None:
+async def test_a_head_over_16_kb_or_100_headers_is_refused(listener: Listener, pieces: tuple[bytes, ...]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     async with asyncio.timeout(5):
         answer = asyncio.create_task(reader.readline())
@@ -236,17 +237,6 @@ async def test_an_encoded_path_is_compared_decoded_and_never_fails(listener: Lis
         assert status(answer) == expected
 
 
-async def test_more_connections_than_allowed_are_refused(listener: Listener) -> None:
-    held = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(LIMITS.connections)]
-    answer = await exchange(listener.port)
-    assert status(answer) == 503
-    assert b"retry-after" in answer
-    for _, writer in held:
-        writer.close()
-    await connections_are(listener, 0)
-    assert status(await exchange(listener.port, request())) == 200
-
-
 def told_id(answer: bytes) -> str:
     """The request id of a problem, which is in its header and its body."""
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -260,13 +250,9 @@ def told_id(answer: bytes) -> str:
 async def test_a_refusal_of_the_protocol_has_a_request_id_of_its_own(listener: Listener) -> None:
     refused = [b"POST /", b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", GARBAGE["words"]]
     answers = [await exchange(listener.port, start) for start in refused]
-    held = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(LIMITS.connections)]
-    answers.append(await exchange(listener.port))
-    for _, writer in held:
-        writer.close()
-    assert [status(answer) for answer in answers] == [408, 431, 400, 503]
+    assert [status(answer) for answer in answers] == [408, 431, 400]
     ids = {told_id(answer) for answer in answers}
-    assert len(ids) == 4
+    assert len(ids) == 3
     assert "" not in ids
 
 

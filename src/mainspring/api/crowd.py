@@ -2,8 +2,9 @@
 
 Whoever has shown a token is known; everybody else is a stranger. Strangers give way first: at once when all places
 are taken, those of the address that has most of them before others, and down to a bound for each address with every
-look around. Who gives way has been idle longest, and is due no answer. After them come known peers that are idle.
-If nobody gives way, a few more are let in, for health checks: they are told what needs no token, and nothing else.
+look around. Who gives way has been idle longest, and is due no answer. After them come known peers that are idle, if
+it is they who have most of the places. If nobody gives way, a few more are let in, for health checks: they are told
+what needs no token, and nothing else.
 """
 
 from __future__ import annotations
@@ -83,9 +84,10 @@ class Crowd:
 
     def _make_room(self) -> bool:
         largest_first = sorted(self._strangers.values(), key=len, reverse=True)
-        return any(self._dismiss_one(group, known=False) for group in largest_first) or self._dismiss_one(
-            self._known, known=True
-        )
+        if any(self._dismiss_one(group, known=False) for group in largest_first):
+            return True
+        # Else a rush of strangers, too fresh to give way, would drive out those who are known.
+        return 2 * len(self._known) > self._limit and self._dismiss_one(self._known, known=True)
 
     def _dismiss_one(self, group: Iterable[Member], *, known: bool) -> bool:
         member = next((member for member in group if member.gives_way(known=known)), None)

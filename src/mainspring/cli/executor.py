@@ -18,6 +18,7 @@ SETTINGS: Final = (
     "store",
     "token",
     "allow_targets",
+    "allow_hosts",
     "log_level",
     "log_format",
     "store_wait_seconds",
@@ -29,6 +30,7 @@ SETTINGS: Final = (
     "fetch_retention_days",
     "request_seconds",
     "max_connections",
+    "max_tokenless_connections",
 )
 """Those of a server that an executor goes by."""
 

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-Problem = Literal["", "network", "timeout", "unreadable", "refused"]
+Problem = Literal["", "network", "timeout", "unreadable", "refused", "exhausted"]
 
 
 class Call(Struct, frozen=True):
@@ -34,7 +34,8 @@ class Reply(Struct, frozen=True):
     truncated: bool
     """The body went on behind `body`."""
     problem: Problem
-    """refused: the guard forbids the address, or the request cannot be written as HTTP."""
+    """refused: the guard forbids the address, or the request cannot be written as HTTP. exhausted: this process had no
+    file descriptor left, which says nothing about the target; the call was not made."""
     detail: str
     """Words for people."""
     sent: bool

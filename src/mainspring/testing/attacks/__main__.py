@@ -1,4 +1,4 @@
-"""`python -m mainspring.testing.attacks NAME --port 8700 --seconds 5` runs one attack and prints how much it got through.
+"""`python -m mainspring.testing.attacks NAME --port 8700 --seconds 5` runs one attack and prints what it achieved.
 
 In a process of its own an attack takes no time from whoever watches.
 """
