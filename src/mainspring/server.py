@@ -123,7 +123,7 @@ async def _serve(config: Config, role: Role) -> None:
         if role.is_worker:
             own = dataclasses.replace(api, wake=partial(instance.receive_wake, shared=False))
             private = await stack.enter_async_context(
-                listening(build_internal_app(own), host="127.0.0.1", port=0, limits=limits)
+                listening(build_internal_app(own), host="127.0.0.1", port=0, limits=limits, hosts=names_of(()))
             )
             local_address = f"http://127.0.0.1:{private.port}"
         async with listening(

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from mainspring.delivery.address import Address
-from mainspring.delivery.call import Call, Problem, Reply, Sends
+from mainspring.delivery.call import Call, Problem, Reply, Sends, failed
 from mainspring.delivery.connection import Connection, describe
 from mainspring.delivery.guard import Guard, Target
 from mainspring.delivery.pool import Pool
@@ -124,7 +124,7 @@ class Sender:
             raise
 
     def _unsent(self, problem: Problem, detail: str, started: float) -> Reply:
-        return Reply(None, {}, b"", False, problem, detail, False, round((self._loop.time() - started) * 1000))
+        return failed(problem, detail, sent=False, duration_ms=round((self._loop.time() - started) * 1000))
 
     async def _dial(self, target: Target, started: float, deadline: float) -> Connection:
         """A new connection to an address that the guard has just checked."""
