@@ -96,4 +96,4 @@ def test_where_there_are_few_descriptors_peers_get_half_of_them() -> None:
 def test_only_a_loopback_server_asks_for_a_name() -> None:
     assert hosts_of(Config(host="0.0.0.0")) is None
     own = hosts_of(Config(advertise_url="http://box:8700", allow_hosts=("Timers.internal",)))
-    assert own == {"127.0.0.1", "box", "timers.internal"}
+    assert own == frozenset({"127.0.0.1", "box", "timers.internal"})

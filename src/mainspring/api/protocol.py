@@ -253,9 +253,11 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def gives_way(self, *, known: bool) -> bool:
         """Whether nothing is lost with this connection. A stranger's answer that nobody takes is nothing, either."""
-        if self.transport.is_closing() or (self.flow.write_paused and not known):
-            return True
-        if self._is_answering() or (known and self._receiving_since != NOT_WAITING):
+        if self.flow.write_paused:
+            return not known
+        if self._is_answering() or self.transport.get_write_buffer_size() > 0:
+            return False
+        if known and self._receiving_since != NOT_WAITING:
             return False
         return self.loop.time() - self._used_at > FRESH_SECONDS and not _readable(self.transport)
 
