@@ -41,7 +41,7 @@ PIECE_BYTES: Final = 1024
 HEADER_LINES: Final = 100
 FRAMING_PER_BYTE: Final = 16
 """Bytes around a body that each byte of it may bring along: chunks of one byte are odd, but chunks."""
-FRESH_SECONDS: Final = 0.02
+FRESH_SECONDS: Final = 0.05
 """Who has connected so recently may have sent a request that is not read yet."""
 
 
