@@ -103,6 +103,13 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     redact_urls: Annotated[bool, Meta(description="Whether lists show URLs without users and secret parameters.")] = (
         True
     )
+    allow_hosts: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Names in the header Host that a server on loopback answers to besides its own, such as "
+            "timers.internal. A server that listens elsewhere answers to every name."
+        ),
+    ] = ()
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least severe log line.")] = (
         "info"
     )
@@ -155,7 +162,12 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_body_bytes: Annotated[Positive, Meta(description="Largest request body of the API.")] = 1_000_000
     max_payload_bytes: Annotated[Positive, Meta(description="Largest payload of a timer.")] = 102_400
     request_seconds: Annotated[PositiveSeconds, Meta(description="Deadline for receiving a whole API request.")] = 10.0
-    max_connections: Annotated[Positive, Meta(description="API connections at once; more are refused with 503.")] = 2048
+    max_connections: Annotated[
+        Positive, Meta(description="API connections at once; idle ones without a token make room for more.")
+    ] = 2048
+    max_tokenless_connections: Annotated[
+        Positive, Meta(description="API connections from one address that have never shown a token.")
+    ] = 256
 
     @property
     def fetch_retention_ms(self) -> int:
@@ -318,6 +330,12 @@ def _check_job_token(config: Config) -> None:
         raise ConfigError("Expected visible ASCII characters, got others")
 
 
+def _check_hosts(config: Config) -> None:
+    for host in config.allow_hosts:
+        if not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+|\[[0-9A-Fa-f:.]+\]", host):
+            raise ConfigError(f"Expected host names without a port, got {host!r}")
+
+
 def _check_renewal(config: Config) -> None:
     if config.renew_seconds * 2 > config.lease_seconds:
         raise ConfigError(
@@ -330,6 +348,7 @@ _CHECKS: Final = (
     Check(("advertise_url",), _check_advertised),
     Check(("job_base_url",), _check_job_base),
     Check(("job_token",), _check_job_token),
+    Check(("allow_hosts",), _check_hosts),
     Check(("renew_seconds", "lease_seconds"), _check_renewal),
 )
 

@@ -22,7 +22,6 @@ import msgspec
 import mainspring
 from mainspring import telemetry
 from mainspring.api.app import build_executor_app, token_digest
-from mainspring.api.protocol import Limits
 from mainspring.api.serving import listening
 from mainspring.clock import Clock
 from mainspring.config import Config
@@ -37,7 +36,17 @@ from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing
 from mainspring.fetches.recent import Recent
 from mainspring.instance import read_cluster_secret
 from mainspring.kernel.ownership import INSTANCES, Lease
-from mainspring.server import abandon, advertised, announce, base_url, read_token, run_to_end, started
+from mainspring.server import (
+    abandon,
+    advertised,
+    announce,
+    base_url,
+    hosts_of,
+    limits_of,
+    read_token,
+    run_to_end,
+    started,
+)
 from mainspring.store import Store
 from mainspring.stores import timer_store_from_url
 from mainspring.surroundings import Surroundings
@@ -90,8 +99,9 @@ async def reachable(remote: RemoteExecutor) -> AsyncIterator[int]:
         token_digests=(token_digest(read_token(config)[0]),) if config.token or config.token_file else (),
         cluster_digest=token_digest(remote.cluster_secret),
     )
-    limits = Limits(request_seconds=config.request_seconds, connections=config.max_connections)
-    async with listening(app, host=config.host, port=config.port, limits=limits) as listener:
+    async with listening(
+        app, host=config.host, port=config.port, limits=limits_of(config), hosts=hosts_of(config)
+    ) as listener:
         await remote.advertise(advertised(config, listener.port))
         yield listener.port
 

@@ -9,6 +9,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Literal
 
+from mainspring.text import printable, printable_json
+
 
 def handler(style: Literal["auto", "text", "json"]) -> logging.Handler:
     """Writes to standard error."""
@@ -23,9 +25,11 @@ def is_text(style: Literal["auto", "text", "json"]) -> bool:
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{key}={value}" for key, value in getattr(record, "fields", {}).items())
-        line = f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():7} {record.getMessage()}"
-        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        fields = " ".join(f"{key}={printable(str(value))}" for key, value in getattr(record, "fields", {}).items())
+        message = printable(record.getMessage())
+        line = f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():7} {message}"
+        lines = self.formatException(record.exc_info).split("\n") if record.exc_info else ()
+        trace = "".join(f"\n{printable(line)}" for line in lines)
         return f"{line}  {fields}{trace}" if fields else line + trace
 
 
@@ -39,7 +43,7 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return printable_json(json.dumps(line, ensure_ascii=False))
 
 
 def _json_value(value: object) -> object:

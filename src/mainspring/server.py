@@ -27,9 +27,10 @@ import uvloop
 from msgspec.structs import replace
 
 import mainspring
-from mainspring import telemetry
+from mainspring import descriptors, telemetry
 from mainspring.api.app import Api, AsgiApp, Refuse, build_app, build_internal_app, token_digest
-from mainspring.api.protocol import Limits
+from mainspring.api.heads import Hosts, names_of
+from mainspring.api.limits import Limits
 from mainspring.api.serving import listening
 from mainspring.config import Config, read_token_file
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
@@ -101,6 +102,7 @@ def _is_loopback(host: str) -> bool:
 def run_to_end(config: Config, work: Coroutine[Any, Any, None]) -> int:
     """What a process does; answers its exit code, and says what was wrong."""
     telemetry.set_up_logging(config.log_level, config.log_format)
+    descriptors.raise_limit()
     try:
         uvloop.run(work)
     except (MainspringError, ExceptionGroup) as raised:
@@ -139,7 +141,7 @@ async def _serve(config: Config, role: Role) -> None:
         if instance is None:
             return
         api = api_of(config, instance, token, shared=role.is_worker)
-        limits = Limits(request_seconds=config.request_seconds, connections=config.max_connections)
+        limits = limits_of(config)
         # What exists now lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -148,7 +150,7 @@ async def _serve(config: Config, role: Role) -> None:
         if role.is_worker:
             own = dataclasses.replace(api, wake=partial(instance.receive_wake, shared=False))
             private = await stack.enter_async_context(
-                listening(build_internal_app(own), host="127.0.0.1", port=0, limits=limits)
+                listening(build_internal_app(own), host="127.0.0.1", port=0, limits=limits, hosts=names_of(()))
             )
             local_address = f"http://127.0.0.1:{private.port}"
         async with listening(
@@ -156,6 +158,7 @@ async def _serve(config: Config, role: Role) -> None:
             host=config.host,
             port=config.port,
             limits=limits,
+            hosts=hosts_of(config),
             drain_seconds=config.drain_seconds,
             share_port=role.is_worker,
         ) as listener:
@@ -166,6 +169,25 @@ async def _serve(config: Config, role: Role) -> None:
             # First the listener drains, then the engine: both are bounded, and so is all that comes after them.
             loop.call_later(2 * config.drain_seconds + STOP_SECONDS, abandon)
     telemetry.info("stopped")
+
+
+def limits_of(config: Config) -> Limits:
+    """What peers may take, of the settings and of what the system gives this process."""
+    available = descriptors.for_peers()
+    if available < config.max_connections:
+        telemetry.warning("few file descriptors: fewer connections are accepted than are set", connections=available)
+    return Limits(
+        request_seconds=config.request_seconds,
+        connections=min(config.max_connections, available),
+        tokenless_connections=config.max_tokenless_connections,
+    )
+
+
+def hosts_of(config: Config) -> Hosts:
+    """The names that a server answers to: on loopback its own, elsewhere every one."""
+    if not _is_loopback(config.host):
+        return None
+    return names_of((config.host, config.advertise_url, *config.allow_hosts))
 
 
 def abandon() -> None:

@@ -34,9 +34,9 @@ def tricky(namespace: str) -> str:
         LINE
         | {
             "namespace": namespace,
-            "timerId": 'odd ,";😀 \u2028 =1+1',
+            "timerId": 'odd ,";😀 \u2003 =1+1',
             "executeAt": "2036-01-01T00:00:00.123Z",
-            "payload": {"text": 'a\nb,"c"', "n": 1.0},
+            "payload": {"text": 'a\nb,"c" \u2028', "n": 1.0},
             "headers": {"X-A": "1,2"},
             "labels": {"k": "v;w"},
             "retryPolicy": {"maxAttempts": 3, "schedule": [1, 2.5]},

@@ -26,18 +26,24 @@ class Running:
     token: str
     store: str
     """The URL of its store, which others may open, too."""
+    process_id: int
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
 
 
 @contextmanager
-def running_server(directory: Path, store: str = "") -> Iterator[Running]:
+def running_server(directory: Path, store: str = "", *more: str) -> Iterator[Running]:
     log = directory / "server.log"
     flags = ["serve", "--port", "0", "--data-dir", str(directory / "data")]
-    flags += ["--store", store] if store else []
+    flags += [*(("--store", store) if store else ()), *more]
     environment = clean_environment() | {"MAINSPRING_TOKEN": TOKEN}
     with log.open("wb") as stderr:
         process = subprocess.Popen([*COMMAND, *flags], stderr=stderr, env=environment, cwd=directory)
     try:
-        yield Running(_address(process, log), TOKEN, store or f"sqlite:///{directory / 'data' / 'mainspring.db'}")
+        store = store or f"sqlite:///{directory / 'data' / 'mainspring.db'}"
+        yield Running(_address(process, log), TOKEN, store, process.pid)
     finally:
         process.terminate()
         assert process.wait(15) == 0, log.read_text()

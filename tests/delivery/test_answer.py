@@ -233,3 +233,15 @@ def test_a_transfer_encoding_other_than_chunked_is_unreadable() -> None:
     reader = read(b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n")
     with pytest.raises(Unreadable, match="chunked"):
         reader.result()
+
+
+@pytest.mark.parametrize("header", [b"content-encoding", b"transfer-encoding"])
+def test_what_a_receiver_says_of_its_encoding_is_repeated_in_few_words(header: bytes) -> None:
+    said = b"\x9b2J" + b"x" * 60_000
+    head = b"HTTP/1.1 200 OK\r\n%b: %b\r\nconnection: close\r\n\r\nbody" % (header, said)
+    reader = read(head)
+    reader.end()
+    with pytest.raises(Unreadable) as raised:
+        reader.result()
+    assert len(str(raised.value)) < 300
+    assert str(raised.value).isprintable()

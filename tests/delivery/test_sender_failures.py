@@ -10,11 +10,12 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from mainspring.delivery.call import Call, Reply
+from mainspring.delivery.call import DETAIL_LIMIT, Call, Reply
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.testing.target import Answer, TargetServer
 
+from .raw import raw_server
 from .resolver import Resolver
 
 
@@ -221,3 +222,25 @@ async def test_cancelling_while_connecting_leaks_no_descriptor(sender: Sender) -
         assert all(task.cancelled() for task in waiting)
     await asyncio.sleep(0.01)
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+async def test_what_a_receiver_sends_never_makes_a_long_or_unprintable_detail(sender: Sender) -> None:
+    said = b"\x9b2J\xad" + b"x" * 60_000
+    heads = (b"content-encoding: " + said, b"transfer-encoding: " + said, said + b": x", b"content-length: " + said)
+    for head in heads:
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes = head) -> None:
+            await reader.readuntil(b"{}")
+            writer.write(b"HTTP/1.1 200 OK\r\n%b\r\nconnection: close\r\n\r\nbody" % head)
+
+        async with raw_server(answer) as url:
+            reply = await sender.send(post(f"http://{url}/"))
+        assert reply.problem in ("unreadable", "network")
+        assert len(reply.detail) <= DETAIL_LIMIT
+        assert reply.detail.isprintable()
+
+
+async def test_a_url_from_a_receiver_is_repeated_in_few_words(sender: Sender) -> None:
+    reply = await sender.send(post(f"http://{'x' * 8000}:1:2/"))
+    assert reply.problem == "refused"
+    assert len(reply.detail) <= DETAIL_LIMIT

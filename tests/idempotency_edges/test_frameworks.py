@@ -24,8 +24,8 @@ from starlette.routing import Route
 
 from mainspring import server
 from mainspring.api.app import Api, all_routes, build_app
+from mainspring.api.limits import Limits
 from mainspring.api.openapi import openapi_document
-from mainspring.api.protocol import Limits
 from mainspring.api.serving import listening
 from mainspring.clock import SystemClock
 from mainspring.config import Config

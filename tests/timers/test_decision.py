@@ -226,3 +226,24 @@ def test_answers_that_always_ask_for_a_moment_in_the_past_end_in_a_parked_timer(
     assert "1001 times in a row" in ending.detail
     assert judge(answered(200, b'{"nextExecuteAt":1001}'), timer).hasty == 0
     assert resumed(replace(timer, state=State.PARKED), now=1).detail.hasty == 0
+
+
+@pytest.mark.parametrize("delivery", [LEAST, MOST])
+def test_a_call_that_was_not_made_for_want_of_a_descriptor_is_put_off_and_counts_as_nothing(delivery: Delivery) -> None:
+    timer = begun(delivery, attempts=1)
+    ending = judge(broken("exhausted", sent=False), timer, RetryPolicy(max_attempts=1))
+    assert (ending.next, ending.is_attempt, ending.kept, ending.reachable) == ("retry", False, False, None)
+    finish = conclude(timer, timer, ending, fence=1)
+    assert finish.attempt is None
+    assert isinstance(finish.change, Put)
+    put_off = finish.change.timer
+    assert (put_off.state, put_off.attempts, put_off.due_at) == (State.SCHEDULED, 0, ending.next_at)
+    assert put_off.detail.first_attempt_at is None
+    assert put_off.detail.execute_at == timer.detail.execute_at
+
+
+def test_a_retry_that_was_not_made_keeps_its_number() -> None:
+    timer = begun(attempts=3)
+    finish = conclude(timer, timer, judge(broken("exhausted", sent=False), timer), fence=1)
+    assert isinstance(finish.change, Put)
+    assert (finish.change.timer.state, finish.change.timer.attempts) == (State.RETRYING, 2)

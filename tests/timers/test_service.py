@@ -371,3 +371,30 @@ async def test_filtered_history_goes_on_behind_its_pages(instance: Instance, tar
         found += [entry.attempt for entry in page.attempts]
         cursor = page.next_cursor
     assert found == [4, 3, 2, 1]
+
+
+HIDDEN = {
+    "right-to-left override": "pay\u202efdp.exe",
+    "right-to-left isolate": "a\u2067b",
+    "right-to-left mark": "a\u200fb",
+    "Arabic letter mark": "a\u061cb",
+    "line feed": "a\nb",
+    "escape": "a\x1b[2Jb",
+    "control sequence introducer": "a\x9b2Jb",
+    "line separator": "a\u2028b",
+}
+
+
+@pytest.mark.parametrize("text", HIDDEN.values(), ids=HIDDEN)
+async def test_an_id_or_a_label_that_does_not_look_like_what_it_is_is_refused(instance: Instance, text: str) -> None:
+    with pytest.raises(InvalidInput) as wrong_id:
+        await instance.timers.create(timer(text))
+    assert [error.pointer for error in wrong_id.value.errors] == ["/timerId"]
+    with pytest.raises(InvalidInput) as wrong_label:
+        await instance.timers.create(timer(labels={"customer": text}))
+    assert [error.pointer for error in wrong_label.value.errors] == ["/labels"]
+
+
+async def test_an_id_may_be_in_any_script(instance: Instance) -> None:
+    for text in ("שלום", "مهلت", "時計", "größe 1/2", "🕰"):
+        assert (await instance.timers.create(timer(text))).timer_id == text

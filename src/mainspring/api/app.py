@@ -31,7 +31,7 @@ from mainspring.api.shards import shard_routes
 from mainspring.api.status import status_routes
 from mainspring.api.timers import Timers, timer_routes
 from mainspring.delivery.wakeups import Wake
-from mainspring.errors import MainspringError, TooLarge, Unauthenticated
+from mainspring.errors import MainspringError, TooLarge, Unauthenticated, Unavailable
 from mainspring.fetches.pools import Execute, Executing
 from mainspring.telemetry import requests
 from mainspring.timers.messages import InstancesView, ShardsView
@@ -180,8 +180,8 @@ class _App:
         if found is None or not found[0].takes_key or scope["method"] != found[0].method:
             return None
         try:
-            _check_token(headers.get(b"authorization", b""), self._token_digests)
-        except Unauthenticated:
+            _admit(scope, headers, self._token_digests)
+        except (Unauthenticated, Unavailable):
             return None
         return self._once.get(found[0].safe_to_repeat)
 
@@ -199,8 +199,7 @@ class _App:
         route, answer_headers = found
         try:
             if not route.is_open:
-                known = self._cluster_digests if route.is_internal else self._token_digests
-                _check_token(headers.get(b"authorization", b""), known)
+                _admit(scope, headers, self._cluster_digests if route.is_internal else self._token_digests)
             body = b""
             if route.method == "POST":
                 if not _is_json(headers.get(b"content-type", _JSON)):
@@ -251,6 +250,17 @@ class _App:
 
 _STATUS_CLASSES: Final = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
 _PROBLEM_HEADERS: Final = secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY)
+
+
+def _admit(scope: Scope, headers: dict[bytes, bytes], digests: tuple[bytes, ...]) -> None:
+    """Raise unless the request may be answered. A listener has put into the state of the connection what it may do."""
+    state = scope.get("state", {})
+    if state.get("crowded", False):
+        raise Unavailable("Expected fewer connections, got too many; only what needs no token is answered on this one")
+    _check_token(headers.get(b"authorization", b""), digests)
+    recognise = state.get("recognise")
+    if recognise is not None:
+        recognise()
 
 
 def _check_token(header: bytes, digests: tuple[bytes, ...]) -> None:

@@ -29,6 +29,7 @@ STATUSES: Final[Mapping[str, tuple[int, str]]] = {
     "unknown_outcome": (409, "Nobody knows whether the request was carried out"),
     "too_large": (413, "The request body is too large"),
     "unsupported_media_type": (415, "The body must be JSON"),
+    "misdirected": (421, "The request is for another server"),
     "key_reuse": (422, "The idempotency key was used for another request"),
     "unsupported": (422, "This cannot be done here"),
     "rate_limited": (429, "Too many requests"),

@@ -1,8 +1,10 @@
 """uvicorn's HTTP protocol with the bounds that it lacks, and a shorter way for answers that are known as a whole.
 
-A peer has a deadline for sending a whole request, for taking an answer, and for idling between requests; the head of
-a request and the number of connections are limited. There are no timers per request: a sweep about once a second
-counts ticks, and every connection notes at which tick it began to wait for its peer.
+A peer has a deadline for sending a whole request, for taking an answer, and for idling between requests. The head of
+a request is limited, and so is all that comes around its body: outside the head nothing is a header. At most a few
+requests are parsed ahead of their answers; what has arrived behind them waits, and nothing more is read. There are no
+timers per request: a sweep about once a second counts ticks, and every connection notes at which tick it began to wait
+for its peer.
 
 A refusal is never written in front of an answer that is still due: that request may have been carried out.
 """
@@ -10,18 +12,21 @@ A refusal is never written in front of an answer that is still due: that request
 from __future__ import annotations
 
 import asyncio
-import math
+import select
 import urllib.parse
-from dataclasses import dataclass, field
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import httptools
-import msgspec
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from mainspring.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, problem
+from mainspring.api.crowd import network_of
+from mainspring.api.heads import Objection, objection
+from mainspring.api.limits import Guard
+from mainspring.api.refusals import refusal, refuse_request
 from mainspring.api.request_id import request_id_of
-from mainspring.api.routes import NO_CONTENT_POLICY, secure_headers
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
@@ -29,44 +34,20 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
 NOT_WAITING: Final = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What one peer may take."""
-
-    request_seconds: float = 10.0
-    idle_seconds: float = 75.0
-    head_bytes: int = 16_384
-    connections: int = 2048
-
-
-@dataclass(slots=True)
-class Guard:
-    """The limits of a listener and the tick that all its connections read."""
-
-    limits: Limits
-    tick: int = 0
-    tick_seconds: float = field(init=False)
-    request_ticks: int = field(init=False)
-    idle_ticks: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.tick_seconds = min(1.0, self.limits.request_seconds / 4)
-        self.request_ticks = math.ceil(self.limits.request_seconds / self.tick_seconds)
-        self.idle_ticks = math.ceil(self.limits.idle_seconds / self.tick_seconds)
-
-    async def sweep(self, connections: set[Any]) -> None:
-        """Look at every connection, tick after tick, until cancelled."""
-        while True:
-            await asyncio.sleep(self.tick_seconds)
-            self.tick += 1
-            for connection in tuple(connections):
-                if isinstance(connection, GuardedProtocol):
-                    connection.check_deadlines()
+AHEAD: Final = 4
+"""Requests whose answers wait for earlier ones; more are not parsed."""
+PIECE_BYTES: Final = 1024
+"""The parser gets no more at once, except of a body: the requests in a piece are all parsed."""
+HEADER_LINES: Final = 100
+FRAMING_PER_BYTE: Final = 16
+"""Bytes around a body that each byte of it may bring along: chunks of one byte are odd, but chunks."""
+FRESH_SECONDS: Final = 0.05
+"""Who has connected so recently may have sent a request that is not read yet."""
 
 
 class GuardedProtocol(HttpToolsProtocol):
+    flow: _Flow
+
     def __init__(
         self,
         *,
@@ -76,68 +57,116 @@ class GuardedProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
     ) -> None:
         super().__init__(config=config, server_state=server_state, app_state=app_state)
+        self.network = ""
         self._guard = guard
         self._receiving_since = guard.tick
         self._idle_since = guard.tick
         self._stalled_since = NOT_WAITING
+        self._used_at = 0.0
+        self._is_crowded = False
+        self._unparsed: deque[memoryview] = deque()
+        self._is_over = False
+        """Nothing that arrives is looked at any more."""
         self._in_head = False
         self._in_body = False
-        self._chunk_bytes = 0
-        self._head_bytes = 0
+        self._began_in_piece = False
+        self._framing_bytes = 0
+        """Of the head that is being received, or around the body."""
+        self._body_bytes = 0
+        self._body_left = 0
+        """Of a body whose length is known."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._guard.limits.connections:
+        self.flow = _Flow(transport)
+        self.network = network_of(self.client[0]) if self.client else ""
+        self._used_at = self.loop.time()
+        admission = self._guard.crowd.admit(self)
+        if admission == "refused":
             self._refuse("unavailable", f"Expected at most {self._guard.limits.connections} connections, got more")
+        self._is_crowded = admission == "crowded"
+        self.app_state.update(recognise=partial(self._guard.crowd.recognise, self), crowded=self._is_crowded)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._guard.crowd.leave(self)
+        super().connection_lost(exc)
+        self.app_state.clear()  # it knows this connection, which knows it
+        self._unparsed.clear()
 
     # From the peer
 
     def data_received(self, data: bytes) -> None:
-        while data:
-            data = self._feed(data)
+        self._unparsed.append(memoryview(data))
+        self._parse()
 
-    def _feed(self, data: bytes) -> bytes:
-        """Give the parser a chunk. What comes back has to be given again."""
+    def _parse(self) -> None:
+        """Give the parser what has arrived, unless too many requests wait for their answers already."""
+        unparsed = self._unparsed
+        while unparsed and not self._is_over and len(self.pipeline) < AHEAD:
+            piece = unparsed.popleft()
+            size = max(PIECE_BYTES, self._body_left)
+            if len(piece) > size:
+                unparsed.appendleft(piece[size:])
+                piece = piece[:size]
+            self._feed(piece)
+        if self._is_over:
+            unparsed.clear()
+        self.flow.hold(bool(unparsed))
+
+    def _feed(self, piece: memoryview) -> None:
         if self._receiving_since == NOT_WAITING:
             self._receiving_since = self._guard.tick
-        self._chunk_bytes = len(data)
-        began_before = self._in_head
+        self._began_in_piece = False
+        body_before = self._body_bytes
         try:
-            self.parser.feed_data(data)
+            self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
-            return self._decline_upgrade(data[upgrade.args[0] :])
+            self._unparsed.appendleft(piece[upgrade.args[0] :])
+            self._decline_upgrade()
         except httptools.HttpParserError as error:
-            if isinstance(error.__context__, _HeadTooLarge):
-                self._refuse_head()
-            else:
+            if isinstance(error.__context__, _Refused):
+                self._refuse(*error.__context__.objection)
+            elif not self._is_over:
                 self._refuse("invalid_input", "Expected an HTTP/1.1 request, got something else")
         else:
-            if began_before and self._in_head:
-                self._head_bytes += len(data)
-                if self._head_bytes > self._guard.limits.head_bytes:
-                    self._refuse_head()
-        return b""
+            if (self._in_head or self._in_body) and not self._began_in_piece:
+                self._framing_bytes += len(piece) - (self._body_bytes - body_before)
+                allowed = self._guard.limits.head_bytes + FRAMING_PER_BYTE * self._body_bytes
+                if self._framing_bytes > allowed:
+                    self._refuse(*self._too_large())
 
     def on_message_begin(self) -> None:
+        if self._is_over:
+            raise _Over
         self._receiving_since = self._guard.tick
-        self._in_head = True
-        self._head_bytes = 0
+        self._in_head = self._began_in_piece = True
+        self._framing_bytes = self._body_bytes = self._body_left = 0
         super().on_message_begin()
+        self.scope["state"] = self.app_state
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # of a trailer
+        if len(self.headers) >= HEADER_LINES:
+            raise _Refused(Objection("headers_too_large", f"Expected at most {HEADER_LINES} headers, got more"))
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         limit = self._guard.limits.head_bytes
-        # Counting is needed only for a head that did not come in a small chunk.
-        if self._head_bytes + self._chunk_bytes > limit and self._count_head() > limit:
-            raise _HeadTooLarge
+        # Counting is needed only for a head that did not come in a few pieces.
+        if self._framing_bytes + 2 * PIECE_BYTES > limit and self._count_head() > limit:
+            raise _Refused(self._too_large())
         self._in_head = False
         if self.parser.should_upgrade():
             return  # the parser stops behind this head
+        version = self.parser.get_http_version()
         target = httptools.parse_url(self.url)
         path = target.path.decode("ascii")
         self.scope["method"] = self.parser.get_method().decode("ascii")
         self.scope["path"] = urllib.parse.unquote(path) if "%" in path else path
         self.scope["raw_path"] = target.path
         self.scope["query_string"] = target.query or b""
+        refused = objection(version, self.headers, authority=target.host, hosts=self._guard.hosts)
         previous = self.cycle
         self.cycle = cycle = _Cycle(
             scope=self.scope,
@@ -149,31 +178,44 @@ class GuardedProtocol(HttpToolsProtocol):
             default_headers=[],
             message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue,
-            keep_alive=self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive(),
+            keep_alive=version != "1.0" and self.parser.should_keep_alive() and not (refused or self._is_crowded),
             on_response=self.on_response_complete,
         )
-        self._in_body = True
+        self._in_body = self._began_in_piece = True
+        self._framing_bytes = 0
+        self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+        app = self.app
+        if refused is not None:
+            self._is_over = True  # where the body would end is not worth knowing
+            app = partial(refuse_request, refused)
         if previous is None or previous.response_complete:
-            self._start_asgi_task(cycle, self.app)
+            self._start_asgi_task(cycle, app)
         else:
             self.flow.pause_reading()
-            self.pipeline.appendleft((cycle, self.app))
+            self.pipeline.appendleft((cycle, app))
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        self._body_left = max(0, self._body_left - len(body))
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self._in_body:
             self._in_body = False
+            self._body_left = 0
             self._receiving_since = NOT_WAITING
+            self._is_over = self._is_over or not self.cycle.keep_alive
             super().on_message_complete()
 
-    def _decline_upgrade(self, rest: bytes) -> bytes:
-        """The request without its offer. A server may ignore one, but the parser would skip the body."""
+    def _decline_upgrade(self) -> None:
+        """Have the request parsed without its offer. A server may ignore one, but the parser would skip the body."""
         if self.parser.get_method() == b"CONNECT":
             self._refuse("invalid_input", "Expected a request to this server, got one to be passed on")
-            return b""
+            return
         lines = b"".join(b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade")
         head = b"%b %b HTTP/1.1\r\n%b\r\n" % (self.parser.get_method(), self.url, lines)
         self.parser = httptools.HttpRequestParser(self)
-        return head + rest
+        self._unparsed.appendleft(memoryview(head))
 
     # To the peer
 
@@ -182,9 +224,13 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._idle_since = self._guard.tick
-        self.flow.resume_reading()
+        self._used_at = self.loop.time()
+        self._guard.crowd.touch(self)
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
+        self._parse()
+        if not self.pipeline:
+            self.flow.resume_reading()
 
     def check_deadlines(self) -> None:
         """Let go of a peer that is too slow. Called at every tick."""
@@ -205,17 +251,34 @@ class GuardedProtocol(HttpToolsProtocol):
         elif not answering and guard.tick - self._idle_since > guard.idle_ticks:
             self.transport.close()
 
+    def gives_way(self, *, known: bool) -> bool:
+        """Whether nothing is lost with this connection. A stranger's answer that nobody takes is nothing, either."""
+        if self.flow.write_paused:
+            return not known
+        if self._is_answering() or self.transport.get_write_buffer_size() > 0:
+            return False
+        if known and self._receiving_since != NOT_WAITING:
+            return False
+        return self.loop.time() - self._used_at > FRESH_SECONDS and not _readable(self.transport)
+
+    def dismiss(self) -> None:
+        self.transport.abort()
+
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def _count_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
-    def _refuse_head(self) -> None:
-        self._refuse("headers_too_large", f"Expected at most {self._guard.limits.head_bytes} bytes, got more")
+    def _too_large(self) -> Objection:
+        where = "around the body" if self._in_body else "of headers"
+        return Objection(
+            "headers_too_large", f"Expected at most {self._guard.limits.head_bytes} bytes {where}, got more"
+        )
 
     def _refuse(self, code: str, detail: str) -> None:
         """Answer the request that is being received with a problem, and close."""
+        self._is_over = True
         if self._is_answering() and not self._in_body:
             self.cycle.keep_alive = False  # an earlier request is still due its answer, and the last one gets
             return
@@ -228,7 +291,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if not written:
             # Beyond the request that is being received, the headers are those of the one before.
             headers = dict(self.headers) if self._in_head or self._in_body else {}
-            self.transport.write(_refusal(code, detail, request_id_of(headers)))
+            self.transport.write(refusal(code, detail, request_id_of(headers)))
         self.transport.close()
 
 
@@ -263,20 +326,38 @@ class _Cycle(RequestResponseCycle):
         self.on_response()
 
 
-class _HeadTooLarge(Exception):
+class _Flow(FlowControl):
+    """Reading does not go on while there is something that was read and not parsed."""
+
+    _held = False
+
+    def hold(self, held: bool) -> None:
+        self._held = held
+        if held:
+            self.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._held:
+            super().resume_reading()
+
+
+class _Refused(Exception):
     """Stops the parser; it comes back as the context of the parser's own error."""
 
+    def __init__(self, objection: Objection) -> None:
+        self.objection = objection
+        super().__init__(objection.detail)
 
-def _refusal(code: str, detail: str, request_id: str) -> bytes:
-    told = problem(code, detail, request_id=request_id, retryable=code in ("unavailable", "request_timeout"))
-    body = msgspec.json.encode(told)
-    headers = [
-        *secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-        (b"x-request-id", request_id.encode("ascii")),
-    ]
-    if told.status in RETRY_AFTER_SECONDS:
-        headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS[told.status]))
-    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-    return STATUS_LINE[told.status] + lines + b"\r\n" + body
+
+class _Over(Exception):
+    """Stops the parser behind the last request that is answered."""
+
+
+def _readable(transport: asyncio.Transport) -> bool:
+    """Whether something has arrived that nobody has read yet."""
+    descriptor: int = transport.get_extra_info("socket").fileno()
+    if descriptor < 0:
+        return False
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return any(event & select.POLLIN and not event & (select.POLLHUP | select.POLLERR) for _, event in poller.poll(0))

@@ -63,6 +63,7 @@ _OPERATION_PROBLEMS: Final = (
     "conflict",
     "too_large",
     "unsupported_media_type",
+    "misdirected",
     "unsupported",
     "rate_limited",
     "headers_too_large",

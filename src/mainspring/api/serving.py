@@ -15,7 +15,9 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from mainspring.api.app import AsgiApp
-from mainspring.api.protocol import Guard, GuardedProtocol, Limits
+from mainspring.api.heads import Hosts
+from mainspring.api.limits import Guard, Limits
+from mainspring.api.protocol import GuardedProtocol
 from mainspring.errors import ConfigError
 
 CLOSE_SECONDS = 1.0
@@ -42,11 +44,19 @@ class Listener:
 
 @asynccontextmanager
 async def listening(
-    app: AsgiApp, *, host: str, port: int, limits: Limits, drain_seconds: float = 10.0, share_port: bool = False
+    app: AsgiApp,
+    *,
+    host: str,
+    port: int,
+    limits: Limits,
+    hosts: Hosts = None,
+    drain_seconds: float = 10.0,
+    share_port: bool = False,
 ) -> AsyncIterator[Listener]:
     """Serve until the block ends; then answer what has been asked, for at most `drain_seconds`.
 
-    With `share_port` other processes of the same user may listen there too; the system spreads connections over them.
+    `hosts` are the names that may be asked for, if not all. With `share_port` other processes of the same user may
+    listen there too; the system spreads connections over them.
     """
     config = Config(
         app,
@@ -62,7 +72,7 @@ async def listening(
     )
     config.load()
     state = ServerState()
-    guard = Guard(limits)
+    guard = Guard(limits, hosts)
 
     def connect() -> GuardedProtocol:
         return GuardedProtocol(guard=guard, config=config, server_state=state, app_state={})

@@ -19,6 +19,7 @@ SETTINGS: Final = (
     "token_file",
     "allow_targets",
     "allow_loopback",
+    "allow_hosts",
     "log_level",
     "log_format",
     "store_wait_seconds",
@@ -30,6 +31,7 @@ SETTINGS: Final = (
     "fetch_retention_days",
     "request_seconds",
     "max_connections",
+    "max_tokenless_connections",
 )
 """Those of a server that an executor goes by."""
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import click
 
-from mainspring.cli.text import printable
 from mainspring.errors import (
     ConfigError,
     Conflict,
@@ -21,6 +20,7 @@ from mainspring.errors import (
     Unauthenticated,
     Unavailable,
 )
+from mainspring.text import printable
 
 EXIT_CODES: tuple[tuple[type[MainspringError], int], ...] = (
     (ConfigError, 2),

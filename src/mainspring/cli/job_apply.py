@@ -15,9 +15,9 @@ from mainspring.cli.job_difference import Change, Step, steps
 from mainspring.cli.job_file import read_jobs
 from mainspring.cli.output import show_document
 from mainspring.cli.progress import progress
-from mainspring.cli.text import printable
 from mainspring.errors import FieldError, InvalidInput, MainspringError
 from mainspring.jobs.comparing import CONTENT, content
+from mainspring.text import printable
 from mainspring.timers.messages import View
 
 if TYPE_CHECKING:

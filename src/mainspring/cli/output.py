@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from mainspring.cli.globals import Globals
-from mainspring.cli.text import printable
+from mainspring.text import printable
 from mainspring.timers.messages import View
 
 PIPE_WIDTH = 200

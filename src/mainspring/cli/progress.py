@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mainspring.cli.globals import Globals
-from mainspring.cli.text import printable
+from mainspring.text import printable
 
 
 @contextmanager

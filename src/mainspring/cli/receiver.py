@@ -15,11 +15,11 @@ from typing import Final
 import click
 from msgspec import Struct
 
-from mainspring.cli.text import printable
 from mainspring.client.callback import callback_answer
 from mainspring.clock import wall_ms
 from mainspring.delivery.signing import verify
 from mainspring.errors import InvalidInput
+from mainspring.text import printable
 
 LONGEST_BODY: Final = 10_000_000
 WITHOUT_BODY = ("GET", "HEAD", "DELETE")

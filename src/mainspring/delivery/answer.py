@@ -17,6 +17,7 @@ FRAMING_LIMIT: Final = 65_536
 INTERIM_LIMIT: Final = 16
 MEMBER_LIMIT: Final = 64
 """Each costs a copy of what follows it, however little it holds."""
+SHOWN_LIMIT: Final = 60
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _names: dict[bytes, str] = {}
 _CACHED_NAMES: Final = 1024
@@ -86,7 +87,7 @@ class AnswerReader:
         headers = {name: ", ".join(several) for name, several in values.items()}
         body = b"".join(self._parts)
         if headers.get("transfer-encoding", "chunked").lower() != "chunked":
-            raise Unreadable(f"Expected a chunked answer, got transfer-encoding {headers['transfer-encoding']!r}")
+            raise Unreadable(f"Expected a chunked answer, got transfer-encoding {_shown(headers['transfer-encoding'])}")
         if "content-encoding" in headers:
             body = self._decompress(headers["content-encoding"].lower(), body)
         return headers, body
@@ -95,7 +96,7 @@ class AnswerReader:
         if encoding in ("", "identity") or not body:
             return body
         if encoding not in _WINDOW_BITS:
-            raise Unreadable(f"Expected an answer that is not compressed, got content-encoding {encoding!r}")
+            raise Unreadable(f"Expected an answer that is not compressed, got content-encoding {_shown(encoding)}")
         try:
             plain, whole = decompress(body, _WINDOW_BITS[encoding], self._limit)
         except zlib.error as error:
@@ -173,6 +174,11 @@ def decompress(data: bytes, window_bits: int, limit: int) -> tuple[bytes, bool]:
         stream = zlib.decompressobj(window_bits)
         plain += stream.decompress(rest, limit + 1 - len(plain))
     return plain[:limit], stream.eof and len(plain) <= limit
+
+
+def _shown(value: str) -> str:
+    """A value from the other side, in quotation marks and cut."""
+    return repr(value if len(value) <= SHOWN_LIMIT else f"{value[:SHOWN_LIMIT]}…")
 
 
 def _name(raw: bytes) -> str:

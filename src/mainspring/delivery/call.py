@@ -1,12 +1,18 @@
-"""What the sender is asked for and what it answers: plain values, no behaviour."""
+"""What the sender is asked for and what it answers: plain values."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from msgspec import Struct
 
-Problem = Literal["", "network", "timeout", "unreadable", "refused"]
+from mainspring.text import printable
+
+Problem = Literal["", "network", "timeout", "unreadable", "refused", "exhausted"]
+
+
+DETAIL_LIMIT: Final = 500
+"""Characters of a detail. What a receiver has sent may be in it."""
 
 
 class Call(Struct, frozen=True):
@@ -34,12 +40,21 @@ class Reply(Struct, frozen=True):
     truncated: bool
     """The body went on behind `body`."""
     problem: Problem
-    """refused: the guard forbids the address, or the request cannot be written as HTTP."""
+    """refused: the guard forbids the address, or the request cannot be written as HTTP. exhausted: this process had no
+    file descriptor left, which says nothing about the target; the call was not made."""
     detail: str
-    """Words for people."""
+    """Words for people: short, and in one line, whatever the receiver sent."""
     sent: bool
     """False: certainly no byte of the request was handed to the network, so nothing can have happened."""
     duration_ms: int
+
+
+def failed(problem: Problem, detail: str, *, sent: bool, duration_ms: int) -> Reply:
+    """How a call without an answer ended."""
+    detail = printable(detail[: DETAIL_LIMIT + 1])
+    if len(detail) > DETAIL_LIMIT:
+        detail = f"{detail[: DETAIL_LIMIT - 1]}…"
+    return Reply(None, {}, b"", False, problem, detail, sent, duration_ms)
 
 
 class Sends(Protocol):

@@ -13,7 +13,7 @@ from math import inf
 from typing import Final, Protocol, cast
 
 from mainspring.delivery.answer import AnswerReader, Unreadable
-from mainspring.delivery.call import Problem, Reply
+from mainspring.delivery.call import Problem, Reply, failed
 
 Origin = tuple[str, str]
 """Scheme and lane: connections of one origin are alike."""
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             duration_ms = round((self._loop.time() - self._started) * 1000)
-            answer.set_result(Reply(None, {}, b"", False, problem, detail, sent, duration_ms))
+            answer.set_result(failed(problem, detail, sent=sent, duration_ms=duration_ms))
 
 
 def describe(error: BaseException | None) -> str:

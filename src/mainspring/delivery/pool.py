@@ -55,6 +55,12 @@ class Pool:
         if self._closed:
             connection.abort()
 
+    def close_idle(self) -> None:
+        """Give back the descriptors of all connections that nobody uses."""
+        for stack in tuple(self._idle.values()):
+            for connection in tuple(stack):
+                connection.abort()
+
     async def close(self) -> None:
         """Close every connection and wait until they are gone."""
         self._closed = True

@@ -4,6 +4,8 @@
   `sent=True`; what is lost before is reported with `sent=False`. Redirects are an answer, not an instruction.
 - **Always ends.** Finding, connecting and the TLS handshake have one deadline, the whole call another. Every failure
   is a `Reply`; the only exception that leaves `send` is cancellation, which closes the connection.
+- **Want of a descriptor is ours.** Without one, idle connections are closed and the dialling goes on until its
+  deadline. Then the call was not made (`exhausted`), and whoever asked for it must not count it.
 - **Only where the guard allows.** The address that was checked is the address that is dialled; the certificate and
   the name in the handshake are those of the URL.
 
@@ -13,20 +15,25 @@ Retries, limits and circuits are decided elsewhere.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import ssl
 from types import TracebackType
 from typing import Final, Protocol, Self
 
 from mainspring.delivery.address import Address
-from mainspring.delivery.call import Call, Problem, Reply, Sends
+from mainspring.delivery.call import Call, Problem, Reply, Sends, failed
 from mainspring.delivery.connection import Connection, describe
 from mainspring.delivery.guard import Guard, Target
 from mainspring.delivery.pool import Pool
+from mainspring.descriptors import has_one, is_want_of_one
 from mainspring.errors import InvalidInput, UnsafeTarget
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 _DIAL_LIMIT: Final = 8
+_DESCRIPTOR_SECONDS: Final = 0.05
+"""Between two looks whether there is a descriptor."""
 
 
 class _Unreached(Exception):
@@ -117,22 +124,34 @@ class Sender:
             raise
 
     def _unsent(self, problem: Problem, detail: str, started: float) -> Reply:
-        return Reply(None, {}, b"", False, problem, detail, False, round((self._loop.time() - started) * 1000))
+        return failed(problem, detail, sent=False, duration_ms=round((self._loop.time() - started) * 1000))
 
     async def _dial(self, target: Target, started: float, deadline: float) -> Connection:
         """A new connection to an address that the guard has just checked."""
         limit = min(deadline, started + self._connect_seconds)
         try:
             async with asyncio.timeout_at(limit):
-                addresses = await self._guard.resolve(target)
-                return await self._connect_any(target, addresses[:_DIAL_LIMIT], limit)
+                return await self._find_and_connect(target, limit)
         except UnsafeTarget as error:
             raise _Unreached("refused", error.detail) from error
         except TimeoutError as error:
             waited = f"{limit - started:.6g} s"
             raise _Unreached("timeout", f"Expected a connection to {target.lane} within {waited}, got none") from error
         except (OSError, UnicodeError) as error:  # ssl.SSLError and socket.gaierror are OSErrors
+            if isinstance(error, OSError) and is_want_of_one(error):
+                raise _Unreached("exhausted", "Expected a file descriptor for the call, got none") from error
             raise _Unreached("network", f"Expected a connection to {target.lane}, got: {describe(error)}") from error
+
+    async def _find_and_connect(self, target: Target, limit: float) -> Connection:
+        while True:
+            try:
+                addresses = await self._guard.resolve(target)
+                return await self._connect_any(target, addresses[:_DIAL_LIMIT], limit)
+            except OSError as error:
+                if not is_want_of_one(error) or self._loop.time() + 2 * _DESCRIPTOR_SECONDS > limit:
+                    raise
+            self._pool.close_idle()
+            await asyncio.sleep(_DESCRIPTOR_SECONDS)
 
     async def _connect_any(self, target: Target, addresses: list[Address], limit: float) -> Connection:
         """Try the addresses in turn; each may use an equal share of the time that is left."""
@@ -141,8 +160,9 @@ class Sender:
             try:
                 async with asyncio.timeout_at(now + (limit - now) / (untried + 1)):
                     return await self._connect(target, addresses[-untried - 1])
-            except OSError:  # a share that ran out, too
-                continue
+            except OSError as error:  # a share that ran out, too
+                if is_want_of_one(error):
+                    raise
         return await self._connect(target, addresses[-1])
 
     async def _connect(self, target: Target, address: Address) -> Connection:
@@ -159,6 +179,8 @@ class Sender:
 
     def _tls(self) -> ssl.SSLContext:
         if self._ssl_context is None:
+            if not has_one():  # a context made now would trust nobody, for ever
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             # Made at the first use: reading the system's certificates takes a while and plain HTTP needs none.
             self._ssl_context = ssl.create_default_context()
             self._ssl_context.set_alpn_protocols(["http/1.1"])

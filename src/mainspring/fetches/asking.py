@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Final
 
 from msgspec import UNSET, Raw
 
@@ -13,8 +11,8 @@ from mainspring.errors import FieldError, InvalidInput, UnsafeTarget
 from mainspring.fetches.calling import body_of
 from mainspring.fetches.messages import CreateFetch
 from mainspring.fetches.record import IN_PROCESS, SPARE, Fetch
-
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+from mainspring.text import hides_something
+from mainspring.timers.checking import HIDDEN
 
 
 def check(
@@ -38,8 +36,8 @@ def check(
             FieldError("/context", f"Expected at most {context_bytes} bytes, got {len(bytes(request.context))}")
         )
     for name, value in request.labels.items():
-        if _CONTROL.search(name + value):
-            errors.append(FieldError("/labels", f"Expected no control characters in label {name!r}"))
+        if hides_something(name + value):
+            errors.append(FieldError("/labels", f"{HIDDEN}, in label {name!r}"))
     if errors:
         raise InvalidInput(errors[0].detail, errors=tuple(errors))
 

@@ -95,7 +95,7 @@ def offering(fetch: Fetch, outcome: Outcome, secrets: tuple[str, ...], *, now: i
 
 def judged(delivery: Return, reply: Reply, outcome: Outcome, *, delivery_ms: int, now: int, spread: float) -> Return:
     """What an offer means: 2xx acknowledges, 410 ends, everything else is tried again until the deadline."""
-    attempts = delivery.attempts + 1
+    attempts = delivery.attempts + (reply.problem != "exhausted")
     tried = replace(delivery, attempts=attempts, last_status=reply.status, left=False)
     if reply.status is not None and 200 <= reply.status < 300:
         return replace(tried, state="delivered", detail="", delivered_at=now)
@@ -105,7 +105,7 @@ def judged(delivery: Return, reply: Reply, outcome: Outcome, *, delivery_ms: int
     policy = RetryPolicy(max_attempts=_ENDLESS, max_elapsed_seconds=delivery_ms / 1000)
     wait = wait_ms(
         policy,
-        attempts=attempts,
+        attempts=max(1, attempts),
         elapsed_ms=now - outcome.finished_at,
         spread=spread,
         at_least_ms=retry_after_ms(reply.headers.get("retry-after", ""), now),

@@ -11,6 +11,7 @@
 | sent, no whole response in time; other methods       | unknown    | timeout     | no       |
 | sent, no HTTP came back; GET, HEAD, OPTIONS          | failed     | unreadable  | yes      |
 | sent, no HTTP came back; other methods               | unknown    | unreadable  | no       |
+| no file descriptor left in the executor, in time     | failed     | overloaded  | yes      |
 | no executor of the pool in time                      | failed     | overloaded  | yes      |
 | nobody has begun it 10 s after its time              | failed     | overloaded  | yes      |
 | no result from the executor, or it is gone           | unknown    | watchdog    | no       |
@@ -84,7 +85,7 @@ def of_reply(reply: Reply, *, method: str, url: str, redirected: bool, finished_
             redirected=redirected,
         )
         return Outcome(state="succeeded", finished_at=finished_at, duration_ms=reply.duration_ms, response=response)
-    kind: ErrorKind = reply.problem or "network"
+    kind: ErrorKind = "overloaded" if reply.problem == "exhausted" else reply.problem or "network"
     happened = reply.detail if reply.detail.endswith(".") else f"{reply.detail}."
     if not reply.sent:
         definite, consequence = (

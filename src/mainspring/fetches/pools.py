@@ -194,6 +194,8 @@ class Pools:
             self._note(lease.instance, lease.limit - told.room)
             return True
         telemetry.debug("an executor took no call", executor=lease.instance, reason=reply.detail or reply.status)
+        if reply.problem == "exhausted":
+            return False  # that says nothing about the executor
         if not reply.sent:
             self._leases.pop(lease.instance, None)  # until the leases are read again
         elif reply.status is not None:

@@ -33,7 +33,7 @@ from mainspring.jobs.settling import STORE_RETRY_SECONDS, Settler, Turn, later, 
 from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import Result, Timer
-from mainspring.timers.decision import ANSWER_HEAD, decide
+from mainspring.timers.decision import ANSWER_HEAD, PUT_OFF_MS, decide
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.timers.namespaces import DEFAULT, NamespaceService
 
@@ -168,6 +168,8 @@ class Launcher:
         )
         is_handler = job.url.startswith(HANDLER_SCHEME)
         reply = await (self._run_handler(turn, job, said) if is_handler else self._send(turn, job, said))
+        if reply.problem == "exhausted":
+            return later(turn, turn.started_at + reply.duration_ms + PUT_OFF_MS)
         telemetry.call_duration.observe(reply.duration_ms)
         ending = decide(
             timer,

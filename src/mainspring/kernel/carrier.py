@@ -155,7 +155,9 @@ def _attempt(begun: Timer, ending: Ending, next_step: Next | Literal["superseded
 def _moved(timer: Timer, ending: Ending) -> Timer:
     now = ending.started_at + ending.duration_ms
     last = LastOutcome(outcome=ending.outcome, at=now, status=ending.status, detail=ending.detail)
-    first = timer.detail.first_attempt_at if timer.detail.first_attempt_at is not None else ending.started_at
+    first = timer.detail.first_attempt_at
+    if first is None and ending.is_attempt:
+        first = ending.started_at
     detail = replace(timer.detail, last_outcome=last, first_attempt_at=first, updated_at=now)
     if ending.callback_url is not UNSET:
         detail = replace(detail, callback_url=ending.callback_url)
@@ -182,4 +184,5 @@ def _moved(timer: Timer, ending: Ending) -> Timer:
         # A user who parked the timer while it was in flight keeps it parked.
         return replace(timer, state=State.PARKED, due_at=FOREVER, detail=detail)
     attempts = timer.attempts if ending.is_attempt else timer.attempts - 1
-    return replace(timer, state=State.RETRYING, due_at=ending.next_at, attempts=attempts, detail=detail)
+    state = State.RETRYING if attempts else State.SCHEDULED
+    return replace(timer, state=state, due_at=ending.next_at, attempts=attempts, detail=detail)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from msgspec import UNSET
@@ -10,9 +9,10 @@ from msgspec import UNSET
 from mainspring.delivery.headers import check_headers
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import FieldError, InvalidInput, UnsafeTarget
+from mainspring.text import hides_something
 from mainspring.timers.messages import CreateTimer, UpdateTimer
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+HIDDEN = "Expected no control characters, and none that turn the direction of writing"
 
 
 def check_request(request: CreateTimer | UpdateTimer, *, check_url: Callable[[str], object], secrets: Secrets) -> None:
@@ -21,8 +21,8 @@ def check_request(request: CreateTimer | UpdateTimer, *, check_url: Callable[[st
     What is hidden stands for nothing in a create; in an update it depends on what is stored.
     """
     errors: list[FieldError] = []
-    if _CONTROL.search(request.timer_id):
-        errors.append(FieldError("/timerId", "Expected no control characters"))
+    if hides_something(request.timer_id):
+        errors.append(FieldError("/timerId", HIDDEN))
     if request.callback_url is not UNSET:
         try:
             check_url(request.callback_url)
@@ -38,7 +38,7 @@ def check_request(request: CreateTimer | UpdateTimer, *, check_url: Callable[[st
         except InvalidInput as error:
             errors += error.errors
     for name, value in ({} if request.labels is UNSET else request.labels).items():
-        if _CONTROL.search(name + value):
-            errors.append(FieldError("/labels", f"Expected no control characters in label {name!r}"))
+        if hides_something(name + value):
+            errors.append(FieldError("/labels", f"{HIDDEN}, in label {name!r}"))
     if errors:
         raise InvalidInput(errors[0].detail, errors=tuple(errors))

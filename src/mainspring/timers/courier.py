@@ -160,7 +160,8 @@ class Courier:
             namespace = await self._namespaces.find(timer.namespace)
             span_id = f"{self._random.getrandbits(64) or 1:016x}"
             reply = await self._sender.send(callback(timer, namespace, policy, now=started_at, span_id=span_id))
-        telemetry.call_duration.observe(reply.duration_ms)
+        if reply.problem != "exhausted":
+            telemetry.call_duration.observe(reply.duration_ms)
         if reply.status == 410:
             await self._mark_gone(timer.detail.callback_url)
         return decide(

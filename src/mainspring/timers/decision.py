@@ -9,6 +9,7 @@
 | other 4xx, 3xx, 1xx                        | failed     | ends                          | ends                    |
 | nothing was sent (refused, no such host)   | failed     | retried                       | retried: it never left  |
 | address forbidden                          | failed     | ends                          | ends                    |
+| no descriptor left here                    |            | put off, not an attempt       | put off                 |
 | sent, then silence, reset or nonsense      | unknown    | retried                       | ends, as unknown        |
 
 "Ends" means parked, or dropped if the policy says so. `retryOn` replaces the middle rows' choice of what is retried.
@@ -33,6 +34,9 @@ from mainspring.timers.messages import LAST_INSTANT, Instant, to_ms
 
 ANSWER_HEAD = 500
 """How much of an answer the history keeps, in characters."""
+
+PUT_OFF_MS = 1_000
+"""How long a call waits that could not be made for a reason of our own."""
 
 DEFAULT_RETRY_ON = frozenset({"408", "425", "429", "5xx", "network", "timeout"})
 
@@ -81,6 +85,8 @@ def decide(
         "answer_head": reply.body[: ANSWER_HEAD * 4].decode("utf-8", "replace")[:ANSWER_HEAD],
         "reachable": reply.status is not None or reply.problem == "refused",
     }
+    if reply.problem == "exhausted":
+        return _put_off(reply, base, at=ended_at + PUT_OFF_MS)
     if reply.status is None:
         outcome = Result.UNKNOWN if reply.sent else Result.FAILED
         retried = reply.problem != "refused" and _retries(
@@ -138,6 +144,13 @@ def decide(
         spread=spread,
         at_least_ms=wait,
     )
+
+
+def _put_off(reply: Reply, base: dict[str, Any], *, at: int) -> Ending:
+    """No call was made, for a reason that is not the destination's: nothing is counted, of it or of the attempts."""
+    told = {**base, "reachable": None}
+    detail = f"{reply.detail}. No call was made."
+    return Ending(outcome=Result.FAILED, next="retry", next_at=at, detail=detail, is_attempt=False, kept=False, **told)
 
 
 def lost(timer: Timer, policy: RetryPolicy, *, now: int, reason: str) -> Ending:

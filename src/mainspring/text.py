@@ -1,0 +1,34 @@
+"""Text from elsewhere: made fit for a terminal or a log, and judged by whether it looks like what it is."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_HIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """The same in one line, in which nothing can move the cursor, change colours or turn the direction of writing."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
+    )
+
+
+def printable_json(text: str) -> str:
+    """The same for JSON in one line, which still means what it meant."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _json_escape(char) for char in text)
+
+
+def hides_something(text: str) -> bool:
+    """Whether there are control characters in it, or such as turn the direction of writing."""
+    return _HIDDEN.search(text) is not None
+
+
+def _json_escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

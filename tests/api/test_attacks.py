@@ -1,0 +1,99 @@
+"""A server in its own process, attacked by peers without a token: the others hardly notice, and memory stays."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mainspring.config import Config
+from mainspring.descriptors import KEPT, WANTED
+from mainspring.server import hosts_of, limits_of
+from mainspring.testing.attacks.witness import resident_bytes, witness
+from tests.client.running_server import Running, running_server
+
+from .calling import exchange
+
+SECONDS = 2.5
+LONGEST_WAIT = 0.5
+MOST_MEMORY = 60_000_000
+"""Less than the 150 MB that are promised, as these attacks are smaller."""
+
+
+FLAGS = ("--max-connections", "512", "--request-seconds", "2", "--allow-host", "allowed.example")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    directory: Path = tmp_path_factory.mktemp("attacked")
+    with running_server(directory, "memory://", *FLAGS) as running:
+        yield running
+
+
+ATTACKS = {"endless trailers": 4, "unread pipelines": 40, "idle crowd": 800}
+"""And with how many connections."""
+
+
+async def attack(name: str, port: int) -> int:
+    """Run it in a process of its own, so that the witnesses have theirs."""
+    flags = ["--port", str(port), "--seconds", str(SECONDS), "--connections", str(ATTACKS[name])]
+    command = [sys.executable, "-m", "mainspring.testing.attacks", name, *flags]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return int(out)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_an_attack_costs_others_little_time_and_the_server_little_memory(server: Running, name: str) -> None:
+    async with asyncio.timeout(60):
+        await witness(server.port, seconds=0.3)
+        before = resident_bytes(server.process_id)
+        taken, healthy, served = await asyncio.gather(
+            attack(name, server.port),
+            witness(server.port, seconds=SECONDS),
+            witness(server.port, seconds=SECONDS, token=server.token, path="/ready"),
+        )
+    grown = resident_bytes(server.process_id) - before
+    assert taken > 0
+    assert (healthy.refused, served.refused) == (0, 0)
+    assert max(healthy.p99, served.p99) < LONGEST_WAIT
+    assert grown < MOST_MEMORY
+
+
+async def test_a_loopback_server_refuses_to_be_asked_under_another_name(server: Running) -> None:
+    ask = b"GET /health HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n\r\n"
+    assert b" 421 " in (await exchange(server.port, ask % b"rebound.example")).partition(b"\r\n")[0]
+    assert b" 200 " in (await exchange(server.port, ask % b"allowed.example:80")).partition(b"\r\n")[0]
+
+
+def test_a_server_takes_as_many_descriptors_as_it_may_have(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with running_server(tmp_path, "memory://") as running:
+            limits = Path(f"/proc/{running.process_id}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    [line] = [line for line in limits.splitlines() if line.startswith("Max open files")]
+    assert int(line.split()[3]) == (WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED))
+
+
+def test_where_there_are_few_descriptors_peers_get_half_of_them() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        few = limits_of(Config())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert few.connections == (1024 - KEPT) // 2
+
+
+def test_only_a_loopback_server_asks_for_a_name() -> None:
+    assert hosts_of(Config(host="0.0.0.0")) is None
+    own = hosts_of(Config(advertise_url="http://box:8700", allow_hosts=("Timers.internal",)))
+    assert own == frozenset({"127.0.0.1", "box", "timers.internal"})
