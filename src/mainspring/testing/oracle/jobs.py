@@ -45,7 +45,8 @@ def accounted(history: History) -> Iterator[Finding]:
     |--------------------------------------|---------------------------------------------------------------------|
     | overlap                              | a launch before it was under way; if that caught up, it took longer |
     |                                      | than there is between the two                                       |
-    | missed, superseded, outside-window   | the policy has it, and a fault can have held launches up            |
+    | missed, superseded, outside-window   | the policy has it, and a fault can have held launches up; missed    |
+    |                                      | also if somebody paused before it was made up for                   |
     | paused; changed; deleted; broken     | somebody paused; changed or re-created; deleted; wrote past the API |
     """
     left = history.left
@@ -351,7 +352,9 @@ class _Job:
         return "" if busy else "nothing before it was under way"
 
     def _missed_objection(self, run: RunView, definitions: Sequence[JobTerms], first: int, judged: int) -> str:
-        if not any(run.reason in SKIPS[terms.catchup] for terms in definitions):
+        was_paused = any(terms is not None and terms.paused for terms in self._definitions(span(run)[1], judged))
+        is_paused = run.reason == "missed" and was_paused  # then nothing is caught up with, whatever the policy
+        if not is_paused and not any(run.reason in SKIPS[terms.catchup] for terms in definitions):
             return f"not by its policy ({', '.join(sorted({terms.catchup for terms in definitions}))})"
         since = self.history.at_of(first) - (AHEAD_MS + NOTICED_MS) * 1000
         if self._is_fast and not self._held_up(since, self.history.at_of(judged)):
