@@ -185,6 +185,12 @@ class _Job:
             if operation.invoke.at <= until
         )
 
+    def _was_paused(self, first_ms: int, last_ms: int) -> bool:
+        """Whether it may have been paused at any time between two instants."""
+        if not self._is_exact:
+            return self._may_be_paused(last_ms)
+        return any(terms is not None and terms.paused for terms in self._definitions(first_ms, last_ms))
+
     def _asked(self, verbs: frozenset[str], last_ms: int) -> bool:
         until = self.history.at_of(last_ms)
         return any(operation.verb in verbs and operation.invoke.at <= until for operation in self.operations)
@@ -352,8 +358,8 @@ class _Job:
         return "" if busy else "nothing before it was under way"
 
     def _missed_objection(self, run: RunView, definitions: Sequence[JobTerms], first: int, judged: int) -> str:
-        was_paused = any(terms is not None and terms.paused for terms in self._definitions(span(run)[1], judged))
-        is_paused = run.reason == "missed" and was_paused  # then nothing is caught up with, whatever the policy
+        # What was missed when somebody paused is not caught up with, whatever the policy.
+        is_paused = run.reason == "missed" and self._was_paused(span(run)[1], judged)
         if not is_paused and not any(run.reason in SKIPS[terms.catchup] for terms in definitions):
             return f"not by its policy ({', '.join(sorted({terms.catchup for terms in definitions}))})"
         since = self.history.at_of(first) - (AHEAD_MS + NOTICED_MS) * 1000
