@@ -248,7 +248,8 @@ class _Job:
             if reign.terms is not None and not reign.terms.paused:
                 patience = PROMPT_MS * 1000
                 if self._held_up(since - (AHEAD_MS + NOTICED_MS) * 1000, since + patience):
-                    since, patience = max(since, self._calm_at), NOTICED_MS * 1000
+                    # Whoever is left alive makes up for it, if anybody is.
+                    since, patience = max(since, self._calm_at), NOTICED_MS * 1000 if self.left.alive else NEVER
                 if since + patience <= min(reign.until, self.left.at):
                     return True
             if reign.is_deleted:
