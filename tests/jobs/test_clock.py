@@ -7,9 +7,10 @@ import itertools
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
-from mainspring.jobs.definition import Definition
+from mainspring.jobs.definition import Definition, Job
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.ledger import Launch, Ledger, mark_of
 from mainspring.jobs.messages import JobRef, ListJobs, PauseJob, ResumeJob, TriggerJob, UpdateJob
@@ -502,5 +503,58 @@ def test_what_was_planned_ahead_by_the_old_calendar_holds_up_nothing_of_the_new_
             await world.until(25)
             assert [at - EPOCH_MS for at, _ in world.calls] == [10_000, *range(14_000, 25_000, 2_000)]
             assert "skipped" not in {state for _, state, _ in await world.told()}
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("change", ["bounds", "re-created"])
+def test_the_instants_of_a_pause_are_on_record_although_one_of_them_was_planned_before_a_change(change: str) -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="* * * * *")
+            await world.until(178)  # that of 08:03 is planned already
+            if change == "re-created":
+                await world.delete()
+                await world.create(schedule="* * * * *")
+            await instance.jobs.pause(PauseJob(name="job"))
+            await world.until(179)
+            if change == "bounds":
+                await instance.jobs.update(UpdateJob(name="job", end_at=to_instant(EPOCH_MS + 10 * HOUR * 1000)))
+            await world.until(570)
+            await instance.jobs.resume(ResumeJob(name="job"))
+            await world.until(605)
+            assert [(run.scheduled_at.minute, run.count, run.reason or run.state) for run in await world.runs()] == [
+                (1, 1, "succeeded"),
+                (2, 1, "succeeded"),
+                (3, 1, "paused"),
+                (4, 6, "paused"),
+                (10, 1, "succeeded"),
+            ]
+
+    simulate(main)
+
+
+def test_what_was_missed_after_a_change_is_on_record_although_some_of_it_was_planned_before() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="* * * * *")
+            await world.until(178)  # that of 08:03 is planned already
+            registry = instance.scheduling.registry
+            job = await registry.get("job")
+            assert isinstance(job, Job)
+            changed = replace(job.definition, end_at=EPOCH_MS + 10 * HOUR * 1000, updated_at=world.clock.now_ms())
+            assert await registry.put("job", changed, expect=job.version)
+        await world.until(HOUR + 30)
+        async with world.running():
+            await world.until(HOUR + 40)
+            assert [
+                (clock_time(run.scheduled_at), run.count, run.reason or run.state) for run in await world.runs()
+            ] == [
+                ("08:01:00", 1, "succeeded"),
+                ("08:02:00", 1, "succeeded"),
+                ("08:03:00", 1, "superseded"),
+                ("08:04:00", 56, "superseded"),
+                ("09:00:00", 1, "succeeded"),
+            ]
 
     simulate(main)

@@ -18,6 +18,8 @@ from mainspring.jobs.cron import parse
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import JobRef, RunView, TriggerJob, UpdateJob
 from mainspring.jobs.registry import JOBS as JOBS_META
+from mainspring.kernel.ownership import INSTANCES
+from mainspring.model import Record
 from mainspring.store import Put, Remove, Store, Verdict
 from mainspring.testing.simulation import EPOCH_MS, FaultyStore
 from mainspring.timers.messages import to_ms
@@ -191,5 +193,49 @@ def test_a_launch_that_the_database_cannot_hold_has_failed_and_stops_no_other() 
             with pytest.raises(TooLarge):
                 await instance.jobs.trigger(TriggerJob(name="job"))
             assert await world.runs(kinds=("manual",)) == []
+
+    simulate(main)
+
+
+class _Slow:
+    """A store that, while it `is_slow`, keeps whoever reads a definition waiting, and renews no lease."""
+
+    def __init__(self, inner: Store, *, seconds: float) -> None:
+        self._inner = inner
+        self._seconds = seconds
+        self.is_slow = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
+        if self.is_slow and collection == JOBS_META:
+            await asyncio.sleep(self._seconds)
+        return await self._inner.get_record(collection, key, now=now)
+
+    async def put_record(self, collection: str, key: str, value: bytes, **how: Any) -> Record | None:
+        if self.is_slow and collection == INSTANCES:
+            raise StoreUnavailable("simulated: slow")
+        return await self._inner.put_record(collection, key, value, **how)
+
+
+@pytest.mark.parametrize("until", [62.5, 66])
+def test_nothing_is_launched_by_an_instance_whose_lease_ended_while_it_looked_at_the_launch(until: float) -> None:
+    async def main(world: World) -> None:
+        store: Any = _Slow(world.store, seconds=3)
+
+        async def work(_: DueJob) -> None:
+            assert world.instance.ownership.valid()
+
+        world.behave = work
+        async with world.running(store=store, lease_seconds=2.0, renew_seconds=0.5):
+            await world.create(schedule="* * * * *")
+            await world.until(59.9)
+            store.is_slow = True
+            await world.until(until)
+            store.is_slow = False
+            await world.until(80)
+            assert [run.state for run in await world.runs() if run.attempts] == ["succeeded"]
+            assert len(world.calls) == 1
 
     simulate(main)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -201,6 +202,46 @@ def test_a_missed_launch_that_was_planned_does_not_stop_the_one_that_supersedes_
         async with world.running():
             await world.until(7230)
             assert await world.told() == [("09:00:00", "skipped", "superseded"), ("10:00:00", "succeeded", "")]
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("overlap", ["skip", "bufferOne"])
+@pytest.mark.parametrize(
+    ("catchup", "held_up_ms", "first", "done_at"),
+    [
+        ("latest", 7_000, "succeeded", 25),
+        ("latest", 30_000, "superseded", 35),
+        ("none", 30_000, "missed", 35),
+        ("all", 30_000, "succeeded", 50),
+    ],
+)
+def test_a_launch_that_is_held_up_and_has_not_begun_costs_none_of_those_behind_it(
+    catchup: str, held_up_ms: int, first: str, done_at: int, overlap: str
+) -> None:
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> None:
+            await asyncio.sleep(0.1)
+
+        world.behave = work
+        async with world.running() as instance:
+            await world.create(schedule="*/2 * * * * *", seconds=True, catchup=catchup, overlap=overlap)
+            await world.until(11)
+            key = (await instance.namespaces.system(LAUNCHES)).key_of(f"job@{EPOCH_MS + 12_000}")
+            [row] = await world.store.get([key])
+            assert row is not None
+            # Its shard has no owner for a while.
+            await world.store.write([Put(replace(row, due_at=row.due_at + held_up_ms), row.version)])
+            await world.until(done_at)
+            behind = await world.runs(since=to_instant(EPOCH_MS + 13_000), until=to_instant(EPOCH_MS + 24_000))
+            assert {run.reason or run.state for run in behind} == {"succeeded"}
+            await world.until(60)
+            runs = await world.runs(until=to_instant(EPOCH_MS + 59_000))
+            assert [(run.scheduled_at, run.reason or run.state) for run in runs] == [
+                (START + timedelta(seconds=at), first if at == 12 else "succeeded") for at in range(2, 59, 2)
+            ]
+            calls = [call.scheduled_at for _, call in world.calls]
+            assert calls == sorted(set(calls))
 
     simulate(main)
 

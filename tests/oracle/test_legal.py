@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -210,6 +211,15 @@ def a_paused_owner_is_replaced_and_its_late_outcome_is_refused(m: Model) -> None
     m.deliver("t")
 
 
+def the_clock_of_the_store_steps_during_a_wait(m: Model) -> None:
+    m.do("create", "t", due=0, mark="one")
+    m.deliver("t", 503)
+    m.write(Fault(at=m.now, kind="store-clock"))
+    m.advance(50)
+    m.rows["t"] = replace(m.rows["t"], due_ms=m.wall_ms)
+    m.deliver("t")
+
+
 HISTORIES: list[History] = [
     create_update_deliver,
     a_create_of_unknown_outcome_that_lands_after_its_id_was_used_again,
@@ -231,6 +241,7 @@ HISTORIES: list[History] = [
     two_clients_create_the_same_id_at_once,
     a_deleted_timer_whose_owner_died_leaves_no_entry,
     a_paused_owner_is_replaced_and_its_late_outcome_is_refused,
+    the_clock_of_the_store_steps_during_a_wait,
 ]
 
 

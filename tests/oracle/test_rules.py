@@ -285,6 +285,12 @@ def a_wait_that_is_too_short(m: Model) -> None:
     m.leave()
 
 
+def a_wait_that_is_too_short_long_after_a_step_of_the_clock(m: Model) -> None:
+    m.write(Fault(at=m.now, kind="store-clock"))
+    m.advance(2 * LEASE_MS)
+    a_wait_that_is_too_short(m)
+
+
 # --- H, U -------------------------------------------------------------------------------------------------
 
 
@@ -444,6 +450,7 @@ PLANTED: list[tuple[str, str, Plant]] = [
     ("T5", "without", a_call_after_the_recorded_end),
     ("T6", "both", more_attempts_than_the_policy),
     ("T6", "both", a_wait_that_is_too_short),
+    ("T6", "both", a_wait_that_is_too_short_long_after_a_step_of_the_clock),
     ("H", "both", a_second_entry),
     ("H", "both", no_entry),
     ("U", "both", unknown_for_no_reason),

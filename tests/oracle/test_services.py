@@ -173,6 +173,14 @@ def a_job_that_was_paused() -> Journal:
     return ledger(runs, *pause, *resume)
 
 
+def missed_before(judged: int, *more: AnyEvent) -> Journal:
+    """An outage from 60 to 116, of a job that catches up with the latest."""
+    down = instants(65, 100)
+    runs = [run for run in CALM if to_ms(run.scheduled_at) not in down and to_ms(run.scheduled_at) < judged]
+    runs.append(skipped(down[0], down[-1], "missed", judged=judged))
+    return ledger(runs, ALL_DOWN, Fault(at=60 * SECOND, kind="pause", until=116 * SECOND), *more)
+
+
 def an_overlap() -> Journal:
     slow = launch(instants()[2], finished_at=to_instant(instants()[3] + 1000))
     behind = skipped(instants()[3], instants()[3], "overlap", judged=instants()[3])
@@ -284,6 +292,9 @@ LEGAL: dict[str, Journal] = {
     "a delete that may have happened": a_delete_that_may_have_happened(),
     "deleted and created again": a_job_that_was_deleted_and_created_again(),
     "paused and resumed": a_job_that_was_paused(),
+    "missed when it was paused": missed_before(
+        EPOCH_MS + 118_000, *operation("2", 117 * SECOND, "jobs", "pause", Asked(id="j"))
+    ),
     "an overlap": an_overlap(),
     "a job that has run as often as it may": ledger(CALM[:7], terms=_with(max_runs=7)),
     "a fetch": fetch(TAKEN, fetched=(GOOD,)),
@@ -332,6 +343,11 @@ PLANTED: dict[str, tuple[str, Journal]] = {
     "skipped by a pause that was none": (
         "C",
         ledger([*CALM[:3], skipped(instants()[3], instants()[3], "paused", judged=instants()[7]), *CALM[4:]]),
+    ),
+    "missed and not caught up with": ("C", missed_before(EPOCH_MS + 260_000)),
+    "missed before the pause that came later": (
+        "C",
+        missed_before(EPOCH_MS + 118_000, *operation("2", 150 * SECOND, "jobs", "pause", Asked(id="j"))),
     ),
     "skipped by an overlap that was none": (
         "C",

@@ -2,7 +2,8 @@
 
 A clock decides *as of* an instant that stands in its row. So a repeat, by whomever and however late, decides the same:
 it finds the records of the first try, and adds what that left out. Between two states every instant of the calendar is
-accounted for once; only a changed calendar begins again at the change, for what was planned ahead by the old one.
+accounted for once; only a changed calendar begins again at the change, for what was planned ahead by the old one. Those
+instants may be skipped now, and have a record already: the range that they would be part of leaves them out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring.jobs.calendar import spread_ms
+from mainspring.jobs.calendar import Calendar, spread_ms
 from mainspring.jobs.definition import Bounds, Definition, Job, Terms, calendar_of
 from mainspring.jobs.planning import LAUNCH_LIMIT, Planned, plan
 
@@ -59,6 +60,40 @@ class SkippedRange(Struct, frozen=True):
     reason: SkipReason
 
 
+class _Skips:
+    """Collects what is skipped."""
+
+    def __init__(self, on_record: Collection[int]) -> None:
+        """`on_record` are instants that have a launch: it tells for itself what became of it."""
+        self._on_record = sorted(on_record)
+        self.ranges: list[SkippedRange] = []
+
+    def add(self, calendar: Calendar, *, after: int, until: int, reason: SkipReason) -> None:
+        """Note the instants after one and not after the other, if there are any."""
+        for instant in self._on_record:
+            if after < instant <= until and calendar.next(instant - 1) == instant:
+                self._add(calendar, after, instant - 1, reason)
+                after = instant
+        self._add(calendar, after, until, reason)
+
+    def add_of(self, job: str, state: ClockState, *, after: int, until: int, reason: SkipReason) -> None:
+        """The same for those among them that are the job's by this state."""
+        bounds = state.bounds or Bounds()
+        if bounds.runs_left(state.runs) == 0:
+            return
+        after = after if bounds.start_at is None else max(after, bounds.start_at - 1)
+        until = until if bounds.end_at is None else min(until, bounds.end_at)
+        self.add(calendar_of(job, state.terms), after=after, until=until, reason=reason)
+
+    def _add(self, calendar: Calendar, after: int, until: int, reason: SkipReason) -> None:
+        first = calendar.next(after) if until > after else None
+        if first is None or first > until:
+            return
+        last = calendar.previous(until + 1)
+        if last is not None:
+            self.ranges.append(SkippedRange(first, last, calendar.count(after, until), reason))
+
+
 class Tick(Struct, frozen=True):
     """What one look at a clock comes to. `next` is the next instant; None: there is nothing to wait for."""
 
@@ -102,29 +137,30 @@ def last_before(job: str, state: ClockState, instant: int) -> int | None:
     return before if is_its_own else None
 
 
-def account(job: Job, state: ClockState, *, as_of: int) -> Tick:
+def account(job: Job, state: ClockState, *, as_of: int, on_record: Collection[int] = ()) -> Tick:
+    """`on_record` are instants that have a launch. It is enough to name them if anything is skipped otherwise."""
     definition = job.definition
-    skipped: list[SkippedRange] = []
+    skips = _Skips(on_record)
     before, state = state, replace(_adopted(job, state, as_of), broken=False)
     if before.terms.schedule and before.created_at != state.created_at:
         # Another definition in its place: what was left out meanwhile, only the old calendar knows.
         reason: SkipReason = "broken" if before.broken else "changed"
-        _skip(skipped, job.name, before, after=before.accounted_until, until=state.accounted_until, reason=reason)
+        skips.add_of(job.name, before, after=before.accounted_until, until=state.accounted_until, reason=reason)
     bounds = definition.bounds
     state = replace(state, bounds=bounds if state.bounds is None else state.bounds)
     again: Collection[int] = ()
     if definition.terms != state.terms or bounds != state.bounds:
         changed_at = _changed_at(job, state, as_of)
         reason = "paused" if state.paused else "changed"
-        _skip(skipped, job.name, state, after=state.accounted_until, until=changed_at, reason=reason)
+        skips.add_of(job.name, state, after=state.accounted_until, until=changed_at, reason=reason)
         again = _planned_ahead(job, state, changed_at)
         state = replace(state, accounted_until=changed_at)
     seen = replace(state, seal=job.seal, updated_at=definition.updated_at, terms=definition.terms, bounds=bounds)
-    accounted = _pauses(job, seen, skipped, as_of=as_of)
+    accounted = _pauses(job, seen, skips, as_of=as_of)
     seen = replace(seen, paused=definition.paused)
     if definition.paused:
-        return Tick((), tuple(skipped), replace(seen, accounted_until=accounted, finished=False), None)
-    return _planned(job, seen, skipped, accounted=accounted, as_of=as_of, again=again)
+        return Tick((), tuple(skips.ranges), replace(seen, accounted_until=accounted, finished=False), None)
+    return _planned(job, seen, skips, accounted=accounted, as_of=as_of, again=again)
 
 
 def _changed_at(job: Job, state: ClockState, as_of: int) -> int:
@@ -146,16 +182,16 @@ def _planned_ahead(job: Job, state: ClockState, changed_at: int) -> Collection[i
     }
 
 
-def _pauses(job: Job, state: ClockState, skipped: list[SkippedRange], *, as_of: int) -> int:
+def _pauses(job: Job, state: ClockState, skips: _Skips, *, as_of: int) -> int:
     """Account for the newest pause, as far as it has gone; answers up to where that is."""
     definition, accounted = job.definition, state.accounted_until
     paused_at = max(accounted, definition.paused_at or 0)
     resumed_at = definition.resumed_at or (as_of if state.paused else 0)
     if not state.paused and (definition.paused or accounted < resumed_at):
-        _skip(skipped, job.name, state, after=accounted, until=paused_at, reason="missed")
+        skips.add_of(job.name, state, after=accounted, until=paused_at, reason="missed")
         accounted = paused_at
     if not definition.paused and accounted < resumed_at:
-        _skip(skipped, job.name, state, after=accounted, until=resumed_at, reason="paused")
+        skips.add_of(job.name, state, after=accounted, until=resumed_at, reason="paused")
         accounted = resumed_at
     return accounted
 
@@ -169,7 +205,7 @@ def _adopted(job: Job, state: ClockState, as_of: int) -> ClockState:
 def _planned(
     job: Job,
     state: ClockState,
-    skipped: list[SkippedRange],
+    skips: _Skips,
     *,
     accounted: int,
     as_of: int,
@@ -193,7 +229,8 @@ def _planned(
     )
     launched = tuple(item.instant for item in made.launches)
     new = tuple(instant for instant in launched if instant not in again)
-    skipped += [SkippedRange(part.first, part.last, part.count, part.reason) for part in made.skipped]
+    for part in made.skipped:
+        skips.add(job.calendar, after=part.first - 1, until=part.last, reason=part.reason)
     state = replace(
         state,
         accounted_until=made.accounted_until,
@@ -202,21 +239,4 @@ def _planned(
         undecided=() if runs_left is None else (*state.undecided, *new)[-UNDECIDED_LIMIT:],
         finished=made.next is None,
     )
-    return Tick(made.launches, tuple(skipped), state, made.next)
-
-
-def _skip(
-    skipped: list[SkippedRange], job: str, state: ClockState, *, after: int, until: int, reason: SkipReason
-) -> None:
-    """Note the instants after one and not after the other, if there are any that are the job's by this state."""
-    calendar, bounds = calendar_of(job, state.terms), state.bounds or Bounds()
-    if bounds.runs_left(state.runs) == 0:
-        return
-    after = after if bounds.start_at is None else max(after, bounds.start_at - 1)
-    until = until if bounds.end_at is None else min(until, bounds.end_at)
-    first = calendar.next(after) if until > after else None
-    if first is None or first > until:
-        return
-    last = calendar.previous(until + 1)
-    if last is not None:
-        skipped.append(SkippedRange(first, last, calendar.count(after, until), reason))
+    return Tick(made.launches, tuple(skips.ranges), state, made.next)

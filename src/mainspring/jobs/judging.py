@@ -12,9 +12,10 @@
 Launches that catch up, and those of a backfill, run one after another: under `skip` and `bufferOne`, too, they wait.
 So does one that was planned in time and comes late, after an outage: it is the outage because of which the launch
 before it is not over. And so does every launch that comes while such a one is not over, or behind one that was delayed
-by it: an instant that is on time is not lost to what an outage left behind. What was delayed so is judged when its turn
-comes, as if all had gone in time: it is skipped if the one before took longer than there is between their moments. So
-the delay shrinks, also that of a job that takes longer than its interval.
+by it: an instant that is on time is not lost to what an outage left behind. A launch whose time has come, and that has
+not begun, is held up: those behind it wait until it is missed. What was delayed so is judged when its turn comes, as if
+all had gone in time: it is skipped if the one before took longer than there is between their moments. So the delay
+shrinks, also that of a job that takes longer than its interval.
 Manual ones look at nobody, and nobody waits for them. A repeat may already have been sent: it waits, and is never
 skipped. Nor is one that was told to wait.
 """

@@ -7,7 +7,9 @@ late by an instance that had been frozen finds a final record, and ends without 
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -32,6 +34,7 @@ from mainspring.jobs.rows import Errand, Rows
 from mainspring.jobs.settling import STORE_RETRY_SECONDS, Settler, Turn, later, over
 from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane
+from mainspring.kernel.ownership import Ownership
 from mainspring.model import Result, Timer
 from mainspring.timers.decision import ANSWER_HEAD, PUT_OFF_MS, decide
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
@@ -43,6 +46,7 @@ _STATES: Final[dict[Result, LaunchState]] = {
     Result.UNKNOWN: "unknown",
 }
 _LANES_KEPT: Final = 16_384
+LEASE_RETRY_SECONDS: Final = 0.05
 
 
 class _Answer(Struct):
@@ -63,6 +67,7 @@ class Launcher:
         rows: Rows,
         clock: Clock,
         randomness: random.Random,
+        ownership: Ownership,
         host_limit: int,
     ) -> None:
         self._sender = sender
@@ -72,6 +77,7 @@ class Launcher:
         self._ledger = ledger
         self._clock = clock
         self._random = randomness
+        self._ownership = ownership
         self._host_limit = host_limit
         self._settler = Settler(ledger=ledger, rows=rows, clock=clock)
         self._queueing = Queueing(ledger=ledger, rows=rows, settler=self._settler)
@@ -167,7 +173,13 @@ class Launcher:
             delivery_id=timer.detail.delivery_id,
         )
         is_handler = job.url.startswith(HANDLER_SCHEME)
-        reply = await (self._run_handler(turn, job, said) if is_handler else self._send(turn, job, said))
+        namespace = None if is_handler else await self._namespaces.find(DEFAULT)
+        if not await self._is_owner(timer):
+            return later(turn, turn.started_at)  # which is not written: whoever owns the row now judges it
+        if namespace is None:
+            reply = await self._run_handler(turn, job, said)
+        else:
+            reply = await self._send(turn, job, said, namespace.secrets)
         if reply.problem == "exhausted":
             return later(turn, turn.started_at + reply.duration_ms + PUT_OFF_MS)
         telemetry.call_duration.observe(reply.duration_ms)
@@ -184,16 +196,24 @@ class Launcher:
         ending = replace(ending, kept=False, answer_head=head)
         return ending if ending.next == "retry" else replace(ending, settle=partial(self._settle, turn, ending))
 
+    async def _is_owner(self, timer: Timer) -> bool:
+        """Whether the row is this instance's to send. Its lease held when the row was begun, and may have ended while
+        records were read: then either it is renewed, or the shard is lost."""
+        while self._ownership.fences.get(timer.shard_id) == timer.fence:
+            if self._ownership.valid():
+                return True
+            await asyncio.sleep(LEASE_RETRY_SECONDS)
+        return False
+
     async def _settle(self, turn: Turn, ending: Ending) -> Ending:
         return await self._settler.settle(turn, _STATES[ending.outcome], reason=ending.detail, ending=ending)
 
-    async def _send(self, turn: Turn, job: Job, said: Trigger) -> Reply:
-        namespace = await self._namespaces.find(DEFAULT)
+    async def _send(self, turn: Turn, job: Job, said: Trigger, secrets: Sequence[str]) -> Reply:
         call = request(
             job,
             said,
             self._registry.routing,
-            namespace.secrets,
+            secrets,
             body=turn.errand.body,
             fence=turn.timer.fence,
             now=turn.started_at,

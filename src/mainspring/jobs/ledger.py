@@ -12,7 +12,7 @@ A record in a final state is never changed again. What a launch is doing meanwhi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -178,17 +178,24 @@ class Ledger:
 
     async def planned(self, job: str, *, after: int) -> list[Entry]:
         """Launches by the calendar, of instants after this one, that are not over."""
-        found: list[Entry] = []
-        place = ""
+        return [entry async for entry in self._by_calendar(job, after) if not entry.launch.is_final]
+
+    async def on_record(self, job: str, first: int, last: int) -> set[int]:
+        """The instants from one to another that have a launch by the calendar, be it one that was skipped since."""
+        found = self._by_calendar(job, first - 1, place=behind(last + 1))
+        return {entry.launch.instant async for entry in found if entry.launch.until is None}
+
+    async def _by_calendar(self, job: str, after: int, *, place: str = "") -> AsyncIterator[Entry]:
+        """Entries by the calendar of instants after this one, behind a key, from the newest on."""
         while True:
             page = await self.page(job, after=place, limit=BATCH_LIMIT)
             for entry in page:
                 if entry.launch.instant <= after:
-                    return found
-                if entry.launch.kind in ("scheduled", "catchup") and not entry.launch.is_final:
-                    found.append(entry)
+                    return
+                if entry.launch.kind in ("scheduled", "catchup"):
+                    yield entry
             if len(page) < BATCH_LIMIT:
-                return found
+                return
             place = key_of(page[-1].mark)
 
     async def skip(self, job: str, entry: Entry, reason: str) -> None:

@@ -14,13 +14,15 @@ from mainspring import telemetry
 from mainspring.jobs.definition import Job, Terms
 from mainspring.jobs.judging import LATE_MS, catches_up, looks_back, objection, step, would_overlap
 from mainspring.jobs.ledger import Entry, Launch, Ledger, launch_id
+from mainspring.jobs.planning import MISSED_AFTER_MS
 from mainspring.jobs.rows import Rows
 from mainspring.jobs.settling import Settler, Turn, later
 from mainspring.kernel.carrier import Ending
 from mainspring.model import State
 
 RECHECK_MS: Final = 300_000
-"""A launch that waits is told when its turn comes. That it looks by itself is for what nobody foresaw."""
+"""A launch that waits is told when its turn comes. That it looks by itself is for what nobody foresaw. One that waits
+for a launch which has not begun looks as soon as that one is missed: nobody may come to tell."""
 _HOPS: Final = 32
 """How far back a launch follows those that were skipped before it."""
 
@@ -48,7 +50,7 @@ class Queueing:
             ):
                 return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=before.mark)
         elif before is not None:
-            catching_up = own or (before.mark if _catches_up(before) else before.launch.catching_up)
+            catching_up = own or await self._delayed_by(before, turn)
             taken = step(definition, kind, before.launch, is_kept=not is_first or bool(catching_up))
             if taken == "skip":
                 return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=before.mark)
@@ -92,6 +94,21 @@ class Queueing:
             mark = entry.launch.blocked_by or entry.launch.previous
         return None
 
+    async def _delayed_by(self, before: Entry, turn: Turn) -> str:
+        """The mark of the launch that an outage has delayed, and this one with it. One that ought to have begun, and
+        has not, is such a launch, too: nothing is under way with which this one would overlap."""
+        if _catches_up(before) or (turn.errand.kind != "backfill" and await self._is_held_up(before, turn)):
+            return before.mark
+        return before.launch.catching_up
+
+    async def _is_held_up(self, other: Entry, turn: Turn) -> bool:
+        launch = other.launch
+        return launch.state == "planned" and launch.moment <= turn.started_at and not await self._has_begun(other, turn)
+
+    async def _has_begun(self, other: Entry, turn: Turn) -> bool:
+        [row] = await self._rows.launches([launch_id(turn.job, other.mark)])
+        return row is not None and (row.attempts > 0 or row.state is State.RUNNING)
+
     async def _gives_way(self, other: Entry, turn: Turn, job: Job) -> bool:
         """Whether a launch has not begun and will not: it was missed, and comes to look at itself after this one.
 
@@ -105,8 +122,7 @@ class Queueing:
         now = turn.started_at
         if not objection(job, errand, instant=launch.instant, due_at=launch.moment, now=now, waited=False):
             return False
-        [row] = await self._rows.launches([launch_id(turn.job, other.mark)])
-        return row is None or not (row.attempts or row.state is State.RUNNING)
+        return not await self._has_begun(other, turn)
 
     async def _wait(self, turn: Turn, blocker: Entry, catching_up: str) -> Ending:
         now = turn.started_at
@@ -119,7 +135,9 @@ class Queueing:
             buffered = replace(turn.entry.launch, state="buffered", catching_up=catching_up)
             if not await self._ledger.put(turn.job, turn.mark, buffered, expect=turn.entry.version):
                 return later(turn, now)
-        return later(turn, now + RECHECK_MS)
+        gives_way_at = blocker.launch.moment + MISSED_AFTER_MS + 1
+        is_held_up = catching_up == blocker.mark and not _catches_up(blocker)
+        return later(turn, gives_way_at if is_held_up and gives_way_at > now else now + RECHECK_MS)
 
     async def _cancel(self, turn: Turn, other: Entry) -> None:
         identity = launch_id(turn.job, other.mark)

@@ -61,6 +61,7 @@ class Scheduling:
             rows=rows,
             clock=clock,
             randomness=randomness,
+            ownership=ownership,
             host_limit=config.host_limit,
         )
         self.carriers: dict[str, Carrier] = {

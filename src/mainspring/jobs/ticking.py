@@ -67,7 +67,7 @@ class Ticker:
                 return self._moved(now, next_at=FOREVER, state=replace(state, seal=job.seal, broken=True))
             if state.undecided:
                 state = await self._recount(job, state)
-            tick = account(job, state, as_of=timer.detail.execute_at)
+            tick = await self._account(job, state, as_of=timer.detail.execute_at)
             is_decided = await self._record(job, state, tick, now)
         except StoreUnavailable as error:
             return self._again(timer, now, error.detail)
@@ -78,6 +78,16 @@ class Ticker:
         else:
             next_at = FOREVER
         return self._moved(now, next_at=next_at, state=tick.state)
+
+    async def _account(self, job: Job, state: ClockState, *, as_of: int) -> Tick:
+        """A range is not to begin with an instant that has a record already: there is one for each key."""
+        tick = account(job, state, as_of=as_of)
+        on_record: set[int] = set()
+        for part in tick.skipped:
+            # What has a launch was planned ahead: before a change, or by another job of this name.
+            ahead = min(part.last, part.first + 2 * lead_ms(job.name))
+            on_record |= await self._ledger.on_record(job.name, part.first, ahead)
+        return account(job, state, as_of=as_of, on_record=on_record) if on_record else tick
 
     async def _abandon(self, job: str, state: ClockState) -> None:
         """Skip what an earlier try has put on record for a job that is gone, and that has no row to end by."""

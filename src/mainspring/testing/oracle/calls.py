@@ -313,7 +313,8 @@ def against_policy(history: History) -> Iterator[Finding]:
 
     Of several policies that may have been in force for an id, the mildest counts. A wait counts from the answer that
     the receiver gave, in so far as the caller can have heard it; an attempt whose caller was met by a fault is judged
-    lost, and repeated at once. Resuming starts everything again.
+    lost, and repeated at once. Resuming starts everything again. A wait is kept as an instant of the store's clock: if
+    that steps while it lasts, or so shortly before that its instance has not noticed, it is shorter or longer.
     """
     for delivery in history.timers:
         policies = history.policies(delivery.id)
@@ -336,6 +337,8 @@ def against_policy(history: History) -> Iterator[Finding]:
             ):
                 continue
             if reply.place > again.place or _was_lost(history, delivery, call, again):
+                continue
+            if history.met(reply.at, again.at, kinds=frozenset({"store-clock"})):
                 continue
             yield Finding(
                 delivery.id,

@@ -45,7 +45,8 @@ def accounted(history: History) -> Iterator[Finding]:
     |--------------------------------------|---------------------------------------------------------------------|
     | overlap                              | a launch before it was under way; if that caught up, it took longer |
     |                                      | than there is between the two                                       |
-    | missed, superseded, outside-window   | the policy has it, and a fault can have held launches up            |
+    | missed, superseded, outside-window   | the policy has it, and a fault can have held launches up; missed    |
+    |                                      | also if somebody paused before it was made up for                   |
     | paused; changed; deleted; broken     | somebody paused; changed or re-created; deleted; wrote past the API |
     """
     left = history.left
@@ -189,6 +190,12 @@ class _Job:
             if operation.invoke.at <= until
         )
 
+    def _was_paused(self, first_ms: int, last_ms: int) -> bool:
+        """Whether it may have been paused at any time between two instants."""
+        if not self._is_exact:
+            return self._may_be_paused(last_ms)
+        return any(terms is not None and terms.paused for terms in self._definitions(first_ms, last_ms))
+
     def _asked(self, verbs: frozenset[str], last_ms: int) -> bool:
         until = self.history.at_of(last_ms)
         return any(operation.verb in verbs and operation.invoke.at <= until for operation in self.operations)
@@ -246,7 +253,8 @@ class _Job:
             if reign.terms is not None and not reign.terms.paused:
                 patience = PROMPT_MS * 1000
                 if self._held_up(since - (AHEAD_MS + NOTICED_MS) * 1000, since + patience):
-                    since, patience = max(since, self._calm_at), NOTICED_MS * 1000
+                    # Whoever is left alive makes up for it, if anybody is.
+                    since, patience = max(since, self._calm_at), NOTICED_MS * 1000 if self.left.alive else NEVER
                 if since + patience <= min(reign.until, self.left.at):
                     return True
             if reign.is_deleted:
@@ -356,7 +364,9 @@ class _Job:
         return "" if busy else "nothing before it was under way"
 
     def _missed_objection(self, run: RunView, definitions: Sequence[JobTerms], first: int, judged: int) -> str:
-        if not any(run.reason in SKIPS[terms.catchup] for terms in definitions):
+        # What was missed when somebody paused is not caught up with, whatever the policy.
+        is_paused = run.reason == "missed" and self._was_paused(span(run)[1], judged)
+        if not is_paused and not any(run.reason in SKIPS[terms.catchup] for terms in definitions):
             return f"not by its policy ({', '.join(sorted({terms.catchup for terms in definitions}))})"
         since = self.history.at_of(first) - (AHEAD_MS + NOTICED_MS) * 1000
         if self._is_fast and not self._held_up(since, self.history.at_of(judged)):
