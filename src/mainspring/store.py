@@ -16,6 +16,11 @@ A database implements both and nothing else has to know it. What holds for every
   version + 1. An item whose expectation fails changes nothing and is reported; the others go on.
 - **Identity.** A row that is removed and created again is another row: whoever creates one draws its first version
   (`first_version`), so that no version, and nothing that was decided upon one, comes back.
+- **Rows that cannot be read** are set aside (`unreadable`) and left as they are. Every read answers as if they were not
+  there and goes on behind them; only `damaged` tells of them, with the version by which they are replaced or removed.
+- **Pages** are bounded in bytes, too: with about `PAGE_BYTES` a page ends before its limit. Of a list of timers only an
+  *empty* page is the end, of records one that is neither full nor large (`ends_scan`); of what is due, `next_due_at`
+  tells.
 - **Cancellation** of a waiting call never leaves a half-written batch; the write may still happen.
 
 Both contracts are checked by the suites in `mainspring.testing`, which run over every store.
@@ -32,8 +37,11 @@ from msgspec import Struct
 
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.model import Attempt, Record, Shard, State, Timer, TimerKey
+from mainspring.unreadable import Unreadable
 
 BATCH_LIMIT: Final = 1000
+PAGE_BYTES: Final = 8 * 1024 * 1024
+"""About how much the rows of one page hold together, as payloads and documents."""
 
 
 class Position(NamedTuple):
@@ -112,7 +120,10 @@ class Finish(Struct, frozen=True):
 
 
 class DuePage(NamedTuple):
-    """Rows in due order, and the due instant of the first row behind them, whether due or not."""
+    """Rows in due order, and the due instant of the first row behind them, whether due or not.
+
+    A page without rows has nothing due behind it either: rows that cannot be read are no page.
+    """
 
     timers: list[Timer]
     next_due_at: int | None
@@ -146,7 +157,12 @@ class TimerStore(Protocol):
         ...
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
-        """The rows as they stand, None for those that do not exist."""
+        """The rows as they stand, None for those that do not exist or cannot be read. Names what it is asked for, so
+        it has no bound in bytes."""
+        ...
+
+    async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+        """The rows of these keys that are there and cannot be read; None for all others."""
         ...
 
     async def list_timers(
@@ -154,12 +170,12 @@ class TimerStore(Protocol):
     ) -> list[Timer]:
         """At most `limit` matching rows of these shards behind `after`, in due order across the shards.
 
-        A page that is not full ends the list. Filters apply before the limit.
+        An empty page ends the list. Filters apply before the limit.
         """
         ...
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
-        """The first `limit` rows behind `after` that are due at or before `until`, in due order.
+        """The first rows behind `after` that are due at or before `until`, in due order, at most `limit`.
 
         Includes rows in any state, those in flight too. `next_due_at` is the due instant of the row that
         follows the page in the due order, due or not; None when there is none. Parked rows (`FOREVER`) do not count.
@@ -233,6 +249,15 @@ class NoticesWriters(Protocol):
         ...
 
 
+async def look(timers: TimerStore, key: TimerKey) -> Timer | Unreadable | None:
+    """The row, also if it cannot be read: whoever wants to replace or remove it needs its version."""
+    [row] = await timers.get([key])
+    if row is not None:
+        return row
+    [damaged] = await timers.damaged([key])
+    return damaged
+
+
 class RecordStore(Protocol):
     """Documents `(collection, key) -> (value, version, expires_at)` with compare-and-set.
 
@@ -267,8 +292,13 @@ class RecordStore(Protocol):
         ...
 
     async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
-        """At most `limit` live records with keys behind `after`, in key order (by code point)."""
+        """At most `limit` live records with keys behind `after`, in key order (by code point); see `ends_scan`."""
         ...
+
+
+def ends_scan(page: Sequence[Record], limit: int) -> bool:
+    """Whether there are no records behind a page: it has fewer than were asked for, and not because they are large."""
+    return len(page) < limit and sum(len(record.value) for record in page) <= PAGE_BYTES
 
 
 class Store(TimerStore, RecordStore, Protocol):

@@ -119,6 +119,7 @@ clock_jumps = Counter("mainspring_clock_jumps_total", "Jumps of the store's cloc
 due_reads = Counter("mainspring_due_reads_total", "Reads of due timers from the store.")
 wakeups = Counter("mainspring_wakeups_total", "Wake-ups of other instances, by fate.", "fate")
 writes = Counter("mainspring_timer_writes_total", "Timer rows written or removed for users.")
+unreadable = Counter("mainspring_unreadable_total", "Rows and records found that cannot be read, by kind.", "kind")
 fetches = Counter("mainspring_fetches_total", "Fetches that ended here, by final state.", "state")
 fetch_deliveries = Counter("mainspring_fetch_deliveries_total", "Results whose delivery is over, by its end.", "state")
 late_results = Counter("mainspring_fetch_late_results_total", "Results that came after the first of their fetch.")

@@ -177,7 +177,8 @@ class Reader:
             if self._agenda.shards.get(shard.shard_id) is not shard:
                 return Page()
             last = Position(timers[-1].due_at, timers[-1].uuid) if timers else None
-            is_full = len(timers) == limit
+            # A page may end before its limit: because of its bytes, or behind rows that cannot be read.
+            is_full = len(timers) == limit or (bool(timers) and next_due_at is not None and next_due_at <= now)
             window.passed(shard.shard_id, after, last if is_full else None, now=now, page=page)
             before = window.admitted
             for timer in timers:

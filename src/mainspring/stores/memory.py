@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from mainspring.clock import Clock
 from mainspring.model import FOREVER, Attempt, Record, Shard, State, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.stores.pages import filling, fitting, weight_of
+from mainspring.unreadable import Unreadable
 
 
 class MemoryStore:
@@ -47,12 +49,17 @@ class MemoryStore:
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         return [self._timers.get(key) for key in keys]
 
+    async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+        """Rows are kept as they are, so all of them can be read."""
+        return [None for _ in keys]
+
     async def list_timers(
         self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
     ) -> list[Timer]:
         behind = (self._behind(shard_id, after) for shard_id in set(shards))
         timers = (self._timers[TimerKey(shard_id, position.uuid)] for position, shard_id in merge(*behind))
-        return list(islice((timer for timer in timers if _matches(timer, where)), limit))
+        page = list(islice((timer for timer in timers if _matches(timer, where)), limit))
+        return page[: fitting(map(weight_of, page))]
 
     def _behind(self, shard_id: int, after: Position) -> Iterator[tuple[Position, int]]:
         due = self._due.get(shard_id, [])
@@ -63,7 +70,8 @@ class MemoryStore:
         start = bisect_right(due, after)
         end = min(start + limit, bisect_left(due, (until + 1, "")))
         timers = [self._timers[TimerKey(shard_id, position.uuid)] for position in due[start:end]]
-        end = max(start, end)
+        timers = timers[: fitting(map(weight_of, timers))]
+        end = start + len(timers)
         following = due[end].due_at if end < len(due) else FOREVER
         return DuePage(timers, following if following < FOREVER else None)
 
@@ -210,7 +218,8 @@ class MemoryStore:
             for key, record in sorted(records.items())
             if key > after and (record.expires_at is None or record.expires_at > now)
         )
-        return list(islice(live, limit))
+        page = list(islice(live, limit))
+        return page[: filling([len(record.value) for record in page])]
 
 
 def _started(attempt: Attempt) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from mainspring.model import Record
-from mainspring.store import RecordStore
+from mainspring.store import RecordStore, ends_scan
 from mainspring.testing.timer_samples import NOW, ODD_TEXTS
 
 
@@ -129,6 +129,16 @@ class RecordStoreConformance:
             assert len(seen) <= 25
         assert seen == [f"k{n:02}" for n in range(25)]
         assert [record.key for record in await store.scan_records("c", now=NOW, after="k225", limit=1)] == ["k23"]
+
+    async def test_a_scan_of_large_records_comes_in_pages_that_say_so(self, store: RecordStore) -> None:
+        for n in range(40):
+            await store.put_record("c", f"k{n:02}", b"x" * 300_000, expect=0, now=NOW)
+        page = await store.scan_records("c", now=NOW, limit=50)
+        assert len(page) < 40
+        assert not ends_scan(page, 50)
+        rest = await store.scan_records("c", now=NOW, after=page[-1].key, limit=50)
+        assert [record.key for record in (*page, *rest)] == [f"k{n:02}" for n in range(40)]
+        assert ends_scan(rest, 50)
 
     async def test_odd_texts_are_names_like_any_other(self, store: RecordStore) -> None:
         for text in ODD_TEXTS:

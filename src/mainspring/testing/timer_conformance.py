@@ -11,11 +11,22 @@ from __future__ import annotations
 
 from mainspring.store import Store
 from mainspring.testing.ownership_conformance import AttemptConformance, HistoryConformance, ShardConformance
-from mainspring.testing.timer_rows_conformance import DueConformance, ListConformance, WriteConformance
+from mainspring.testing.timer_rows_conformance import (
+    DueConformance,
+    LargePagesConformance,
+    ListConformance,
+    WriteConformance,
+)
 
 
 class TimerStoreConformance(
-    WriteConformance, ListConformance, DueConformance, ShardConformance, AttemptConformance, HistoryConformance
+    WriteConformance,
+    ListConformance,
+    DueConformance,
+    LargePagesConformance,
+    ShardConformance,
+    AttemptConformance,
+    HistoryConformance,
 ):
     """The whole contract."""
 

@@ -365,3 +365,34 @@ def _position(row: Timer) -> Position:
 
 def _after(seen: list[Timer]) -> Position:
     return _position(seen[-1]) if seen else START
+
+
+class LargePagesConformance:
+    """Pages are bounded in bytes."""
+
+    async def test_a_page_of_large_rows_ends_early_and_the_next_one_goes_on_behind_it(self, store: Store) -> None:
+        payload = f'"{"x" * 120_000}"'
+        rows = [timer(f"t{n:03}", shard_id=n % 2, due_at=NOW + n, payload=payload) for n in range(160)]
+        for start in range(0, len(rows), 20):
+            await create(store, *rows[start : start + 20])
+        listed: list[Timer] = []
+        while page := await store.list_timers([0, 1], EVERYTHING, after=_end_of(listed), limit=999):
+            assert len(page) < 120
+            listed += page
+        assert listed == rows
+        loaded: list[Timer] = []
+        until = NOW + 999
+        while (due := await store.load_due(0, until=until, after=_end_of(loaded), limit=999)).timers:
+            assert len(due.timers) < 80 or due.next_due_at is None
+            loaded += due.timers
+            assert due.next_due_at == next((row.due_at for row in rows[::2] if row.due_at > loaded[-1].due_at), None)
+        assert loaded == rows[::2]
+
+    async def test_a_row_that_is_larger_than_a_page_is_a_page(self, store: Store) -> None:
+        rows = [timer(f"t{n}", due_at=NOW + n, payload=f'"{"x" * 130_000}"') for n in range(3)]
+        await create(store, *rows)
+        assert await store.list_timers([0], EVERYTHING, after=START, limit=1) == rows[:1]
+
+
+def _end_of(rows: list[Timer]) -> Position:
+    return Position(rows[-1].due_at, rows[-1].uuid) if rows else START

@@ -11,10 +11,12 @@ from heapq import heapify, heappop, heapreplace
 from typing import Final
 
 from mainspring.model import Timer
-from mainspring.store import START, Position, TimerFilter
+from mainspring.store import PAGE_BYTES, START, Position, TimerFilter
 from mainspring.stores.cassandra.lanes import all_of
 from mainspring.stores.cassandra.reader import Reader
-from mainspring.stores.cassandra.rows import position_of
+from mainspring.stores.cassandra.rows import place_of, timers_from
+from mainspring.stores.pages import position_of, weight_of
+from mainspring.unreadable import readable
 
 _PAGE_MIN: Final = 20
 _PAGE_MAX: Final = 500
@@ -40,10 +42,10 @@ class _Cursor:
         """Read on until there is a row, or the shard has no more."""
         while not self.rows and not self._is_at_end:
             rows = await self._reader.behind(self.shard_id, self._after, below=self._below, limit=self._page)
-            self.rows.extend(row for row in rows if _matches(row, self._where))
-            self._is_at_end = len(rows) < self._page
+            self.rows.extend(row for row in readable(timers_from(rows)) if _matches(row, self._where))
+            self._is_at_end = not rows
             if rows:
-                self._after = position_of(rows[-1])
+                self._after = place_of(rows[-1])
             self._page = min(2 * self._page, _PAGE_MAX)
 
 
@@ -62,10 +64,12 @@ async def list_timers(
     heads = [(position_of(cursor.rows[0]), index) for index, cursor in enumerate(cursors) if cursor.rows]
     heapify(heads)
     listed: list[Timer] = []
-    while heads and len(listed) < limit:
+    size = 0
+    while heads and len(listed) < limit and size <= PAGE_BYTES:
         index = heads[0][1]
         rows = cursors[index].rows
         listed.append(rows.popleft())
+        size += weight_of(listed[-1])
         if not rows:
             await cursors[index].fill()
         if rows:

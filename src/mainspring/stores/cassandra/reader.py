@@ -12,9 +12,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from mainspring.errors import StoreUnavailable
 from mainspring.model import FOREVER, Attempt, Shard, Timer, TimerKey
-from mainspring.store import START, DuePage, Position
+from mainspring.store import PAGE_BYTES, START, DuePage, Position
 from mainspring.stores.cassandra.connection import STATEMENT_SECONDS, Connection, Row, Statement, Value
 from mainspring.stores.cassandra.floor import Floor
 from mainspring.stores.cassandra.lanes import all_of
@@ -27,14 +29,20 @@ from mainspring.stores.cassandra.rows import (
     firsts_from,
     history_position,
     instants_from,
+    place_of,
+    row_bytes,
     shard_from,
     states_from,
     timers_from,
 )
 from mainspring.stores.cassandra.writer import NAMES_LIMIT, Writer
+from mainspring.stores.pages import fitting
 from mainspring.stores.partly import answered
+from mainspring.unreadable import Unreadable, readable, timer_name
 
 _ROUNDS: Final = 10
+_FIRST_ROWS: Final = 64
+_GROWTH: Final = 4
 
 
 class Reader:
@@ -45,6 +53,14 @@ class Reader:
         self._floor = Floor(connection, statements, writer)
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        found = {timer.key: timer for timer in readable(await self._get(keys))}
+        return [found.get(key) for key in keys]
+
+    async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+        found = {row.name: row for row in await self._get(keys) if isinstance(row, Unreadable)}
+        return [found.get(timer_name(key)) for key in keys]
+
+    async def _get(self, keys: Sequence[TimerKey]) -> list[Timer | Unreadable]:
         by_shard: dict[int, dict[str, None]] = {}
         for key in keys:
             by_shard.setdefault(key.shard_id, {})[key.uuid] = None
@@ -53,31 +69,43 @@ class Reader:
             for shard_id, uuids in by_shard.items()
             for start in range(0, len(uuids), NAMES_LIMIT)
         ]
-        found: dict[TimerKey, Timer] = {}
-        for timers in await all_of(reads):
-            found |= {timer.key: timer for timer in timers}
-        return [found.get(key) for key in keys]
+        return [row for rows in await all_of(reads) for row in rows]
 
-    async def _get_some(self, shard_id: int, uuids: Sequence[str]) -> list[Timer]:
+    async def _get_some(self, shard_id: int, uuids: Sequence[str]) -> list[Timer | Unreadable]:
         """A timer that moves between the two reads is looked for again."""
-        found: list[Timer] = []
+        found: list[Timer | Unreadable] = []
         missing = uuids
         for _ in range(_ROUNDS):
             places = await self._writer.look(shard_id, missing, serial=True)
             if not places:
                 return found
             keys = [(place.due_at, uuid, b"") for uuid, place in places.items()]
-            timers = timers_from(await self._connection.read(self._statements.read_timers, shard_id, keys))
-            found += timers
-            missing = list(places.keys() - {timer.uuid for timer in timers})
+            rows = await self._connection.read(self._statements.read_timers, shard_id, keys)
+            found += timers_from(rows)
+            missing = list(places.keys() - {place_of(row).uuid for row in rows})
             if not missing:
                 return found
         raise StoreUnavailable(f"Expected timers of shard {shard_id} to stay for two reads, got {_ROUNDS} moves")
 
-    async def behind(self, shard_id: int, after: Position, *, below: int, limit: int) -> list[Timer]:
-        """The first rows behind a position that are due before `below`."""
-        rows = await self._connection.read(self._statements.read_range, shard_id, *after, below, limit)
-        return timers_from(rows)
+    async def behind(self, shard_id: int, after: Position, *, below: int, limit: int) -> list[Row]:
+        """The first rows behind a position that are due before `below`: at most `limit`, or as many as make up a page.
+
+        Cassandra does not tell how large rows are. So a few are read first, and then as many as there is room for if
+        the others are like them.
+        """
+        rows: list[Row] = []
+        size = 0
+        chunk = _FIRST_ROWS
+        while len(rows) < limit and size <= PAGE_BYTES:
+            wanted = min(chunk, limit - len(rows))
+            found = await self._connection.read(self._statements.read_range, shard_id, *after, below, wanted)
+            rows += found
+            if len(found) < wanted:
+                break
+            size += sum(map(row_bytes, found))
+            chunk = min(_GROWTH * chunk, max(1, (PAGE_BYTES - size) * len(rows) // max(size, 1)))
+            after = place_of(rows[-1])
+        return rows
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
         if after.due_at > START.due_at:
@@ -90,16 +118,18 @@ class Reader:
 
     async def _load(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
         """The page with one row more, and the first row that is not due: one of the two says what follows."""
-        behind = after if after.due_at > until else Position(until + 1, "")
-        due, later = await all_of(
-            [
-                self._connection.read(self._statements.read_range, shard_id, *after, until + 1, limit + 1),
-                self._connection.read(self._statements.read_first, shard_id, *behind, FOREVER),
-            ]
-        )
-        timers = timers_from(due)
-        following = [timer.due_at for timer in timers[limit:]] or instants_from(later)
-        return DuePage(timers[:limit], next((due_at for due_at in following if due_at < FOREVER), None))
+        while True:
+            later = after if after.due_at > until else Position(until + 1, "")
+            due, not_due = await asyncio.gather(
+                self.behind(shard_id, after, below=until + 1, limit=limit + 1),
+                self._connection.read(self._statements.read_first, shard_id, *later, FOREVER),
+            )
+            page = due[: min(limit, fitting(map(row_bytes, due)))]
+            following = [place_of(row).due_at for row in due[len(page) :]] or instants_from(not_due)
+            timers = readable(timers_from(page))
+            if timers or len(page) == len(due):
+                return DuePage(timers, next((due_at for due_at in following if due_at < FOREVER), None))
+            after = place_of(page[-1])
 
     async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
         """Two round trips for many shards: where their rows begin, and the first row of each behind that.
@@ -132,8 +162,14 @@ class Reader:
         if limit <= 0:
             return []
         end = END_OF_HISTORY if before is None else history_position(*before)
-        rows = await self._connection.read(self._statements.read_history, key.shard_id, key.uuid, end, limit)
-        return attempts_from(rows)
+        attempts: list[Attempt] = []
+        while len(attempts) < limit:  # those that cannot be read take nobody's place
+            rows = await self._connection.read(self._statements.read_history, key.shard_id, key.uuid, end, limit)
+            attempts += readable(attempts_from(key, rows))
+            if len(rows) < limit:
+                break
+            end = msgspec.convert(rows[-1][1], bytes)
+        return attempts[:limit]
 
     async def oldest_history(self, shard_id: int, *, older_than: int, limit: int) -> list[tuple[int, str, bytes]]:
         return ages_from(await self._connection.read(self._statements.read_ages, shard_id, older_than, limit))

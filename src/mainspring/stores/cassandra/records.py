@@ -9,21 +9,22 @@ what nobody can see any more.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from msgspec import Struct
 
 from mainspring.errors import TooLarge, Unsupported
 from mainspring.model import Record
+from mainspring.store import PAGE_BYTES
 from mainspring.stores.cassandra.connection import Connection, Value
 from mainspring.stores.cassandra.lanes import Lanes
 from mainspring.stores.cassandra.rows import Statements, expiry_column, records_from
 from mainspring.stores.collections import LOOKED_UP
+from mainspring.unreadable import readable
 
 _TTL_MARGIN_SECONDS: Final = 3_600
 _TTL_LIMIT_SECONDS: Final = 20 * 365 * 86_400
-_PAGE: Final = 500
+_PAGE: Final = 100
 
 Partition = tuple[str, str]
 
@@ -57,7 +58,7 @@ class Records:
     async def get(self, collection: str, key: str, *, now: int) -> Record | None:
         """Settles open writes first, like the `get` of timers."""
         rows = await self._connection.read(self._statements.read_record, *_partition(collection, key), key, serial=True)
-        live = [record for record in records_from(rows) if _is_live(record, now)]
+        live = [record for record in readable(records_from(collection, rows)) if _is_live(record, now)]
         return live[0] if live else None
 
     async def put(self, collection: str, record: Record, *, expect: int, now: int) -> bool:
@@ -77,13 +78,16 @@ class Records:
         if collection in LOOKED_UP:
             raise Unsupported(f"Expected a collection that is listed, got {collection!r}: its keys are spread")
         found: list[Record] = []
-        while len(found) < limit:
-            size = min(limit, _PAGE)
-            page = records_from(await self._connection.read(self._statements.scan_records, collection, after, size))
-            found += islice((record for record in page if _is_live(record, now)), limit - len(found))
-            if len(page) < size:
+        size = 0
+        while len(found) < limit and size <= PAGE_BYTES:
+            count = min(limit - len(found), _PAGE)
+            rows = await self._connection.read(self._statements.scan_records, collection, after, count)
+            live = [record for record in readable(records_from(collection, rows)) if _is_live(record, now)]
+            found += live
+            size += sum(len(record.value) for record in live)
+            if len(rows) < count:
                 break
-            after = page[-1].key
+            after = str(rows[-1][0])
         return found
 
     async def _commit(self, partition: Partition, changes: list[RecordChange]) -> list[bool]:

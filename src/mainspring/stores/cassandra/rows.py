@@ -24,9 +24,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, to_json
+from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey, to_json
 from mainspring.store import Position
 from mainspring.stores.cassandra.connection import Row, Statement, Value
+from mainspring.unreadable import Unreadable, attempt_of, each, reason_of
 
 END_OF_HISTORY: Final = b"\xff" * 17
 _NO_EXPIRY: Final = 2**62
@@ -88,7 +89,7 @@ class Statements:
             " PER PARTITION LIMIT 1"
         )
         self.read_history = prepare(
-            f"SELECT attempt_document FROM {timers}"
+            f"SELECT attempt_document, entry FROM {timers}"
             " WHERE shard_id = ? AND row_type = 4 AND at = 0 AND uuid = ? AND entry < ?"
             " ORDER BY row_type DESC, at DESC, uuid DESC, entry DESC LIMIT ?"
         )
@@ -193,32 +194,44 @@ def timer_columns(timer: Timer) -> tuple[Value, ...]:
     )
 
 
-_timers = list[tuple[int, int, str, str, str, State, int, int, int, int, bytes, str | None]]
+_timer = tuple[int, int, str, str, str, State, int, int, int, int, bytes, str | None]
 _detail = msgspec.json.Decoder(Detail)
 
 
-def timers_from(rows: Sequence[Row]) -> list[Timer]:
-    return [
-        Timer(
-            shard_id=row[0],
-            due_at=row[1],
-            uuid=row[2],
-            namespace=row[3],
-            timer_id=row[4],
-            state=row[5],
-            attempts=row[6],
-            generation=row[7],
-            version=row[8],
-            fence=row[9],
-            detail=_detail.decode(row[10]),
-            payload=row[11],
-        )
-        for row in msgspec.convert(rows, _timers)
-    ]
+def timers_from(rows: Sequence[Row]) -> list[Timer | Unreadable]:
+    return each(rows, _timer_from, _unreadable)
 
 
-def position_of(timer: Timer) -> Position:
-    return Position(timer.due_at, timer.uuid)
+def _timer_from(columns: Row) -> Timer:
+    row = msgspec.convert(columns, _timer)
+    return Timer(
+        shard_id=row[0],
+        due_at=row[1],
+        uuid=row[2],
+        namespace=row[3],
+        timer_id=row[4],
+        state=row[5],
+        attempts=row[6],
+        generation=row[7],
+        version=row[8],
+        fence=row[9],
+        detail=_detail.decode(row[10]),
+        payload=row[11],
+    )
+
+
+def _unreadable(row: Row, error: Exception) -> Unreadable:
+    version = row[8]
+    return Unreadable("timer", f"{row[0]!r}/{row[2]!s}", reason_of(error), version if isinstance(version, int) else 0)
+
+
+def place_of(row: Row) -> Position:
+    """Of a timer's row, which is its key, so also of one that cannot be read."""
+    return Position(*msgspec.convert(row[1:3], tuple[int, str]))
+
+
+def row_bytes(row: Row) -> int:
+    return sum(len(value) for value in row if isinstance(value, str | bytes))
 
 
 def instants_from(rows: Sequence[Row]) -> list[int]:
@@ -247,8 +260,10 @@ def history_entry(attempt: Attempt) -> tuple[bytes, bytes]:
 _attempt = msgspec.json.Decoder(Attempt)
 
 
-def attempts_from(rows: Sequence[Row]) -> list[Attempt]:
-    return [_attempt.decode(document) for (document,) in msgspec.convert(rows, list[tuple[bytes]])]
+def attempts_from(key: TimerKey, rows: Sequence[Row]) -> list[Attempt | Unreadable]:
+    return each(
+        rows, lambda row: _attempt.decode(msgspec.convert(row[0], bytes)), lambda _, error: attempt_of(key, error)
+    )
 
 
 def ages_from(rows: Sequence[Row]) -> list[tuple[int, str, bytes]]:
@@ -263,8 +278,11 @@ def expiry_column(expires_at: int | None) -> int:
     return _NO_EXPIRY if expires_at is None else expires_at
 
 
-def records_from(rows: Sequence[Row]) -> list[Record]:
-    return [
-        Record(key, value, version, None if expires_at == _NO_EXPIRY else expires_at)
-        for key, value, version, expires_at in msgspec.convert(rows, list[tuple[str, bytes, int, int]])
-    ]
+def records_from(collection: str, rows: Sequence[Row]) -> list[Record | Unreadable]:
+    """A column that somebody else left out is null, and then it is no record."""
+    return each(rows, _record_from, lambda row, error: Unreadable(collection, str(row[0]), reason_of(error)))
+
+
+def _record_from(row: Row) -> Record:
+    key, value, version, expires_at = msgspec.convert(row, tuple[str, bytes, int, int])
+    return Record(key, value, version, None if expires_at == _NO_EXPIRY else expires_at)

@@ -19,6 +19,7 @@ from mainspring.stores.cassandra.records import Records
 from mainspring.stores.cassandra.rows import Statements, instants_from
 from mainspring.stores.cassandra.writer import Writer
 from mainspring.stores.containment import contained
+from mainspring.unreadable import Unreadable
 
 T = TypeVar("T")
 
@@ -75,6 +76,9 @@ class CassandraStore:
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         return await self._open().reader.get(keys)
+
+    async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+        return await self._open().reader.damaged(keys)
 
     async def list_timers(
         self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int

@@ -7,6 +7,7 @@ the uuid `#shard`, the ownership of the shard; only timers have `due`, so only t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
 
@@ -16,6 +17,7 @@ from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, Timer
 from mainspring.store import Position, Put
 from mainspring.stores.dynamodb.client import Item, Value
 from mainspring.stores.sizes import text_bytes
+from mainspring.unreadable import Unreadable, attempt_of, each, reason_of
 
 SHARD_ROW: Final = "#shard"
 
@@ -92,6 +94,22 @@ def timer_from(item: Item) -> Timer:
     )
 
 
+def timers_from(items: Iterable[Item]) -> list[Timer | Unreadable]:
+    return each(items, timer_from, _unreadable)
+
+
+def _unreadable(item: Item, error: Exception) -> Unreadable:
+    version = item.get("version", {}).get("N", "")
+    name = f"{item['shard_id']['N']}/{item['uuid']['S']}"
+    return Unreadable("timer", name, reason_of(error), int(version) if str(version).isdigit() else 0)
+
+
+def place_of(item: Item) -> Position:
+    """By the key of the index, so also of an item that cannot be read."""
+    due: str = item["due"]["S"]
+    return Position(due_at_from(item), due.partition("#")[2])
+
+
 def due_at_from(item: Item) -> int:
     due: str = item["due"]["S"]
     return _instant_from(due.partition("#")[0])
@@ -153,7 +171,15 @@ def attempt_from(item: Item) -> Attempt:
     return _attempts.decode(item["document"]["S"])
 
 
+def attempts_from(key: TimerKey, items: Iterable[Item]) -> list[Attempt | Unreadable]:
+    return each(items, attempt_from, lambda _, error: attempt_of(key, error))
+
+
 # Records
+
+
+def records_from(collection: str, items: Iterable[Item]) -> list[Record | Unreadable]:
+    return each(items, record_from, lambda item, error: Unreadable(collection, item["key"]["S"][1:], reason_of(error)))
 
 
 def record_from(item: Item) -> Record:

@@ -11,9 +11,11 @@ from typing import Final
 
 from mainspring.errors import TooLarge, Unsupported
 from mainspring.model import Record
+from mainspring.store import PAGE_BYTES
 from mainspring.stores.collections import LOOKED_UP
 from mainspring.stores.dynamodb.client import Client, ConditionFailed, Item, Value
-from mainspring.stores.dynamodb.items import ITEM_BYTES, number, record_from, text
+from mainspring.stores.dynamodb.items import ITEM_BYTES, number, records_from, text
+from mainspring.unreadable import readable
 
 _NAMES: Final = {"#expires": "expires_at", "#version": "version"}
 _LIVE: Final = "(attribute_not_exists(#expires) OR #expires > :now)"
@@ -33,8 +35,12 @@ class Records:
         )
         if "Item" not in answer:
             return None
-        record = record_from(answer["Item"])
-        return None if record.expires_at is not None and record.expires_at <= now else record
+        live = [
+            record
+            for record in readable(records_from(collection, [answer["Item"]]))
+            if record.expires_at is None or record.expires_at > now
+        ]
+        return live[0] if live else None
 
     async def put(self, collection: str, record: Record, *, expect: int, now: int) -> bool:
         value, expires_at = record.value, record.expires_at
@@ -78,9 +84,9 @@ class Records:
             },
         }
         records: list[Record] = []
-        while len(records) < limit:
+        while len(records) < limit and sum(len(record.value) for record in records) <= PAGE_BYTES:
             answer = await self._client.call("query", **query)
-            records += map(record_from, answer["Items"])
+            records += readable(records_from(collection, answer["Items"]))
             if "LastEvaluatedKey" not in answer:
                 break
             query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]

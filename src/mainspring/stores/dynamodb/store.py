@@ -17,6 +17,7 @@ from mainspring.stores.dynamodb.records import Records
 from mainspring.stores.dynamodb.server_time import ServerTime
 from mainspring.stores.dynamodb.statements import Statements
 from mainspring.stores.dynamodb.timers import Timers
+from mainspring.unreadable import Unreadable
 
 
 @contained
@@ -80,6 +81,9 @@ class DynamoDBStore:
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         return await self._timers.get(keys)
+
+    async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+        return await self._timers.damaged(keys)
 
     async def list_timers(
         self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int

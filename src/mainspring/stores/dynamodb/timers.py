@@ -14,24 +14,28 @@ from typing import Final, TypeVar
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model import FOREVER, Attempt, Shard, Timer, TimerKey
-from mainspring.store import START, DuePage, Position, TimerFilter
+from mainspring.store import PAGE_BYTES, START, DuePage, Position, TimerFilter
 from mainspring.stores.dynamodb.client import CONTENTION_ROUNDS, Client, Item, Value, wait_out
 from mainspring.stores.dynamodb.items import (
     SHARD_ROW,
-    attempt_from,
+    attempts_from,
     due_at_from,
     due_key,
     history_place,
     history_timer,
     instant,
     number,
+    place_of,
     row_key,
     shard_from,
     text,
-    timer_from,
+    timers_from,
+    weight,
 )
 from mainspring.stores.dynamodb.schema import AGE_INDEX, DUE_INDEX
+from mainspring.stores.pages import fitting, weight_of
 from mainspring.stores.partly import answered
+from mainspring.unreadable import Unreadable, readable, timer_name
 
 Place = tuple[int, str]
 """Shard and uuid: the key of a row."""
@@ -57,9 +61,15 @@ class Timers:
         self._history_table = client.address.history
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
-        rows = await self._rows({(key.shard_id, key.uuid) for key in keys})
-        found = {place: timer_from(item) for place, item in rows.items()}
-        return [found.get((key.shard_id, key.uuid)) for key in keys]
+        found = {timer.key: timer for timer in readable(await self._timers(keys))}
+        return [found.get(key) for key in keys]
+
+    async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+        found = {row.name: row for row in await self._timers(keys) if isinstance(row, Unreadable)}
+        return [found.get(timer_name(key)) for key in keys]
+
+    async def _timers(self, keys: Sequence[TimerKey]) -> list[Timer | Unreadable]:
+        return timers_from((await self._rows({(key.shard_id, key.uuid) for key in keys})).values())
 
     async def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
         places = list(dict.fromkeys((shard_id, SHARD_ROW) for shard_id in shard_ids))
@@ -111,13 +121,17 @@ class Timers:
     # Due order
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
-        items = await self._due(shard_id, _behind(after), _up_to(until), limit=limit + 1)
-        timers = [timer_from(item) for item in items[:limit]]
-        if len(items) > limit:
-            following = due_at_from(items[limit])
-            return DuePage(timers, following if following < FOREVER else None)
-        lowest = max(_behind(after), instant(until + 1))
-        return DuePage(timers, await self._first_due(shard_id, lowest))
+        while True:
+            items = await self._due(shard_id, _behind(after), _up_to(until), limit=limit + 1)
+            page = items[: min(limit, fitting(map(weight, items)))]
+            timers = readable(timers_from(page))
+            if len(items) == len(page):
+                lowest = max(_behind(after), instant(until + 1))
+                return DuePage(timers, await self._first_due(shard_id, lowest))
+            if timers:
+                following = due_at_from(items[len(page)])
+                return DuePage(timers, following if following < FOREVER else None)
+            after = place_of(page[-1])
 
     async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
         """A query for each shard, for none reads two partitions: half a read unit each."""
@@ -138,10 +152,11 @@ class Timers:
     async def _due(
         self, shard_id: int, low: str, high: str, *, limit: int, only: list[str] | None = None
     ) -> list[Item]:
+        """At most `limit` rows, or as many as make up a page, and one more if there is one."""
         items: list[Item] = []
         async for page in self._due_pages(shard_id, low, high, TimerFilter(), limit=limit, only=only):
             items += page
-            if len(items) >= limit:
+            if len(items) >= limit or fitting(map(weight, items)) < len(items):
                 break
         return items
 
@@ -202,10 +217,13 @@ class Timers:
         merge = [(cursor.first(), place) for place, cursor in enumerate(cursors) if cursor.items]
         heapify(merge)
         timers: list[Timer] = []
-        while merge and len(timers) < limit:
+        size = 0
+        while merge and len(timers) < limit and size <= PAGE_BYTES:
             _, place = heappop(merge)
             cursor = cursors[place]
-            timers.append(timer_from(cursor.items.popleft()))
+            for timer in readable(timers_from([cursor.items.popleft()])):
+                timers.append(timer)
+                size += weight_of(timer)
             await cursor.fill()
             if cursor.items:
                 heappush(merge, (cursor.first(), place))
@@ -231,12 +249,12 @@ class Timers:
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
         }
-        items: list[Item] = []
+        attempts: list[Attempt] = []
         async for page in self._pages(query):
-            items += page
-            if len(items) >= limit:
+            attempts += readable(attempts_from(key, page))
+            if len(attempts) >= limit:
                 break
-        return [attempt_from(item) for item in items[:limit]]
+        return attempts[:limit]
 
     async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
         """The order by age is a global index, which may lag: an entry written a moment ago is found the next time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
 
@@ -9,7 +10,9 @@ import msgspec
 from bson.datetime_ms import DatetimeMS
 
 from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.store import Position
 from mainspring.stores.mongodb.connection import Document
+from mainspring.unreadable import Unreadable, attempt_of, each, reason_of
 
 ABSENT: Final = "absent"
 """The field that no document may have, by the rule of the collection: see `conditional`."""
@@ -49,20 +52,47 @@ def timer_document(timer: Timer, *, version: int) -> Document:
 
 def timer_from(document: Document) -> Timer:
     """Large numbers come as a type of the driver's, which other libraries do not take for one: `int` undoes that."""
+    payload = document["payload"]
     return Timer(
         shard_id=int(document["shard_id"]),
         due_at=int(document["due_at"]),
-        uuid=document["uuid"],
-        namespace=document["namespace"],
-        timer_id=document["timer_id"],
+        uuid=_text(document["uuid"]),
+        namespace=_text(document["namespace"]),
+        timer_id=_text(document["timer_id"]),
         state=State(document["state"]),
         attempts=int(document["attempts"]),
         generation=int(document["generation"]),
         version=int(document["version"]),
         fence=int(document["fence"]),
         detail=_detail.decode(document["detail"]),
-        payload=document["payload"],
+        payload=None if payload is None else _text(payload),
     )
+
+
+def timers_from(documents: Iterable[Document]) -> list[Timer | Unreadable]:
+    return each(documents, timer_from, _unreadable)
+
+
+def _unreadable(document: Document, error: Exception) -> Unreadable:
+    version = document.get("version")
+    name = str(document["_id"]).replace(":", "/", 1)
+    return Unreadable("timer", name, reason_of(error), int(version) if isinstance(version, int) else 0)
+
+
+def _text(value: object) -> str:
+    """Documents have no types but those that their writers gave them."""
+    if not isinstance(value, str):
+        raise TypeError(f"Expected text, got {type(value).__name__}")
+    return value
+
+
+def position_of_document(document: Document) -> Position:
+    """Also of a document that cannot be read: the index has it where the server says."""
+    return Position(int(document["due_at"]), str(document.get("uuid", "")))
+
+
+def document_bytes(document: Document) -> int:
+    return sum(len(value) for value in document.values() if isinstance(value, str | bytes))
 
 
 def attempt_document(key: TimerKey, attempt: Attempt) -> Document:
@@ -82,6 +112,10 @@ def attempt_from(document: Document) -> Attempt:
     return _attempt.decode(document["document"])
 
 
+def attempts_from(key: TimerKey, documents: Iterable[Document]) -> list[Attempt | Unreadable]:
+    return each(documents, attempt_from, lambda _, error: attempt_of(key, error))
+
+
 def shard_from(document: Document) -> Shard:
     return Shard(int(document["_id"]), int(document["version"]), document["owner"])
 
@@ -99,7 +133,19 @@ def record_fields(record: Record) -> Document:
 def record_from(document: Document) -> Record:
     expires_at = document["expires_at"]
     expires_ms = None if expires_at is None else int(expires_at)
-    return Record(document["_id"]["key"], document["value"], int(document["version"]), expires_ms)
+    value = document["value"]
+    if not isinstance(value, bytes):
+        raise TypeError(f"Expected bytes, got {type(value).__name__}")
+    return Record(_text(document["_id"]["key"]), value, int(document["version"]), expires_ms)
+
+
+def records_from(documents: Iterable[Document]) -> list[Record | Unreadable]:
+    return each(documents, record_from, _unreadable_record)
+
+
+def _unreadable_record(document: Document, error: Exception) -> Unreadable:
+    identity = document["_id"]
+    return Unreadable(str(identity.get("collection")), str(identity.get("key")), reason_of(error))
 
 
 def is_live(now: int) -> Document:

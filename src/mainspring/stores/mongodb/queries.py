@@ -10,20 +10,26 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from bson.max_key import MaxKey
+from pymongo.asynchronous.command_cursor import AsyncCommandCursor
+from pymongo.asynchronous.cursor import AsyncCursor
 from pymongo.read_concern import ReadConcern
 
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import START, DuePage, Position, TimerFilter
+from mainspring.store import PAGE_BYTES, START, DuePage, Position, TimerFilter
 from mainspring.stores.mongodb.connection import Collection, Document
 from mainspring.stores.mongodb.documents import (
-    attempt_from,
+    attempts_from,
+    document_bytes,
     is_live,
-    record_from,
+    position_of_document,
     record_id,
+    records_from,
     row_id,
     shard_from,
-    timer_from,
+    timers_from,
 )
+from mainspring.stores.pages import Page, Part, fitting
+from mainspring.unreadable import Unreadable, readable, timer_name
 
 SHARDS_PER_LIST: Final = 100
 """How many shards one query merges: above 200 ranges the server gives up the index order and sorts everything."""
@@ -36,25 +42,53 @@ Pipeline = list[Document]
 
 
 async def get(timers: Collection, keys: Sequence[TimerKey]) -> list[Timer | None]:
+    found = {row.key: row for row in readable(await _rows(timers, keys))}
+    return [found.get(key) for key in keys]
+
+
+async def damaged(timers: Collection, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+    found = {row.name: row for row in await _rows(timers, keys) if isinstance(row, Unreadable)}
+    return [found.get(timer_name(key)) for key in keys]
+
+
+async def _rows(timers: Collection, keys: Sequence[TimerKey]) -> list[Timer | Unreadable]:
     ids = [row_id(key) for key in keys]
     cursor = timers.find({"_id": {"$in": list(set(ids))}}, batch_size=len(ids) + 1)
-    found = {document["_id"]: timer_from(document) for document in await cursor.to_list()}
-    return [found.get(one) for one in ids]
+    return timers_from(await cursor.to_list())
 
 
 async def load_due(timers: Collection, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
     """The page and the row behind it, from one state of the shard: a row that moves meanwhile is in one of the two."""
     shard: Document = {"shard_id": shard_id}
-    page = _behind(timers, shard, {"$lte": until}, after=after, limit=limit + 1)
-    later = after if after.due_at > until else START
-    first_not_due = _behind(timers, shard, {"$gte": until + 1, "$lt": FOREVER}, after=later, limit=1)
-    pipeline = [*page, _union(timers, first_not_due)]
     snapshot = timers.with_options(read_concern=_SNAPSHOT)
-    cursor = await snapshot.aggregate(pipeline, batchSize=limit + 3)
-    rows = sorted(map(timer_from, await cursor.to_list()), key=_position)
-    loaded = [row for row in rows[:limit] if row.due_at <= until]
-    following = rows[len(loaded)].due_at if len(rows) > len(loaded) else FOREVER
-    return DuePage(loaded, following if following < FOREVER else None)
+    while True:
+        page = _behind(timers, shard, {"$lte": until}, after=after, limit=limit + 1)
+        later = after if after.due_at > until else START
+        first_not_due = _behind(timers, shard, {"$gte": until + 1, "$lt": FOREVER}, after=later, limit=1)
+        pipeline = [*page, _union(timers, first_not_due)]
+        # Ordered here: what is joined may come in any order, and a batch of it has at most 16 MB.
+        cursor = await snapshot.aggregate([*pipeline, {"$sort": _DUE_ORDER}], batchSize=limit + 3, allowDiskUse=True)
+        documents, _ = await _first(cursor)
+        due = [document for document in documents[:limit] if document["due_at"] <= until]
+        due = due[: fitting(map(document_bytes, due))]
+        following = int(documents[len(due)]["due_at"]) if len(documents) > len(due) else FOREVER
+        loaded = readable(timers_from(due))
+        if loaded or following > until:
+            return DuePage(loaded, following if following < FOREVER else None)
+        after = position_of_document(due[-1])
+
+
+async def _first(cursor: AsyncCommandCursor[Document] | AsyncCursor[Document]) -> tuple[list[Document], bool]:
+    """As many documents as make up a page and one more if there is one, and whether there may be others behind it."""
+    found: list[Document] = []
+    size = 0
+    async with cursor:
+        async for document in cursor:
+            found.append(document)
+            if size > PAGE_BYTES:
+                return found, True
+            size += document_bytes(document)
+    return found, False
 
 
 async def next_due(timers: Collection, shard_ids: Sequence[int]) -> list[int | None]:
@@ -73,16 +107,20 @@ async def list_timers(
     timers: Collection, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
 ) -> list[Timer]:
     ids = list(dict.fromkeys(shards))
-    page: list[Timer] = []
-    for start in range(0, len(ids), SHARDS_PER_LIST):
-        conditions = {"shard_id": {"$in": ids[start : start + SHARDS_PER_LIST]}, **_conditions(where)}
-        bounds = _due_bounds(where)
-        if len(page) == limit:  # what comes behind a full page has no place in it
-            bounds["$lte"] = page[-1].due_at
-        pipeline = _behind(timers, conditions, bounds, after=after, limit=limit)
-        cursor = await timers.aggregate(pipeline, batchSize=limit + 1)
-        page = sorted([*page, *map(timer_from, await cursor.to_list())], key=_position)[:limit]
-    return page
+    while True:
+        page = Page(limit)
+        for start in range(0, len(ids), SHARDS_PER_LIST):
+            conditions = {"shard_id": {"$in": ids[start : start + SHARDS_PER_LIST]}, **_conditions(where)}
+            bounds = _due_bounds(where)
+            if page.end is not None:  # what comes behind it has no place in the page
+                bounds["$lte"] = page.end.due_at
+            pipeline = _behind(timers, conditions, bounds, after=after, limit=limit)
+            documents, is_cut = await _first(await timers.aggregate(pipeline, batchSize=limit + 1))
+            last = position_of_document(documents[-1]) if documents else None
+            page.add(Part(readable(timers_from(documents)), last, is_full=is_cut or len(documents) == limit))
+        if page.is_over or page.end is None:
+            return page.timers
+        after = page.end
 
 
 def _behind(timers: Collection, conditions: Document, bounds: Document, *, after: Position, limit: int) -> Pipeline:
@@ -135,8 +173,15 @@ async def history(entries: Collection, key: TimerKey, *, before: tuple[int, int]
         return []
     timer: Document = {"shard_id": key.shard_id, "uuid": key.uuid}
     end: Document = {"started_at": MaxKey()} if before is None else {"started_at": before[0], "attempt": before[1]}
-    cursor = entries.find({"_id": {"$gt": timer, "$lt": {**timer, **end}}}, sort=[("_id", -1)], limit=limit)
-    return [attempt_from(document) for document in await cursor.to_list()]
+    attempts: list[Attempt] = []
+    while len(attempts) < limit:  # those that cannot be read take nobody's place
+        cursor = entries.find({"_id": {"$gt": timer, "$lt": {**timer, **end}}}, sort=[("_id", -1)], limit=limit)
+        documents = await cursor.to_list()
+        attempts += readable(attempts_from(key, documents))
+        if len(documents) < limit:
+            break
+        end = documents[-1]["_id"]
+    return attempts[:limit]
 
 
 async def prune_history(entries: Collection, shard_id: int, *, older_than: int, limit: int) -> int:
@@ -156,16 +201,21 @@ async def shards(stored: Collection, shard_ids: Sequence[int]) -> list[Shard]:
 
 async def get_record(records: Collection, collection: str, key: str, *, now: int) -> Record | None:
     document = await records.find_one({"_id": record_id(collection, key), **is_live(now)})
-    return None if document is None else record_from(document)
+    found = readable(records_from([document])) if document is not None else []
+    return found[0] if found else None
 
 
 async def scan_records(records: Collection, collection: str, *, now: int, after: str, limit: int) -> list[Record]:
     if limit <= 0:
         return []
-    keys: dict[str, Any] = {"$gt": record_id(collection, after), "$lt": {"collection": collection, "key": MaxKey()}}
-    cursor = records.find({"_id": keys, **is_live(now)}, sort=[("_id", 1)], limit=limit, batch_size=limit + 1)
-    return [record_from(document) for document in await cursor.to_list()]
-
-
-def _position(timer: Timer) -> Position:
-    return Position(timer.due_at, timer.uuid)
+    found: list[Record] = []
+    last: Document = record_id(collection, after)
+    while len(found) < limit:
+        keys: dict[str, Any] = {"$gt": last, "$lt": {"collection": collection, "key": MaxKey()}}
+        cursor = records.find({"_id": keys, **is_live(now)}, sort=[("_id", 1)], limit=limit, batch_size=limit + 1)
+        documents, is_cut = await _first(cursor)
+        found += readable(records_from(documents))
+        if (is_cut and found) or (not is_cut and len(documents) < limit):
+            break
+        last = documents[-1]["_id"]
+    return found[:limit]

@@ -43,6 +43,7 @@ from mainspring.stores.mongodb.fenced import FencedWriter
 from mainspring.stores.mongodb.lane import Lane
 from mainspring.stores.partly import verdicts
 from mainspring.stores.sizes import weigh
+from mainspring.unreadable import Unreadable
 
 MIGRATION_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 3.0
@@ -148,6 +149,12 @@ class MongoDBStore:
             return []
         with mapping_errors():
             return await queries.get(self._open().collections.timers, keys)
+
+    async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+        if not keys:
+            return []
+        with mapping_errors():
+            return await queries.damaged(self._open().collections.timers, keys)
 
     async def list_timers(
         self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int

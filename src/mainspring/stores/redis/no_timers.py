@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mainspring.errors import Unsupported
 from mainspring.model import Attempt, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.unreadable import Unreadable
 
 
 def _unsupported() -> Unsupported:
@@ -23,6 +24,9 @@ class NoTimers:
         raise _unsupported()
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        raise _unsupported()
+
+    async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
         raise _unsupported()
 
     async def list_timers(

@@ -8,23 +8,26 @@ that takes its time; give such records a database of their own.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from mainspring.errors import Unsupported
 from mainspring.model import Record
+from mainspring.store import PAGE_BYTES
 from mainspring.stores.collections import LOOKED_UP
 from mainspring.stores.containment import contained
 from mainspring.stores.redis import scripts
 from mainspring.stores.redis.address import Address
 from mainspring.stores.redis.client import Client
 from mainspring.stores.redis.no_timers import NoTimers
+from mainspring.unreadable import Unreadable, each, readable, reason_of
 
 WRITTEN_BY_OTHERS: Final = frozenset({"jobs:meta"})
 """The collections in which a plain string that another program writes is a record."""
 
 Argument = str | bytes | int
 
-_SCAN_STEP: Final = 200
+_SCAN_STEP: Final = 50
 _LOOK_STEP: Final = 1000
 _GLOB: Final = re.compile(r"([*?\[\]\\^-])")
 
@@ -87,11 +90,14 @@ class RedisStore(NoTimers):
             await self._look_for_others(collection, now)
         records: list[Record] = []
         last = after.encode()
-        while len(records) < limit:
+        size = 0
+        while len(records) < limit and size <= PAGE_BYTES:
             step = min(_SCAN_STEP, limit - len(records))
             arguments: list[Argument] = [collection, now, b"(" + last, step]
             reached, found = await self._client.answer(self._scan(keys=self._keys(collection, ""), args=arguments))
-            records += [_record(key.decode(), *rest) for key, *rest in found]
+            some = readable(_records(collection, found))
+            records += some
+            size += sum(len(record.value) for record in some)
             if reached is None:
                 break
             last = reached
@@ -116,6 +122,15 @@ class RedisStore(NoTimers):
         own = f"{self._prefix}mainspring:"
         index = "" if collection in LOOKED_UP else f"{own}index:{collection}"
         return [f"{self._prefix}{collection}:{key}", f"{own}version:{collection}:{key}", index]
+
+
+def _records(collection: str, found: Sequence[Sequence[bytes]]) -> list[Record | Unreadable]:
+    """A key that somebody else wrote may be no text."""
+    return each(
+        found,
+        lambda row: _record(row[0].decode(), *row[1:]),
+        lambda row, error: Unreadable(collection, repr(row[0]), reason_of(error)),
+    )
 
 
 def _record(key: str, version: bytes, value: bytes, expires_at: bytes | None = None) -> Record:

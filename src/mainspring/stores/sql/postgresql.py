@@ -121,6 +121,13 @@ def _transposed(rows: Sequence[Row]) -> list[Parameter]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
+def _text_or_bytes(stored: bytes) -> str | bytes:
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
 class _Session:
     share_lock = "FOR SHARE SKIP LOCKED"
     row_lock = "FOR UPDATE SKIP LOCKED"
@@ -134,7 +141,20 @@ class _Session:
         return not self._connection.is_closed()
 
     async def fetch(self, sql: str, parameters: Sequence[Parameter]) -> Sequence[Sequence[Value]]:
-        rows: Sequence[Sequence[Value]] = await self._connection.fetch(sql, *parameters)
+        try:
+            rows: Sequence[Sequence[Value]] = await self._connection.fetch(sql, *parameters)
+        except UnicodeDecodeError:
+            rows = await self._fetch_spoiled(sql, parameters)
+        return rows
+
+    async def _fetch_spoiled(self, sql: str, parameters: Sequence[Parameter]) -> Sequence[Sequence[Value]]:
+        """A text of one row is none, and says so by being bytes. The others are what they are."""
+        text = {"typename": "text", "schema": "pg_catalog"}
+        await self._connection.set_type_codec(**text, encoder=str.encode, decoder=_text_or_bytes, format="binary")
+        try:
+            rows: Sequence[Sequence[Value]] = await self._connection.fetch(sql, *parameters)
+        finally:
+            await self._connection.reset_type_codec(**text)
         return rows
 
     async def execute(self, sql: str, parameters: Sequence[Parameter]) -> int:

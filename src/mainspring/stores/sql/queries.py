@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import DuePage, Position, TimerFilter
+from mainspring.stores.pages import Page
 from mainspring.stores.sql.dialect import Session
-from mainspring.stores.sql.rows import DAY_MS, attempts_from, numbers_from, records_from, shards_from, timers_from
+from mainspring.stores.sql.rows import (
+    DAY_MS,
+    attempts_from,
+    numbers_from,
+    part_from,
+    records_from,
+    shards_from,
+    timers_from,
+)
 from mainspring.stores.sql.statements import Statements, in_parts
+from mainspring.unreadable import Unreadable, readable, timer_name
 
 LIST_SHARDS: Final = 32
 """Shards that are listed by one statement."""
@@ -23,42 +35,53 @@ async def time(session: Session, statements: Statements) -> int:
 
 
 async def get(session: Session, statements: Statements, keys: Sequence[TimerKey]) -> list[Timer | None]:
-    found: dict[TimerKey, Timer] = {}
-    for wanted in in_parts(sorted({(key.shard_id, key.uuid) for key in keys})):
-        found.update((row.key, row) for row in timers_from(await session.fetch(*statements.get_timers(wanted))))
+    found = {row.key: row for row in readable(await _rows(session, statements, keys))}
     return [found.get(key) for key in keys]
+
+
+async def damaged(session: Session, statements: Statements, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+    found = {row.name: row for row in await _rows(session, statements, keys) if isinstance(row, Unreadable)}
+    return [found.get(timer_name(key)) for key in keys]
+
+
+async def _rows(session: Session, statements: Statements, keys: Sequence[TimerKey]) -> list[Timer | Unreadable]:
+    rows: list[Timer | Unreadable] = []
+    for wanted in in_parts(sorted({(key.shard_id, key.uuid) for key in keys})):
+        rows += timers_from(await session.fetch(*statements.get_timers(wanted)))
+    return rows
 
 
 async def list_timers(
     session: Session, statements: Statements, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
 ) -> list[Timer]:
-    """A few shards at a time, each only up to the last row of the page so far: later shards have little to add."""
-    page: list[Timer] = []
-    end = Position(FOREVER + 1, "")
+    """A few shards at a time, each only up to the end of the page so far: later shards have little to add."""
     wanted = list(dict.fromkeys(shards))
-    for start in range(0, len(wanted), LIST_SHARDS):
-        some = wanted[start : start + LIST_SHARDS]
-        page += timers_from(
-            await session.fetch(*statements.list_timers(some, where, after=after, end=end, limit=limit))
-        )
-        page.sort(key=_position)
-        del page[limit:]
-        if page and len(page) == limit:
-            end = _position(page[-1])
-    return page
+    while limit > 0:
+        page = Page(limit)
+        for start in range(0, len(wanted), LIST_SHARDS):
+            some = wanted[start : start + LIST_SHARDS]
+            end = page.end or Position(FOREVER + 1, "")
+            rows = await session.fetch(*statements.list_timers(some, where, after=after, end=end, limit=limit))
+            page.add(part_from(rows, limit))
+        if page.is_over or page.end is None:
+            return page.timers
+        after = page.end
+    return []
 
 
 async def load_due(
     session: Session, statements: Statements, shard_id: int, *, until: int, after: Position, limit: int
 ) -> DuePage:
     """One row more than asked for tells what follows; only a page that is not full needs a second look."""
-    timers = timers_from(await session.fetch(*statements.due_timers(shard_id, until, after, limit + 1)))
-    if len(timers) > limit:
-        following = timers.pop().due_at
-        return DuePage(timers, following if following < FOREVER else None)
-    last = _position(timers[-1]) if timers else after
-    [next_due_at] = numbers_from(await session.fetch(*statements.next_due_behind(shard_id, last)))
-    return DuePage(timers, next_due_at)
+    while True:
+        rows = await session.fetch(*statements.due_timers(shard_id, until, after, limit + 1))
+        following = msgspec.convert(rows[limit][1], int) if len(rows) > limit else None
+        part = part_from(rows[:limit], limit)
+        after = part.last or after
+        if following is None and (part.timers or part.end is None):
+            [following] = numbers_from(await session.fetch(*statements.next_due_behind(shard_id, after)))
+        if part.timers or part.end is None:
+            return DuePage(part.timers, None if following is None or following >= FOREVER else following)
 
 
 async def next_due(session: Session, statements: Statements, shard_ids: Sequence[int]) -> list[int | None]:
@@ -77,9 +100,22 @@ async def history(
     while day is not None and len(attempts) < limit:
         [day] = numbers_from(await session.fetch(*statements.history_day_before(key.shard_id, day)))
         if day is not None:
-            some = statements.history_of_day(key, day, before, limit - len(attempts))
-            attempts += attempts_from(await session.fetch(*some))
+            attempts += await _history_of_day(session, statements, key, day, before=before, limit=limit - len(attempts))
     return attempts
+
+
+async def _history_of_day(
+    session: Session, statements: Statements, key: TimerKey, day: int, *, before: tuple[int, int], limit: int
+) -> list[Attempt]:
+    """Attempts that cannot be read take nobody's place."""
+    attempts: list[Attempt] = []
+    while len(attempts) < limit:
+        rows = await session.fetch(*statements.history_of_day(key, day, before, limit))
+        attempts += readable(attempts_from(key, rows))
+        if len(rows) < limit:
+            break
+        before = msgspec.convert(rows[-1][1:], tuple[int, int])
+    return attempts[:limit]
 
 
 async def prune_history(
@@ -107,7 +143,3 @@ async def scan_records(
     session: Session, statements: Statements, collection: str, *, now: int, after: str, limit: int
 ) -> list[Record]:
     return records_from(await session.fetch(*statements.scan_records(collection, after, now, limit)))
-
-
-def _position(timer: Timer) -> Position:
-    return Position(timer.due_at, timer.uuid)

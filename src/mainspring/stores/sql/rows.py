@@ -16,7 +16,10 @@ from typing import Final
 import msgspec
 
 from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.store import PAGE_BYTES, Position
+from mainspring.stores.pages import Part, behind
 from mainspring.stores.plan import Value
+from mainspring.unreadable import Unreadable, attempt_of, each, readable, reason_of
 
 DAY_MS: Final = 86_400_000
 
@@ -36,6 +39,8 @@ _decode_attempt = msgspec.json.Decoder(Attempt).decode
 
 TimerRow = tuple[int, int, str, str, str, State, int, int, int, int, str, str | None]
 """All timer columns but the labels."""
+_WIDTH: Final = 12
+"""Behind them a page has how large it is by then."""
 
 
 def store_name(name: str) -> str:
@@ -74,24 +79,49 @@ def timer_row(timer: Timer) -> Row:
     )
 
 
-def timers_from(rows: Iterable[Sequence[Value]]) -> list[Timer]:
-    return [
-        Timer(
-            shard_id=row[0],
-            due_at=row[1],
-            uuid=row[2],
-            namespace=load_name(row[3]),
-            timer_id=load_name(row[4]),
-            state=row[5],
-            attempts=row[6],
-            generation=row[7],
-            version=row[8],
-            fence=row[9],
-            detail=_decode_detail(row[10]),
-            payload=row[11],
-        )
-        for row in msgspec.convert([tuple(row) for row in rows], list[TimerRow])
-    ]
+def timers_from(rows: Sequence[Sequence[Value]]) -> list[Timer | Unreadable]:
+    """All of them at once, because that is fast, unless one cannot be read."""
+    try:
+        return [_timer_from(row) for row in msgspec.convert([tuple(row)[:_WIDTH] for row in rows], list[TimerRow])]
+    except (msgspec.DecodeError, UnicodeError):
+        return each(rows, lambda row: _timer_from(msgspec.convert(tuple(row)[:_WIDTH], TimerRow)), _unreadable)
+
+
+def _timer_from(row: TimerRow) -> Timer:
+    return Timer(
+        shard_id=row[0],
+        due_at=row[1],
+        uuid=row[2],
+        namespace=load_name(row[3]),
+        timer_id=load_name(row[4]),
+        state=row[5],
+        attempts=row[6],
+        generation=row[7],
+        version=row[8],
+        fence=row[9],
+        detail=_decode_detail(row[10]),
+        payload=row[11],
+    )
+
+
+def _unreadable(row: Sequence[Value], error: Exception) -> Unreadable:
+    return Unreadable("timer", f"{row[0]!r}/{_shown(row[2])}", reason_of(error), msgspec.convert(row[8], int))
+
+
+def _shown(text: Value) -> str:
+    return text.decode(errors="backslashreplace") if isinstance(text, bytes) else str(text)
+
+
+def position_of_row(row: Sequence[Value]) -> Position:
+    """Also of a row that cannot be read."""
+    uuid = row[2]
+    return behind(msgspec.convert(row[1], int), uuid if isinstance(uuid, bytes) else str(uuid).encode())
+
+
+def part_from(rows: Sequence[Sequence[Value]], limit: int) -> Part:
+    """What a statement has read of some shards that was to read so many rows, or as many as make up a page."""
+    is_full = len(rows) >= limit or (bool(rows) and int(rows[-1][_WIDTH] or 0) > PAGE_BYTES)
+    return Part(readable(timers_from(rows)), position_of_row(rows[-1]) if rows else None, is_full)
 
 
 def places_from(rows: Iterable[Sequence[Value]]) -> list[tuple[int, str, int, int]]:
@@ -111,8 +141,12 @@ def history_row(key: TimerKey, attempt: Attempt) -> Row:
     return key.shard_id, day, key.uuid, attempt.started_at, attempt.attempt, digest, document.decode()
 
 
-def attempts_from(rows: Iterable[Sequence[Value]]) -> list[Attempt]:
-    return [_decode_attempt(row[0]) for row in msgspec.convert([tuple(row) for row in rows], list[tuple[str]])]
+def attempts_from(key: TimerKey, rows: Iterable[Sequence[Value]]) -> list[Attempt | Unreadable]:
+    return each(
+        rows,
+        lambda row: _decode_attempt(msgspec.convert(row[0], str)),
+        lambda _, error: attempt_of(key, error),
+    )
 
 
 def numbers_from(rows: Iterable[Sequence[Value]]) -> list[int | None]:

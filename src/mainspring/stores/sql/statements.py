@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 from mainspring.model import FOREVER, State, TimerKey
-from mainspring.store import Position, TimerFilter
+from mainspring.store import PAGE_BYTES, Position, TimerFilter
 from mainspring.stores.plan import Value
 from mainspring.stores.sql.dialect import Dialect, Parameter, Statement
 from mainspring.stores.sql.rows import (
@@ -38,8 +38,9 @@ _TIMER_KEY: Final = ("shard_id", "uuid")
 _RECORD_KEY: Final = ("collection", "record_key")
 _HISTORY_KEY: Final = HISTORY_COLUMNS[:-1]
 _TIMER_TEXT: Final = ", ".join(TIMER_COLUMNS[:-1])
+_SIZE: Final = "(OCTET_LENGTH(detail) + COALESCE(OCTET_LENGTH(payload), 0))"
 _BEHIND: Final = "due_at >= ? AND (due_at > ? OR uuid > ?)"
-_BEFORE: Final = "due_at <= ? AND (due_at < ? OR uuid < ?)"
+_UP_TO: Final = "due_at <= ? AND (due_at < ? OR uuid <= ?)"
 
 
 class Statements:
@@ -103,16 +104,16 @@ class Statements:
     ) -> Statement:
         """Each shard in its own order, up to the limit: together they are few, and sorted once."""
         conditions, arguments = _conditions(where)
-        one = f"{self._by_due} AND {_BEHIND} AND {_BEFORE} {conditions} ORDER BY due_at, uuid LIMIT ?"
+        one = f"{self._by_due} AND {_BEHIND} AND {_UP_TO} {conditions} ORDER BY due_at, uuid LIMIT ?"
         sql = f"SELECT * FROM ({' UNION ALL '.join([f'({one})'] * len(shards))}) AS page ORDER BY due_at, uuid LIMIT ?"
         parameters: list[Parameter] = []
         for shard_id in shards:
             parameters += (shard_id, *_thrice(after), *_thrice(end), *arguments, limit)
-        return Statement(self._dialect.render(sql), [*parameters, limit])
+        return Statement(self._dialect.render(_within_bytes(sql)), [*parameters, limit])
 
     def due_timers(self, shard_id: int, until: int, after: Position, limit: int) -> Statement:
         sql = f"{self._by_due} AND {_BEHIND} AND due_at <= ? ORDER BY due_at, uuid LIMIT ?"
-        return Statement(self._dialect.render(sql), (shard_id, *_thrice(after), until, limit))
+        return Statement(self._dialect.render(_within_bytes(sql)), (shard_id, *_thrice(after), until, limit))
 
     def next_due_behind(self, shard_id: int, after: Position) -> Statement:
         first = f"SELECT due_at FROM {self._timers} WHERE shard_id = ? AND {_BEHIND} AND due_at < ?"
@@ -133,7 +134,7 @@ class Statements:
 
     def history_of_day(self, key: TimerKey, day: int, before: tuple[int, int], limit: int) -> Statement:
         sql = (
-            f"SELECT document FROM {self._history} WHERE shard_id = ? AND day = ? AND uuid = ? "
+            f"SELECT document, started_at, attempt FROM {self._history} WHERE shard_id = ? AND day = ? AND uuid = ? "
             "AND (started_at, attempt) < (?, ?) ORDER BY started_at DESC, attempt DESC LIMIT ?"
         )
         return Statement(self._dialect.render(sql), (key.shard_id, day, key.uuid, *before, limit))
@@ -178,19 +179,25 @@ class Statements:
         return self._delete(self._records, _RECORD_KEY, _names(keys))
 
     def get_record(self, collection: str, key: str, now: int) -> Statement:
-        sql = f"{self._live_records()} AND record_key = ? AND (expires_at IS NULL OR expires_at > ?)"
+        sql = (
+            f"SELECT {self._dialect.text('record_key')}, value, version, expires_at FROM {self._records} "
+            "WHERE collection = ? AND record_key = ? AND (expires_at IS NULL OR expires_at > ?)"
+        )
         return Statement(self._dialect.render(sql), (store_name(collection), store_name(key), now))
 
     def scan_records(self, collection: str, after: str, now: int, limit: int) -> Statement:
+        """The first records, up to the one that fills a page."""
+        live = (
+            f"SELECT * FROM {self._records} WHERE collection = ? AND record_key > ? "
+            "AND (expires_at IS NULL OR expires_at > ?) ORDER BY record_key LIMIT ?"
+        )
+        before = "SUM(OCTET_LENGTH(value)) OVER (ORDER BY record_key) - OCTET_LENGTH(value)"
         sql = (
-            f"{self._live_records()} AND record_key > ? AND (expires_at IS NULL OR expires_at > ?) "
-            "ORDER BY record_key LIMIT ?"
+            f"SELECT {self._dialect.text('record_key')}, value, version, expires_at "
+            f"FROM (SELECT page.*, {before} AS bytes_before FROM ({live}) AS page) AS sized "
+            f"WHERE bytes_before <= {PAGE_BYTES} ORDER BY record_key"
         )
         return Statement(self._dialect.render(sql), (store_name(collection), store_name(after), now, limit))
-
-    def _live_records(self) -> str:
-        key = self._dialect.text("record_key")
-        return f"SELECT {key}, value, version, expires_at FROM {self._records} WHERE collection = ?"
 
     def expired_records(self, now: int, limit: int, lock: str) -> Statement:
         names = ", ".join(self._dialect.text(column) for column in _RECORD_KEY)
@@ -201,6 +208,15 @@ class Statements:
 
     def time(self) -> Statement:
         return Statement(f"SELECT {self._dialect.clock}", ())
+
+
+def _within_bytes(rows: str) -> str:
+    """The first of these rows, up to the one that fills a page, and behind their columns how much they are by then."""
+    sized = f"SELECT page.*, SUM({_SIZE}) OVER (ORDER BY due_at, uuid) AS so_far FROM ({rows}) AS page"
+    return (
+        f"SELECT {_TIMER_TEXT}, so_far FROM ({sized}) AS sized WHERE so_far - {_SIZE} <= {PAGE_BYTES} "
+        "ORDER BY due_at, uuid"
+    )
 
 
 def _names(keys: Sequence[tuple[str, str]]) -> list[Row]:

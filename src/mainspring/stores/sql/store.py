@@ -31,6 +31,7 @@ from mainspring.stores.sql.reads import Reads
 from mainspring.stores.sql.schema import Migration, Names, Schema
 from mainspring.stores.sql.statements import Statements
 from mainspring.stores.sql.writer import Writer
+from mainspring.unreadable import Unreadable
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -110,6 +111,9 @@ class SqlStore:
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         return await self._read(queries.get, keys) if keys else []
+
+    async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+        return await self._read(queries.damaged, keys) if keys else []
 
     async def list_timers(
         self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int

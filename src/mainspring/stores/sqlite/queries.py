@@ -9,41 +9,42 @@ starting again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import apsw
 
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import DuePage, Position, TimerFilter
+from mainspring.stores.pages import Page, filling
 from mainspring.stores.plan import Request, Value
 from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.rows import (
     DAY_MS,
     TIMER_COLUMNS,
-    TIMERS_AS_JSON,
+    attempt_in_bytes,
     attempts_from,
     found_records_from,
     instants_from,
     json_text,
     records_from,
     shards_from,
-    timers_from,
+    sizes_from,
 )
+from mainspring.stores.sqlite.timer_pages import SPOILED, read_all, read_part
+from mainspring.unreadable import Unreadable, attempt_of, each, readable, timer_name
 
 T_co = TypeVar("T_co", covariant=True)
 
 CACHE_KIB: Final = 4_096
 
-_GET: Final = f"""
-    SELECT {TIMERS_AS_JSON} FROM (
-        SELECT t.* FROM json_each(?) AS item CROSS JOIN timers AS t
-        WHERE t.uuid = item.value ->> 1 AND t.shard_id = item.value ->> 0)
+_GET: Final = """
+    SELECT t.* FROM json_each(?) AS item CROSS JOIN timers AS t
+    WHERE t.uuid = item.value ->> 1 AND t.shard_id = item.value ->> 0
 """
 _DUE: Final = f"""
-    SELECT {TIMERS_AS_JSON} FROM (
-        SELECT {TIMER_COLUMNS} FROM timers
-        WHERE shard_id = ? AND (due_at, uuid) > (?, ?) AND due_at <= ?
-        ORDER BY due_at, uuid LIMIT ?)
+    SELECT {TIMER_COLUMNS} FROM timers
+    WHERE shard_id = ? AND (due_at, uuid) > (?, ?) AND due_at <= ?
+    ORDER BY due_at, uuid LIMIT ?
 """
 _NEXT_DUE: Final = """
     SELECT due_at FROM timers WHERE shard_id = ? AND (due_at, uuid) > (?, ?) AND due_at < ?
@@ -59,10 +60,9 @@ _SHARDS: Final = """
 """
 _DAY_BEFORE: Final = "SELECT max(day) FROM history WHERE shard_id = ? AND day < ?"
 _ATTEMPTS: Final = """
-    SELECT json_group_array(json(document)) FROM (
-        SELECT document FROM history
-        WHERE shard_id = ? AND day = ? AND uuid = ? AND (started_at, attempt) < (?, ?)
-        ORDER BY started_at DESC, attempt DESC LIMIT ?)
+    SELECT document FROM history
+    WHERE shard_id = ? AND day = ? AND uuid = ? AND (started_at, attempt) < (?, ?)
+    ORDER BY started_at DESC, attempt DESC LIMIT ?
 """
 _OLD_HISTORY: Final = """
     SELECT json_group_array(json_array(shard_id, day, uuid, started_at, attempt)) FROM (
@@ -74,10 +74,11 @@ _RECORDS: Final = """
     WHERE r.collection = item.value ->> 0 AND r.key = item.value ->> 1
 """
 _SCAN: Final = """
-    SELECT json_group_array(json_array(key, hex(value), version, expires_at)) FROM (
-        SELECT * FROM records WHERE collection = ? AND key > ? AND (expires_at IS NULL OR expires_at > ?)
-        ORDER BY key LIMIT ?)
+    SELECT * FROM records WHERE collection = ? AND key > ? AND (expires_at IS NULL OR expires_at > ?)
+    ORDER BY key LIMIT ?
 """
+_SCAN_SIZES: Final = f"SELECT json_group_array(octet_length(value)) FROM ({_SCAN})"
+_SCAN_PAGE: Final = f"SELECT json_group_array(json_array(key, hex(value), version, expires_at)) FROM ({_SCAN})"
 
 
 class Read(Request, Generic[T_co]):
@@ -140,31 +141,38 @@ class Reader:
 
 
 def get(connection: apsw.Connection, keys: Sequence[TimerKey]) -> list[Timer | None]:
-    wanted = json_text([(key.shard_id, key.uuid) for key in keys])
-    found = {timer.key: timer for timer in timers_from(connection.execute(_GET, (wanted,)).get)}
+    found = {timer.key: timer for timer in readable(_rows(connection, keys))}
     return [found.get(key) for key in keys]
+
+
+def damaged(connection: apsw.Connection, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+    found = {row.name: row for row in _rows(connection, keys) if isinstance(row, Unreadable)}
+    return [found.get(timer_name(key)) for key in keys]
+
+
+def _rows(connection: apsw.Connection, keys: Sequence[TimerKey]) -> list[Timer | Unreadable]:
+    return read_all(connection, _GET, (json_text([(key.shard_id, key.uuid) for key in keys]),))
 
 
 def list_timers(
     connection: apsw.Connection, shards: Sequence[int], where: TimerFilter, after: Position, limit: int
 ) -> list[Timer]:
-    """Shard by shard, each only up to the last row of the page so far: later shards have little to add."""
+    """Shard by shard, each only up to the end of the page so far: later shards have little to add."""
     conditions, arguments = _conditions(where)
-    query = f"""
-        SELECT {TIMERS_AS_JSON} FROM (
-            SELECT {TIMER_COLUMNS} FROM timers
-            WHERE shard_id = ? AND (due_at, uuid) > (?, ?) AND (due_at, uuid) < (?, ?) {conditions}
-            ORDER BY due_at, uuid LIMIT ?)
+    rows = f"""
+        SELECT {TIMER_COLUMNS} FROM timers
+        WHERE shard_id = ? AND (due_at, uuid) > (?, ?) AND (due_at, uuid) <= (?, ?) {conditions}
+        ORDER BY due_at, uuid LIMIT ?
     """
-    page: list[Timer] = []
-    end = (FOREVER + 1, "")
-    for shard_id in dict.fromkeys(shards):
-        page += timers_from(connection.execute(query, (shard_id, *after, *end, *arguments, limit)).get)
-        page.sort(key=_position)
-        del page[limit:]
-        if len(page) == limit and page:
-            end = _position(page[-1])
-    return page
+    while limit > 0:
+        page = Page(limit)
+        for shard_id in dict.fromkeys(shards):
+            end = page.end or (FOREVER + 1, "")
+            page.add(read_part(connection, rows, (shard_id, *after, *end, *arguments), limit))
+        if page.is_over or page.end is None:
+            return page.timers
+        after = page.end
+    return []
 
 
 def _conditions(where: TimerFilter) -> tuple[str, list[Value]]:
@@ -183,16 +191,19 @@ def _conditions(where: TimerFilter) -> tuple[str, list[Value]]:
         conditions.append("AND substr(timer_id, 1, ?) = ?")
         arguments += (len(where.id_prefix), where.id_prefix)
     for name, value in where.labels:
-        conditions.append("AND EXISTS (SELECT 1 FROM json_each(detail, '$.labels') WHERE key = ? AND value = ?)")
+        has_label = "EXISTS (SELECT 1 FROM json_each(detail, '$.labels') WHERE key = ? AND value = ?)"
+        conditions.append(f"AND CASE WHEN json_valid(detail) THEN {has_label} ELSE FALSE END")
         arguments += (name, value)
     return " ".join(conditions), arguments
 
 
 def load_due(connection: apsw.Connection, shard_id: int, until: int, after: Position, limit: int) -> DuePage:
-    timers = timers_from(connection.execute(_DUE, (shard_id, *after, until, limit)).get)
-    last = _position(timers[-1]) if timers else after
-    next_due_at: int | None = connection.execute(_NEXT_DUE, (shard_id, *last, FOREVER)).get
-    return DuePage(timers, next_due_at)
+    while True:
+        part = read_part(connection, _DUE, (shard_id, *after, until), limit)
+        after = part.last or after
+        next_due_at: int | None = connection.execute(_NEXT_DUE, (shard_id, *after, FOREVER)).get
+        if part.timers or part.end is None:
+            return DuePage(part.timers, next_due_at)
 
 
 def next_due(connection: apsw.Connection, shard_ids: Sequence[int]) -> list[int | None]:
@@ -208,9 +219,21 @@ def history(connection: apsw.Connection, key: TimerKey, before: tuple[int, int],
         day = connection.execute(_DAY_BEFORE, (key.shard_id, day)).get
         if day is None:
             break
-        text = connection.execute(_ATTEMPTS, (key.shard_id, day, key.uuid, *before, limit - len(attempts))).get
-        attempts += attempts_from(text)
+        attempts += _attempts_of_day(connection, key, day, before, limit - len(attempts))
     return attempts
+
+
+def _attempts_of_day(
+    connection: apsw.Connection, key: TimerKey, day: int, before: tuple[int, int], limit: int
+) -> list[Attempt]:
+    try:
+        query = f"SELECT json_group_array(json(document)) FROM ({_ATTEMPTS})"
+        return attempts_from(connection.execute(query, (key.shard_id, day, key.uuid, *before, limit)).get)
+    except SPOILED:  # all of the day, so that those that cannot be read take nobody's place
+        query = f"SELECT CAST(document AS BLOB) FROM ({_ATTEMPTS})"
+        rows: list[Any] = connection.execute(query, (key.shard_id, day, key.uuid, *before, -1)).fetchall()
+        understood = each(rows, lambda row: attempt_in_bytes(row[0]), lambda _, error: attempt_of(key, error))
+        return readable(understood)[:limit]
 
 
 def old_history(connection: apsw.Connection, shard_id: int, older_than: int, limit: int) -> str:
@@ -237,8 +260,5 @@ def read_records(connection: apsw.Connection, reads: Sequence[ReadRecord]) -> No
 
 
 def scan_records(connection: apsw.Connection, collection: str, now: int, after: str, limit: int) -> list[Record]:
-    return records_from(connection.execute(_SCAN, (collection, after, now, limit)).get)
-
-
-def _position(timer: Timer) -> Position:
-    return Position(timer.due_at, timer.uuid)
+    sizes = sizes_from(connection.execute(_SCAN_SIZES, (collection, after, now, limit)).get)
+    return records_from(connection.execute(_SCAN_PAGE, (collection, after, now, filling(sizes))).get)

@@ -8,6 +8,7 @@ import msgspec
 
 from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey
 from mainspring.stores.plan import Value
+from mainspring.unreadable import Unreadable, reason_of, timer_name
 
 DAY_MS: Final = 86_400_000
 
@@ -19,10 +20,20 @@ TIMERS_AS_JSON: Final = (
     " attempts, generation, version, fence, json(detail), payload))"
 )
 
+TIMERS_AS_BYTES: Final = (
+    "shard_id, due_at, CAST(uuid AS BLOB), CAST(namespace AS BLOB), CAST(timer_id AS BLOB), CAST(state AS BLOB),"
+    " attempts, generation, version, fence, CAST(detail AS BLOB), CAST(payload AS BLOB)"
+)
+"""For rows that one of them made unreadable as JSON: each is then understood, or not, by itself."""
+RowInBytes = tuple[int, int, bytes, bytes, bytes, bytes, int, int, int, int, bytes, bytes | None]
+
 _encoder = msgspec.json.Encoder()
 _timers = msgspec.json.Decoder(list[tuple[int, int, str, str, str, State, int, int, int, int, Detail, str | None]])
+_detail = msgspec.json.Decoder(Detail)
 _attempts = msgspec.json.Decoder(list[Attempt])
+_attempt = msgspec.json.Decoder(Attempt)
 _shards = msgspec.json.Decoder(list[tuple[int, int, str]])
+_sizes = msgspec.json.Decoder(list[int])
 _instants = msgspec.json.Decoder(list[int | None])
 _places = msgspec.json.Decoder(list[tuple[int, str, int, int]])
 _records = msgspec.json.Decoder(list[tuple[str, str, int, int | None]])
@@ -70,6 +81,28 @@ def timers_from(text: str) -> list[Timer]:
     ]
 
 
+def timer_in_bytes(row: RowInBytes) -> Timer:
+    return Timer(
+        shard_id=row[0],
+        due_at=row[1],
+        uuid=row[2].decode(),
+        namespace=row[3].decode(),
+        timer_id=row[4].decode(),
+        state=State(row[5].decode()),
+        attempts=row[6],
+        generation=row[7],
+        version=row[8],
+        fence=row[9],
+        detail=_detail.decode(row[10]),
+        payload=None if row[11] is None else row[11].decode(),
+    )
+
+
+def unreadable_timer(row: RowInBytes, error: Exception) -> Unreadable:
+    name = timer_name(TimerKey(row[0], row[2].decode(errors="backslashreplace")))
+    return Unreadable("timer", name, reason_of(error), row[8])
+
+
 def attempt_row(key: TimerKey, attempt: Attempt) -> tuple[Value, ...]:
     day = attempt.started_at // DAY_MS
     return key.shard_id, day, key.uuid, attempt.started_at, attempt.attempt, json_text(attempt)
@@ -77,6 +110,14 @@ def attempt_row(key: TimerKey, attempt: Attempt) -> tuple[Value, ...]:
 
 def attempts_from(text: str) -> list[Attempt]:
     return _attempts.decode(text)
+
+
+def attempt_in_bytes(document: bytes) -> Attempt:
+    return _attempt.decode(document)
+
+
+def sizes_from(text: str) -> list[int]:
+    return _sizes.decode(text)
 
 
 def shards_from(text: str) -> list[Shard]:

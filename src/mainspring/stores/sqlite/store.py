@@ -17,6 +17,7 @@ from mainspring.clock import wall_ms
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.stores.containment import contained
 from mainspring.stores.plan import (
     BeginAttempts,
     Claim,
@@ -34,6 +35,7 @@ from mainspring.stores.sqlite.checkpoint import LIMIT_PAGES, Checkpointer
 from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.worker import Worker
 from mainspring.stores.sqlite.writer import Writer
+from mainspring.unreadable import Unreadable
 
 T = TypeVar("T")
 
@@ -62,6 +64,7 @@ def _reader(name: str, database: Database) -> Worker[queries.Read[object] | quer
     return Worker(name, reader.work, reader.close)
 
 
+@contained
 class SQLiteStore:
     """A `Store` in the file at `path`. Several processes may share the file, each with a store of its own."""
 
@@ -108,6 +111,9 @@ class SQLiteStore:
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         return await self._read(partial(queries.get, keys=keys))
+
+    async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+        return await self._read(partial(queries.damaged, keys=keys))
 
     async def list_timers(
         self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int

@@ -21,6 +21,7 @@ from mainspring.stores.plan import (
     Write,
 )
 from mainspring.testing.simulation.database import Caller, Database
+from mainspring.unreadable import Unreadable
 
 T = TypeVar("T")
 
@@ -59,6 +60,10 @@ class SimulatedStore:
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         shards = list(dict.fromkeys(key.shard_id for key in keys))
         return await self._read("get", lambda: self._tables.get(keys), shards)
+
+    async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
+        """Nobody spoils a row here."""
+        return [None for _ in keys]
 
     async def list_timers(
         self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int

@@ -1,0 +1,96 @@
+"""A page of timers: in due order over several shards, bounded in number and in bytes, behind rows that cannot be read.
+
+A store reads its shards in parts. Each part says where its look ended before the shard did, and nothing behind the
+first such end belongs to the page, because another part may have a row in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from mainspring.model import Timer
+from mainspring.store import PAGE_BYTES, Position
+from mainspring.stores.sizes import ROW_BYTES
+
+
+class Part(NamedTuple):
+    """The rows of some shards that can be read, the last place that was looked at, and whether more is behind it."""
+
+    timers: list[Timer]
+    last: Position | None
+    is_full: bool
+
+    @property
+    def end(self) -> Position | None:
+        """The place up to which was looked. None: up to the end."""
+        return self.last if self.is_full else None
+
+
+class Page:
+    """What a list gathers. With room for no more, it ends where its last row stands."""
+
+    def __init__(self, limit: int) -> None:
+        self.timers: list[Timer] = []
+        self.end: Position | None = None
+        self._limit = limit
+
+    def add(self, part: Part) -> None:
+        if part.end is not None:
+            self.end = part.end if self.end is None else min(self.end, part.end)
+        rows = sorted([*self.timers, *part.timers], key=position_of)
+        if self.end is not None:
+            rows = [row for row in rows if position_of(row) <= self.end]
+        fits = min(self._limit, fitting(map(weight_of, rows)))
+        self.timers = rows[:fits]
+        if self.timers and (fits < len(rows) or fits == self._limit):
+            self.end = position_of(self.timers[-1])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing more to look for: there are rows, or there are none at all."""
+        return bool(self.timers) or self.end is None
+
+
+def position_of(timer: Timer) -> Position:
+    return Position(timer.due_at, timer.uuid)
+
+
+def weight_of(timer: Timer) -> int:
+    """About how much memory a row takes, without writing it out."""
+    detail = timer.detail
+    texts = sum(len(name) + len(value) for name, value in (*detail.headers.items(), *detail.labels.items()))
+    return ROW_BYTES + len(detail.callback_url) + texts + len(timer.payload or "")
+
+
+def fitting(sizes: Iterable[int]) -> int:
+    """How many rows of these sizes make up a page. One does, whatever its size."""
+    count = total = 0
+    for size in sizes:
+        total += size
+        if count and total > PAGE_BYTES:
+            break
+        count += 1
+    return count
+
+
+def filling(sizes: Sequence[int]) -> int:
+    """How many records of these sizes make up a page: with the one that fills it, so that it shows (`ends_scan`)."""
+    total = 0
+    for count, size in enumerate(sizes, start=1):
+        total += size
+        if total > PAGE_BYTES:
+            return count
+    return len(sizes)
+
+
+def behind(due_at: int, uuid: bytes) -> Position:
+    """The place of a row whose uuid may be no text: then one behind it, before every row of ours that follows.
+
+    Ours are hexadecimal. Behind `ab` and a broken byte nothing of ours comes before `ac`, which is none itself.
+    """
+    try:
+        return Position(due_at, uuid.decode())
+    except UnicodeDecodeError as error:
+        start = uuid[: error.start].decode()
+        return Position(due_at, start[:-1] + chr(ord(start[-1]) + 1)) if start else Position(due_at + 1, "")
