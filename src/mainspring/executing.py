@@ -35,7 +35,7 @@ from mainspring.fetches.origins import Origins
 from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing, ExecutorLease
 from mainspring.fetches.recent import Recent
 from mainspring.instance import read_cluster_secret
-from mainspring.kernel.ownership import INSTANCES, Lease
+from mainspring.kernel.ownership import INSTANCES, read_lease
 from mainspring.server import (
     abandon,
     advertised,
@@ -51,6 +51,7 @@ from mainspring.store import Store
 from mainspring.stores import timer_store_from_url
 from mainspring.surroundings import Surroundings
 from mainspring.timers.namespaces import NamespaceService
+from mainspring.unreadable import read_record
 from mainspring.watched_clock import WatchedClock
 
 WAITING_LIMIT: Final = 1000
@@ -322,7 +323,9 @@ class RemoteExecutor:
         except StoreUnavailable:
             return  # the owner finds it when it looks, a second later
         if record is not None and self._wakeups is not None:
-            lease = msgspec.json.decode(record.value, type=Lease)
+            lease = read_record(INSTANCES, record, read_lease)
+            if lease is None:
+                return
             is_neighbour = lease.machine and lease.machine == self._process.machine
             address = lease.local_address if is_neighbour and lease.local_address else lease.address
             if address:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from mainspring.errors import StoreUnavailable
-from mainspring.kernel.ownership import INSTANCES, Lease
+from mainspring.kernel.ownership import INSTANCES, Lease, read_lease
 from mainspring.model import Namespace
-from mainspring.store import BATCH_LIMIT, RecordStore, TimerStore
+from mainspring.store import BATCH_LIMIT, RecordStore, TimerStore, ends_scan
 from mainspring.timers.messages import InstancesView, InstanceView, ShardsView, ShardView, to_instant
+from mainspring.unreadable import read_record
 
 
 async def instances_view(
@@ -24,8 +23,8 @@ async def instances_view(
     while True:
         page = await records.scan_records(INSTANCES, now=now, after=after, limit=BATCH_LIMIT)
         for record in page:
-            lease = msgspec.json.decode(record.value, type=Lease)
-            if not lease.left and record.expires_at is not None and not is_dead(lease):
+            lease = read_record(INSTANCES, record, read_lease)
+            if lease is not None and not lease.left and record.expires_at is not None and not is_dead(lease):
                 views.append(
                     InstanceView(
                         instance=lease.instance,
@@ -36,7 +35,7 @@ async def instances_view(
                         this=lease.instance == shards.instance,
                     )
                 )
-        if len(page) < BATCH_LIMIT:
+        if ends_scan(page, BATCH_LIMIT):
             return InstancesView(instance=shards.instance, instances=tuple(views))
         after = page[-1].key
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from mainspring.clock import Clock
 from mainspring.delivery.guard import Guard
-from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
+from mainspring.errors import Conflict, InvalidInput, StoreUnavailable, UnsafeTarget
 from mainspring.fetches.executor import Executor
 from mainspring.fetches.inside import is_inside
 from mainspring.fetches.ledger import Ledger
@@ -27,8 +27,8 @@ from mainspring.fetches.origins import Origins
 from mainspring.fetches.outcome import of_lost_executor, of_no_executor, of_no_room, of_silence
 from mainspring.fetches.pools import Pools
 from mainspring.fetches.record import IN_PROCESS, Fetch
-from mainspring.fetches.rows import Stage, ending, stage_of
-from mainspring.kernel.carrier import Ending, Lane
+from mainspring.fetches.rows import Stage, ending, is_ours, stage_of
+from mainspring.kernel.carrier import Ending, Lane, put_aside
 from mainspring.model import Result, Timer
 
 LOOK_LIMIT: Final = 128
@@ -76,7 +76,7 @@ class FetchCarrier:
 
     def lane(self, timer: Timer) -> Lane:
         """New ones wait in memory and in the store until an executor has room; pools and origins have a lane each."""
-        stage = stage_of(timer)
+        stage = stage_of(timer) if is_ours(timer) else None
         if stage is Stage.NEW:
             pool = timer.detail.labels["executor"]
             if pool == IN_PROCESS:
@@ -97,10 +97,14 @@ class FetchCarrier:
         return None
 
     async def carry(self, timer: Timer) -> Ending:
+        if not is_ours(timer):
+            return put_aside(timer, self._clock.now_ms(), "This is not the row of a fetch.")
         try:
             fetch = await self._advance(timer)
         except StoreUnavailable as error:
             return self._again(timer, error.detail, RETRY_MS)
+        except Conflict as error:  # the record cannot be read, and may be mended
+            return self._again(timer, error.detail, LONGEST_RETRY_MS)
         if fetch is None or fetch.state != "pending":
             self._not_pending(timer.timer_id)
         now = self._clock.now_ms()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import msgspec
-
 from mainspring.clock import Clock
 from mainspring.config import Config
 from mainspring.delivery.call import Sends
@@ -25,9 +23,10 @@ from mainspring.fetches.recent import Recent
 from mainspring.fetches.record import NAMESPACE
 from mainspring.fetches.service import FetchService
 from mainspring.fetches.watcher import Watcher
-from mainspring.kernel.ownership import INSTANCES, Lease, Ownership
+from mainspring.kernel.ownership import INSTANCES, Lease, Ownership, read_lease
 from mainspring.store import Store
 from mainspring.timers.namespaces import NamespaceService
+from mainspring.unreadable import read_record
 
 
 def call_sender(senders: MakesSenders, config: Config, guard: Guard) -> OpenSender:
@@ -156,8 +155,8 @@ class Fetching:
         record = await self._store.get_record(INSTANCES, executor, now=self._clock.now_ms())
         if record is None:
             return False
-        lease = msgspec.json.decode(record.value, type=Lease)
-        return not lease.left and not self._is_dead(lease)
+        lease = read_record(INSTANCES, record, read_lease)
+        return lease is None or not (lease.left or self._is_dead(lease))  # who renews what we cannot read is alive
 
     def _owned(self) -> set[int]:
         """The shards of fetches that this instance owns."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
-from mainspring.errors import TooLarge
+from mainspring.errors import Conflict, TooLarge
 from mainspring.fetches.outcome import Outcome, of_cancelling, of_no_room
 from mainspring.fetches.record import (
     FETCHES,
@@ -31,9 +31,10 @@ from mainspring.fetches.record import (
 )
 from mainspring.fetches.rows import moved, new_row
 from mainspring.model import Record, Timer, TimerKey
-from mainspring.store import Put, RecordStore, TimerStore, first_version, was_applied
+from mainspring.store import Put, RecordStore, TimerStore, first_version, look, was_applied
 from mainspring.timers.messages import to_instant
 from mainspring.timers.namespaces import NamespaceService
+from mainspring.unreadable import read_record
 
 MOVES: Final = 5
 """How often a row that others are moving, too, is tried to be moved."""
@@ -64,7 +65,7 @@ class Ledger:
 
     async def find(self, req_id: str) -> Fetch | None:
         record = await self._records.get_record(FETCHES, req_id, now=self._clock.now_ms())
-        return None if record is None else decode(record.value)
+        return None if record is None else _read(record)
 
     async def key_of(self, req_id: str) -> TimerKey:
         """Where the row of a fetch is."""
@@ -83,7 +84,7 @@ class Ledger:
             record = await self._records.get_record(FETCHES, fetch.req_id, now=now)
             if record is None:
                 continue
-            present = decode(record.value)
+            present = _read(record)
             is_done = present.is_final and present.delivery.state != "waiting"
             if is_done or await self._has_row(present):
                 return present
@@ -219,8 +220,8 @@ class Ledger:
         row = new_row(fetch, await self._namespaces.system(NAMESPACE), version=first_version(self._random))
         expect = 0
         while not await self._put_row(row, expect):
-            [present] = await self._timers.get([row.key])
-            if present is not None and present.detail.created_at >= fetch.created_at:
+            present = await look(self._timers, row.key)
+            if isinstance(present, Timer) and present.detail.created_at >= fetch.created_at:
                 return
             expect = 0 if present is None else present.version  # of an earlier fetch: see `_has_row`
 
@@ -244,7 +245,7 @@ class Ledger:
             record = await self._records.get_record(FETCHES, req_id, now=now)
             if record is None:
                 return None, False
-            fetch = decode(record.value)
+            fetch = _read(record)
             if created_at is not None and fetch.created_at != created_at:
                 return None, False
             after = change(fetch)
@@ -267,3 +268,10 @@ class Ledger:
             FETCHES, record.key, encode(fetch), expect=record.version, now=now, expires_at=fetch.expires_at
         )
         return put is not None
+
+
+def _read(record: Record) -> Fetch:
+    fetch = read_record(FETCHES, record, decode)
+    if fetch is None:
+        raise Conflict(f"The record of fetch {record.key!r} cannot be read")
+    return fetch

@@ -68,7 +68,7 @@ class Overdue:
             now = self._clock.now_ms()
             where = TimerFilter(labels=(("state", "pending"),), due_to=now + _SOON_MS)
             rows = await self._timers.list_timers(shards, where, after=self._after, limit=PAGE)
-            self._after = START if len(rows) < PAGE else Position(rows[-1].due_at, rows[-1].uuid)
+            self._after = Position(rows[-1].due_at, rows[-1].uuid) if rows else START
             overdue = [row for row in rows if begin_by(row) <= now]
             for first in range(0, len(overdue), ENDED_AT_ONCE):
                 async with asyncio.TaskGroup() as ending:

@@ -26,7 +26,8 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import MakesSenders, Sender
 from mainspring.fetches.messages import ExecutorView
 from mainspring.kernel.ownership import Lease
-from mainspring.store import BATCH_LIMIT, RecordStore
+from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
+from mainspring.unreadable import read_record
 
 EXECUTORS: Final = "executor"
 """The collection of the leases."""
@@ -64,6 +65,9 @@ class Executing(Struct, frozen=True, kw_only=True, rename="camel"):
 def pool_of(executor: str) -> str:
     """The pool of an executor by its name; empty for an instance, which has none."""
     return executor.rpartition("/")[0]
+
+
+_read_lease = msgspec.json.Decoder(ExecutorLease).decode
 
 
 class Pools:
@@ -125,7 +129,10 @@ class Pools:
     async def lives(self, executor: str) -> bool:
         """Asks the store. One that lives is watched from then on."""
         record = await self._records.get_record(EXECUTORS, executor, now=self._clock.now_ms())
-        alive = record is not None and not self._is_dead(msgspec.json.decode(record.value, type=ExecutorLease))
+        if record is None:
+            return False
+        lease = read_record(EXECUTORS, record, _read_lease)
+        alive = lease is None or not self._is_dead(lease)  # who renews what we cannot read is alive
         if alive:
             self._used.add(executor)
         return alive
@@ -148,11 +155,11 @@ class Pools:
         while True:
             page = await self._records.scan_records(EXECUTORS, now=self._clock.now_ms(), after=after, limit=BATCH_LIMIT)
             for record in page:
-                lease = msgspec.json.decode(record.value, type=ExecutorLease)
-                if not self._is_dead(lease):
+                lease = read_record(EXECUTORS, record, _read_lease)
+                if lease is not None and not self._is_dead(lease):
                     found[lease.instance] = lease
                     versions[lease.instance] = record.version
-            if len(page) < BATCH_LIMIT:
+            if ends_scan(page, BATCH_LIMIT):
                 break
             after = page[-1].key
         # One that is frozen holds up every fetch that it is asked for. Who renews its lease is worth another try.

@@ -54,6 +54,15 @@ def stage_of(row: Timer) -> Stage:
     return Stage(row.detail.delivery_id.partition("@")[0])
 
 
+def is_ours(row: Timer) -> bool:
+    """Whether a row says what rows of fetches say: another program can write others."""
+    detail = row.detail
+    stage = detail.delivery_id.partition("@")[0]
+    if stage not in tuple(Stage) or not {"state", "executor"} <= detail.labels.keys():
+        return False
+    return stage != Stage.DELIVER or "result-url" in detail.headers
+
+
 def _delivery_id(stage: Stage, fetch: Fetch) -> str:
     return f"{stage}@{fetch.created_at}"
 

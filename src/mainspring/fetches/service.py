@@ -154,14 +154,14 @@ class FetchService:
         more = True
         while more and len(found) < request.limit and scanned < SCAN_LIMIT:
             rows = await self._rows(request.states, request.labels, after, page)
-            more = len(rows) == page
+            more = bool(rows)
             for place, row in enumerate(rows):
                 after = Position(row.due_at, row.uuid)
                 created_at = row.detail.created_at
                 if (since is None or created_at >= since) and (until is None or created_at < until):
                     found.append(row)
                 if len(found) == request.limit:
-                    more = more or place < len(rows) - 1
+                    more = place < len(rows) - 1 or bool(await self._rows(request.states, request.labels, after, 1))
                     break
             scanned += len(rows)
         return FetchPage(
@@ -177,7 +177,7 @@ class FetchService:
         for _ in range(SCAN_LIMIT // BATCH_LIMIT):
             rows = await self._rows((), {}, after, BATCH_LIMIT)
             states |= {row.uuid: state_of(row) for row in rows}
-            if len(rows) < BATCH_LIMIT:
+            if not rows:
                 break
             after = Position(rows[-1].due_at, rows[-1].uuid)
         counts = Counter(states.values())
@@ -187,7 +187,7 @@ class FetchService:
         )
         return StatsView(
             **{state: counts[state] for state in get_args(FetchState)},
-            counts_are_minimum=len(rows) == BATCH_LIMIT,
+            counts_are_minimum=bool(rows),
             p50_ms=self._recent.percentile(0.5),
             p99_ms=self._recent.percentile(0.99),
             executors=(own, *await self._pools.views()),

@@ -88,6 +88,6 @@ class Watcher:
                     except StoreUnavailable as error:
                         telemetry.warning("a fetch waits for the store", req_id=row.timer_id, reason=error.detail)
                         again.add(row.shard_id)
-            if len(rows) < PAGE:
+            if not rows:
                 return again
             after = Position(rows[-1].due_at, rows[-1].uuid)

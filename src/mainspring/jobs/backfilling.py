@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mainspring.clock import Clock
 from mainspring.errors import FieldError, InvalidInput
 from mainspring.jobs.definition import Job
-from mainspring.jobs.ledger import BACKFILL, Launch, Ledger, behind, key_of, mark_of
+from mainspring.jobs.ledger import BACKFILL, Launch, Ledger, behind, mark_of
 from mainspring.jobs.messages import BackfillJob, BackfillView
 from mainspring.jobs.rows import Rows, planned
 from mainspring.store import BATCH_LIMIT
@@ -63,7 +63,7 @@ class Backfiller:
         found: dict[int, tuple[str, Launch] | None] = {}
         after = behind(instants[-1] + 1)
         while True:
-            page = await self._ledger.page(job, after=after, limit=BATCH_LIMIT)
+            page, after = await self._ledger.page(job, after=after, limit=BATCH_LIMIT)
             for entry in page:
                 launch = entry.launch
                 if launch.instant < instants[0]:
@@ -72,9 +72,8 @@ class Backfiller:
                     found[launch.instant] = None if launch.is_final else (entry.mark, launch)
                 elif launch.kind != "manual" and launch.state != "skipped":
                     found[launch.instant] = None
-            if len(page) < BATCH_LIMIT:
+            if not after:
                 return found
-            after = key_of(page[-1].mark)
 
     async def _launch(self, job: Job, instants: list[int], by: str) -> None:
         now = self._clock.now_ms()

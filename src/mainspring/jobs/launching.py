@@ -21,7 +21,7 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.call import Reply, Sends
 from mainspring.delivery.guard import Guard
-from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
+from mainspring.errors import Conflict, InvalidInput, StoreUnavailable, UnsafeTarget
 from mainspring.jobs.definition import BrokenJob, Job
 from mainspring.jobs.handlers import DueJob, JobHandler
 from mainspring.jobs.judging import is_of_another, objection
@@ -33,7 +33,7 @@ from mainspring.jobs.request import Trigger, request, trigger
 from mainspring.jobs.rows import Errand, Rows
 from mainspring.jobs.settling import STORE_RETRY_SECONDS, Settler, Turn, later, over
 from mainspring.kernel.backoff import max_attempts
-from mainspring.kernel.carrier import Ending, Lane
+from mainspring.kernel.carrier import Ending, Lane, put_aside
 from mainspring.kernel.ownership import Ownership
 from mainspring.model import Result, Timer
 from mainspring.timers.decision import ANSWER_HEAD, PUT_OFF_MS, decide
@@ -108,8 +108,11 @@ class Launcher:
 
     async def carry(self, timer: Timer) -> Ending:
         now = self._clock.now_ms()
-        name, mark = split_id(timer.timer_id)
-        errand = msgspec.json.decode(timer.payload or "", type=Errand)
+        try:
+            name, mark = split_id(timer.timer_id)
+            errand = msgspec.json.decode(timer.payload or "", type=Errand)
+        except ValueError as error:
+            return put_aside(timer, now, f"The row of this launch cannot be read: {error}")
         turn = Turn(timer, name, mark, errand, None, now)
         try:
             entry = await self._ledger.get(name, mark)
@@ -125,6 +128,8 @@ class Launcher:
         except StoreUnavailable as error:
             telemetry.warning("a launch waits for the store", launch=timer.timer_id, reason=error.detail)
             return later(turn, now + round(STORE_RETRY_SECONDS * 1000))
+        except Conflict as error:  # what is on record of it cannot be read
+            ending = put_aside(timer, now, error.detail)
         if ending is not None:
             return ending
         assert isinstance(job, Job), "Expected a job that was understood: no other gets past the look"

@@ -22,10 +22,12 @@ from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.clock import Clock
+from mainspring.errors import Conflict
 from mainspring.jobs.messages import LaunchKind, LaunchState
 from mainspring.model import Record, to_json
-from mainspring.store import BATCH_LIMIT, RecordStore
+from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
 from mainspring.timers.messages import LAST_INSTANT
+from mainspring.unreadable import read_record
 
 FINAL: Final = frozenset({"succeeded", "failed", "unknown", "skipped", "cancelled"})
 BACKFILL: Final = "backfill"
@@ -131,7 +133,12 @@ class Ledger:
 
     async def get(self, job: str, mark: str) -> Entry | None:
         record = await self._records.get_record(_collection(job), key_of(mark), now=self._clock.now_ms())
-        return None if record is None else _entry(record)
+        if record is None:
+            return None
+        entry = _entry(job, record)
+        if entry is None:
+            raise Conflict(f"The record of launch {mark} of job {job!r} cannot be read")
+        return entry
 
     async def put(self, job: str, mark: str, launch: Launch, *, expect: int) -> bool:
         """Write if the record has that version. False if it has not."""
@@ -188,15 +195,14 @@ class Ledger:
     async def _by_calendar(self, job: str, after: int, *, place: str = "") -> AsyncIterator[Entry]:
         """Entries by the calendar of instants after this one, behind a key, from the newest on."""
         while True:
-            page = await self.page(job, after=place, limit=BATCH_LIMIT)
+            page, place = await self.page(job, after=place, limit=BATCH_LIMIT)
             for entry in page:
                 if entry.launch.instant <= after:
                     return
                 if entry.launch.kind in ("scheduled", "catchup"):
                     yield entry
-            if len(page) < BATCH_LIMIT:
+            if not place:
                 return
-            place = key_of(page[-1].mark)
 
     async def skip(self, job: str, entry: Entry, reason: str) -> None:
         """Note that a launch that has not begun will not be made, unless somebody else has ended it."""
@@ -231,10 +237,11 @@ class Ledger:
             mark = launch.blocked_by or launch.previous
         return None
 
-    async def page(self, job: str, *, after: str, limit: int) -> list[Entry]:
-        """Entries behind a key, from the newest on."""
+    async def page(self, job: str, *, after: str, limit: int) -> tuple[list[Entry], str]:
+        """Entries behind a key, from the newest on, and the key behind which there are more; '': there are not."""
         page = await self._records.scan_records(_collection(job), now=self._clock.now_ms(), after=after, limit=limit)
-        return [_entry(record) for record in page]
+        entries = [entry for record in page if (entry := _entry(job, record)) is not None]
+        return entries, "" if ends_scan(page, limit) else page[-1].key
 
 
 def _refused(launch: Launch | None, *, at: int) -> Launch:
@@ -246,7 +253,12 @@ def _collection(job: str) -> str:
     return f"launch:{job}"
 
 
-def _entry(record: Record) -> Entry:
-    instant, dash, suffix = record.key.partition("-")
-    mark = f"{LAST_INSTANT - int(instant)}{dash}{suffix}"
-    return Entry(mark, msgspec.json.decode(record.value, type=Launch), record.version)
+def _entry(job: str, record: Record) -> Entry | None:
+    """None for a record that cannot be read: nobody can say of what launch it told."""
+
+    def read(value: bytes) -> Entry:
+        instant, dash, suffix = record.key.partition("-")
+        mark = f"{LAST_INSTANT - int(instant)}{dash}{suffix}"
+        return Entry(mark, msgspec.json.decode(value, type=Launch), record.version)
+
+    return read_record(_collection(job), record, read)

@@ -42,7 +42,7 @@ class RunReader:
         return RunsPage(runs=tuple(found), next_cursor=cursors.write((job, after)) if job else None)
 
     async def _job_behind(self, name: str) -> str:
-        page = await self._registry.page(after=name, limit=1)
+        page, _ = await self._registry.page(after=name, limit=1)
         return page[0].name if page else ""
 
     async def _of_job(self, job: str, request: ListRuns, *, after: str, limit: int) -> tuple[list[RunView], str]:
@@ -50,8 +50,7 @@ class RunReader:
         if not after and request.until is not UNSET:
             after = behind(to_ms(request.until))
         since = None if request.since is UNSET else to_ms(request.since)
-        entries = await self._ledger.page(job, after=after, limit=BATCH_LIMIT)
-        more = len(entries) == BATCH_LIMIT
+        entries, following = await self._ledger.page(job, after=after, limit=BATCH_LIMIT)
         views: list[RunView] = []
         for view, entry in zip(await self._views(job, entries), entries, strict=True):
             last = entry.launch.instant if entry.launch.until is None else entry.launch.until
@@ -64,7 +63,7 @@ class RunReader:
                 not request.kinds or view.kind in request.kinds
             ):
                 views.append(view)
-        return views, after if more or len(views) > limit else ""
+        return views, following
 
     async def _views(self, job: str, entries: list[Entry]) -> list[RunView]:
         going = [launch_id(job, entry.mark) for entry in entries if not entry.launch.is_final]

@@ -92,15 +92,14 @@ class Reconciler:
         names: set[str] = set()
         after = ""
         while True:
-            page = await self._registry.page(after=after, limit=BATCH_LIMIT)
+            page, after = await self._registry.page(after=after, limit=BATCH_LIMIT)
             self._check(held)
             names.update(job.name for job in page)
             changed = {job.name: job.seal for job in page if self._seen.get(job.name) != job.seal}
             if changed:
                 await self._tell(changed)
-            if len(page) < BATCH_LIMIT:
+            if not after:
                 break
-            after = page[-1].name
         for gone in self._seen.keys() - names:
             del self._seen[gone]
         self._check(held)

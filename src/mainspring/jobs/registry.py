@@ -12,7 +12,7 @@ from typing import Final
 from mainspring.clock import Clock
 from mainspring.jobs.definition import BrokenJob, CheckUrl, Definition, Job, Routing, read
 from mainspring.model import Record, to_json
-from mainspring.store import RecordStore, first_version
+from mainspring.store import RecordStore, ends_scan, first_version
 
 JOBS: Final = "jobs:meta"
 _REMEMBERED: Final = 20_000
@@ -40,10 +40,10 @@ class Registry:
         record = await self._records.get_record(JOBS, name, now=self._clock.now_ms())
         return None if record is None else self.understand(record)
 
-    async def page(self, *, after: str, limit: int) -> list[Job | BrokenJob]:
-        """Jobs behind a name, in the order of their names. A page that is not full ends the list."""
+    async def page(self, *, after: str, limit: int) -> tuple[list[Job | BrokenJob], str]:
+        """Jobs behind a name, in the order of their names, and the name behind which there are more; '': no more."""
         page = await self._records.scan_records(JOBS, now=self._clock.now_ms(), after=after, limit=limit)
-        return [self.understand(record) for record in page]
+        return [self.understand(record) for record in page], "" if ends_scan(page, limit) else page[-1].key
 
     async def put(self, name: str, definition: Definition, *, expect: int) -> Job | BrokenJob | None:
         """Write if the version of the record is that (0: absent). None if it is not.

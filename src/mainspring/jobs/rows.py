@@ -36,6 +36,7 @@ from mainspring.store import (
     TimerStore,
     Verdict,
     first_version,
+    look,
     was_applied,
 )
 from mainspring.timers.namespaces import NamespaceService
@@ -95,8 +96,10 @@ class Rows:
         """
         while True:
             fresh = await self._clock_row(name, state)
-            [row] = await self._store.get([fresh.key])
-            if row is not None and row.detail.created_at >= state.created_at:  # somebody has seen the new job first
+            row = await look(self._store, fresh.key)
+            if (
+                isinstance(row, Timer) and row.detail.created_at >= state.created_at
+            ):  # somebody has seen the new job first
                 return await self._tell(fresh)
             if await self._write(fresh, expect=0 if row is None else row.version):
                 return None
@@ -141,7 +144,8 @@ class Rows:
     async def _tell(self, fresh: Timer) -> None:
         """Have the row that there is looked at, or this one. It is written in any case: see `stop_clock`."""
         while not await self._hasten(fresh.key, anyway=True):
-            if await self._write(fresh, expect=0):
+            [damaged] = await self._store.damaged([fresh.key])  # one that cannot be read is nobody's clock
+            if await self._write(fresh, expect=0 if damaged is None else damaged.version):
                 return
 
     async def idle_clocks(self) -> list[Timer]:
@@ -155,7 +159,7 @@ class Rows:
         while True:
             page = await self._store.list_timers(namespace.shards, where, after=after, limit=BATCH_LIMIT)
             found += page
-            if len(page) < BATCH_LIMIT:
+            if not page:
                 return found
             after = Position(page[-1].due_at, page[-1].uuid)
 

@@ -227,10 +227,9 @@ class JobService:
         secrets = None if request.secrets else self._secrets
         found: MutableSequence[JobView] = []
         for _ in range(SCAN_LIMIT // BATCH_LIMIT):
-            page = await self._registry.page(after=after, limit=size)
+            page, after = await self._registry.page(after=after, limit=size)
             within = [job for job in page if job.name.startswith(prefix)]
             found += [view for view in await self._views(within, secrets, listed=True) if _matches(view, request)]
-            after = page[-1].name if len(page) == size else ""
             if after > prefix and not after.startswith(prefix):
                 after = ""
             if not after or len(found) > request.limit:

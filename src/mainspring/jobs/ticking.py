@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.jobs.accounting import ClockState, Tick, account, last_before, lead_ms, recounted
 from mainspring.jobs.definition import BrokenJob, Job
 from mainspring.jobs.ledger import Launch, Ledger, launch_id, mark_of
@@ -25,6 +25,7 @@ from mainspring.jobs.request import next_instants
 from mainspring.jobs.rows import Rows, planned
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import FOREVER, Result, Timer, to_json
+from mainspring.unreadable import Unreadable, reason_of, set_aside
 
 CLOCK_LANE: Final = Lane("mainspring.jobs", 256)
 RECHECK_MS: Final = 300_000
@@ -33,7 +34,14 @@ _LONGEST_PAUSE_MS: Final = 60_000
 
 
 def read_state(row: Timer) -> ClockState:
-    return ClockState() if row.payload is None else msgspec.json.decode(row.payload, type=ClockState)
+    """One that cannot be read is none. What it had launched is in the ledger, and is not launched again."""
+    if row.payload is None:
+        return ClockState()
+    try:
+        return msgspec.json.decode(row.payload, type=ClockState)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        set_aside(Unreadable("clock", row.timer_id, reason_of(error), row.version))
+        return ClockState()
 
 
 class Ticker:
@@ -69,7 +77,7 @@ class Ticker:
                 state = await self._recount(job, state)
             tick = await self._account(job, state, as_of=timer.detail.execute_at)
             is_decided = await self._record(job, state, tick, now)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, Conflict) as error:
             return self._again(timer, now, error.detail)
         if tick.next is not None:
             next_at = tick.next - lead_ms(job.name)

@@ -30,7 +30,8 @@ from msgspec import Struct
 from mainspring import crashpoint
 from mainspring.clock import Clock
 from mainspring.model import Record, Shard, to_json
-from mainspring.store import BATCH_LIMIT, Store, Verdict
+from mainspring.store import BATCH_LIMIT, Store, Verdict, ends_scan
+from mainspring.unreadable import read_record
 
 INSTANCES = "instance"
 
@@ -49,6 +50,9 @@ class Lease(Struct, frozen=True, rename="camel"):
     """Where instances on its own machine reach it, when that is another place: workers share one address."""
     left: bool = False
     """It has given everything back; the record stays until it expires, to tell others that somebody was here."""
+
+
+read_lease = msgspec.json.Decoder(Lease).decode
 
 
 def placement(shards: Sequence[int], instances: Sequence[str]) -> dict[int, str]:
@@ -101,6 +105,8 @@ class Ownership:
         self.members: tuple[Lease, ...] = ()
         """The instances that are alive, this one included."""
         self._by_name: dict[str, Lease] = {}
+        self._strange: set[str] = set()
+        """Instances whose lease cannot be read here. They renew it, so they live, and keep what they own."""
         self.alone = True
         """Nobody else has been here for a lease's time, so nobody else can have written anything unannounced."""
 
@@ -158,12 +164,15 @@ class Ownership:
         while True:
             page = await self._store.scan_records(INSTANCES, now=now, after=after, limit=BATCH_LIMIT)
             found += page
-            if len(page) < BATCH_LIMIT:
+            if ends_scan(page, BATCH_LIMIT):
                 break
             after = page[-1].key
         renewed = self._renewed(found)
-        members = [msgspec.json.decode(record.value, type=Lease) for record in renewed]
-        self.alone = len(members) <= 1
+        leases = [read_record(INSTANCES, record, read_lease) for record in renewed]
+        # Whoever wrote a lease that cannot be read is somebody, but nobody to whom a shard could be given.
+        members = [lease for lease in leases if lease is not None]
+        self._strange = {record.key for record, lease in zip(renewed, leases, strict=True) if lease is None}
+        self.alone = len(renewed) <= 1
         self.members = tuple(m for m in members if m.instance == self.instance or not (m.left or self._is_dead(m)))
         self._by_name = {member.instance: member for member in self.members}
 
@@ -195,8 +204,8 @@ class Ownership:
         record = await self._store.get_record(INSTANCES, instance, now=self._clock.now_ms())
         if record is None:
             return True
-        lease = msgspec.json.decode(record.value, type=Lease)
-        return lease.left or self._is_dead(lease)
+        lease = read_record(INSTANCES, record, read_lease)
+        return lease is not None and (lease.left or self._is_dead(lease))
 
     def owner_of(self, shard_id: int) -> Lease | None:
         """The member to which a shard belongs, as of the last renewal. It may still be another's for a moment."""
@@ -230,7 +239,7 @@ class Ownership:
 
     async def _alive(self, owners: set[str]) -> set[str]:
         """Those of these owners that live. One that the last renewal did not see may have come since: look."""
-        known = {member.instance for member in self.members}
+        known = {member.instance for member in self.members} | self._strange
         strangers = sorted(owners - known - self._seen.keys() - {"", self.instance})
         return (owners & known - {self.instance}) | {name for name in strangers if not await self.is_gone(name)}
 

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from mainspring.clock import Clock
 from mainspring.fetches.messages import CreateFetch
-from mainspring.model import Record
-from mainspring.store import RecordStore
+from mainspring.store import RecordStore, ends_scan
+from mainspring.unreadable import read_record
 
 OUTBOX: Final = "origin-outbox"
 """The collection. It is listed, and nearly always empty."""
@@ -64,14 +64,17 @@ class Outbox:
         after = ""
         while True:
             page = await self._records.scan_records(OUTBOX, now=self._clock.now_ms(), after=after, limit=PAGE)
-            for kept in map(_read, page):
+            for record in page:
+                entry = read_record(OUTBOX, record, _read)
+                if entry is None:
+                    continue
+                kept = Kept(record.key, record.version, entry)
                 if kept.entry.at >= older_than:
                     return
                 yield kept
-            if len(page) < PAGE:
+            if ends_scan(page, PAGE):
                 return
             after = page[-1].key
 
 
-def _read(record: Record) -> Kept:
-    return Kept(record.key, record.version, msgspec.json.decode(record.value, type=Entry))
+_read = msgspec.json.Decoder(Entry).decode

@@ -131,14 +131,14 @@ class RecordStoreConformance:
         assert [record.key for record in await store.scan_records("c", now=NOW, after="k225", limit=1)] == ["k23"]
 
     async def test_a_scan_of_large_records_comes_in_pages_that_say_so(self, store: RecordStore) -> None:
-        for n in range(40):
-            await store.put_record("c", f"k{n:02}", b"x" * 300_000, expect=0, now=NOW)
-        page = await store.scan_records("c", now=NOW, limit=50)
-        assert len(page) < 40
-        assert not ends_scan(page, 50)
-        rest = await store.scan_records("c", now=NOW, after=page[-1].key, limit=50)
-        assert [record.key for record in (*page, *rest)] == [f"k{n:02}" for n in range(40)]
-        assert ends_scan(rest, 50)
+        for n in range(150):
+            await store.put_record("c", f"k{n:03}", b"x" * 100_000, expect=0, now=NOW)
+        page = await store.scan_records("c", now=NOW, limit=200)
+        assert len(page) < 150
+        assert not ends_scan(page, 200)
+        rest = await store.scan_records("c", now=NOW, after=page[-1].key, limit=200)
+        assert [record.key for record in (*page, *rest)] == [f"k{n:03}" for n in range(150)]
+        assert ends_scan(rest, 200)
 
     async def test_odd_texts_are_names_like_any_other(self, store: RecordStore) -> None:
         for text in ODD_TEXTS:

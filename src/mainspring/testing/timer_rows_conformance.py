@@ -218,7 +218,7 @@ class ListConformance:
                 after = _position(seen[-1]) if seen else START
                 page = await store.list_timers(range(3), EVERYTHING, after=after, limit=limit)
                 seen += page
-                if len(page) < limit or len(seen) > len(rows):
+                if not page or len(seen) > len(rows):
                     break
             assert seen == sorted(rows, key=_position)
 

@@ -26,11 +26,12 @@ from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
 from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import Delivery, Namespace, Result, RetryPolicy, Timer
-from mainspring.store import BATCH_LIMIT, RecordStore
+from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
 from mainspring.timers.decision import Reschedules, decide, lost
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.timers.messages import to_instant
 from mainspring.timers.namespaces import NamespaceService
+from mainspring.unreadable import read_record
 
 Handler = Callable[[Timer], Awaitable[object]]
 DESTINATIONS = "destination"
@@ -207,8 +208,10 @@ class Courier:
         now = self._clock.now_ms()
         while len(found) < GONE_LIMIT:
             page = await self._records.scan_records(DESTINATIONS, now=now, after=after)
-            found.update({record.value.decode(): record.expires_at or 0 for record in page})
-            if len(page) < BATCH_LIMIT:
+            for record in page:
+                if (url := read_record(DESTINATIONS, record, bytes.decode)) is not None:
+                    found[url] = record.expires_at or 0
+            if ends_scan(page, BATCH_LIMIT):
                 break
             after = page[-1].key
         self._gone = found

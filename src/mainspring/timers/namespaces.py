@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from mainspring.clock import Clock
 from mainspring.delivery.signing import check_secret, new_secret
 from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound
-from mainspring.model import Namespace, to_json
-from mainspring.store import BATCH_LIMIT, RecordStore
+from mainspring.model import Namespace, Record, to_json
+from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
 from mainspring.timers import cursors
 from mainspring.timers.messages import (
     CreateNamespace,
@@ -30,6 +30,7 @@ from mainspring.timers.messages import (
     UpdateNamespace,
     namespace_view,
 )
+from mainspring.unreadable import read_record
 
 NAMESPACES = "namespace"
 SYSTEM = "system-namespace"
@@ -71,8 +72,10 @@ class NamespaceService:
         after = ""
         while True:
             page = await self._records.scan_records(collection, now=now, after=after, limit=BATCH_LIMIT)
-            found.update({record.key: msgspec.json.decode(record.value, type=Namespace) for record in page})
-            if len(page) < BATCH_LIMIT:
+            for record in page:
+                if (namespace := read_record(collection, record, _read)) is not None:
+                    found[record.key] = namespace
+            if ends_scan(page, BATCH_LIMIT):
                 return found
             after = page[-1].key
 
@@ -106,7 +109,7 @@ class NamespaceService:
             record = await self._records.put_record(SYSTEM, name, to_json(made), expect=0, now=now)
             if record is None:
                 return await self.system(name)  # another instance was first
-        namespace = self._system[name] = msgspec.json.decode(record.value, type=Namespace)
+        namespace = self._system[name] = _readable(SYSTEM, record)
         self._created()
         return namespace
 
@@ -122,7 +125,7 @@ class NamespaceService:
         record = await self._records.get_record(NAMESPACES, name, now=self._clock.now_ms())
         if record is None:
             raise NotFound(f"Expected an existing namespace, got {name!r}")
-        namespace = msgspec.json.decode(record.value, type=Namespace)
+        namespace = _readable(NAMESPACES, record)
         self._known[name] = namespace
         return namespace, record.version
 
@@ -171,10 +174,12 @@ class NamespaceService:
         page = await self._records.scan_records(
             NAMESPACES, now=self._clock.now_ms(), after=after, limit=request.limit + 1
         )
-        shown = [msgspec.json.decode(record.value, type=Namespace) for record in page[: request.limit]]
+        shown = page[: request.limit]
+        found = [read_record(NAMESPACES, record, _read) for record in shown]
+        more = len(page) > request.limit or not ends_scan(page, request.limit + 1)
         return NamespacePage(
-            namespaces=tuple(map(namespace_view, shown)),
-            next_cursor=cursors.write(shown[-1].name) if len(page) > request.limit else None,
+            namespaces=tuple(namespace_view(namespace) for namespace in found if namespace is not None),
+            next_cursor=cursors.write(shown[-1].key) if more else None,
         )
 
     async def update(self, request: UpdateNamespace) -> NamespaceView:
@@ -196,6 +201,16 @@ class NamespaceService:
             if put is not None:
                 self._known[request.name] = changed
                 return namespace_view(changed)
+
+
+_read = msgspec.json.Decoder(Namespace).decode
+
+
+def _readable(collection: str, record: Record) -> Namespace:
+    namespace = read_record(collection, record, _read)
+    if namespace is None:
+        raise Conflict(f"The record of namespace {record.key!r} cannot be read")
+    return namespace
 
 
 def _check_secret(secret: str) -> None:

@@ -19,7 +19,7 @@ from mainspring.clock import Clock
 from mainspring.decoding import decode_items
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound
-from mainspring.model import FOREVER, Attempt, Namespace, Timer
+from mainspring.model import FOREVER, Attempt, Namespace, Timer, TimerKey
 from mainspring.store import (
     BATCH_LIMIT,
     START,
@@ -56,6 +56,7 @@ from mainspring.timers.messages import (
     view_of,
 )
 from mainspring.timers.namespaces import NamespaceService
+from mainspring.unreadable import Unreadable
 
 BULK_PAGE = 500
 BREATH = 50
@@ -174,13 +175,15 @@ class TimerService:
     async def list(self, request: ListTimers) -> TimerPage:
         namespace = await self._namespaces.find(request.namespace)
         after = START if request.cursor is UNSET else Position(*cursors.read(request.cursor, tuple[int, str]))
-        rows = await self._store.list_timers(namespace.shards, _filter(request), after=after, limit=request.limit + 1)
-        shown = rows[: request.limit]
+        where = _filter(request)
+        rows = await self._store.list_timers(namespace.shards, where, after=after, limit=request.limit)
+        last = Position(rows[-1].due_at, rows[-1].uuid) if rows else after
+        # A page that is short may be one of large rows: only an empty one is the end.
+        more = rows and await self._store.list_timers(namespace.shards, where, after=last, limit=1)
         secrets = None if request.secrets else self._secrets
-        more = len(rows) > request.limit
         return TimerPage(
-            timers=tuple(view_of(timer, secrets, listed=True) for timer in shown),
-            next_cursor=cursors.write((shown[-1].due_at, shown[-1].uuid)) if more else None,
+            timers=tuple(view_of(timer, secrets, listed=True) for timer in rows),
+            next_cursor=cursors.write(tuple(last)) if more else None,
         )
 
     async def bulk_delete(self, request: BulkTimers) -> BulkView:
@@ -254,27 +257,44 @@ class TimerService:
         return f"msg_{self._random.getrandbits(128):032x}"
 
     async def _put_new(self, timers: Sequence[Timer]) -> Sequence[Timer | MainspringError]:
-        """Create, or replace what exists; answers an error for what could not be. Twice an id is applied in order."""
+        """Create, or replace what exists; answers an error for what could not be.
+
+        Twice an id is applied in order, in one write: the last stands, and its generation counts them all.
+        """
         stored: MutableSequence[Timer | MainspringError] = [*timers]
-        waiting: Sequence[int] = range(len(timers))
-        puts = [Put(timer, 0) for timer in timers]
-        while puts:
-            stale = []
-            for index, verdict in zip(waiting, await self._put(puts), strict=True):
+        waiting: dict[TimerKey, MutableSequence[int]] = {}
+        for index, timer in enumerate(timers):
+            waiting.setdefault(timer.key, []).append(index)
+        found: dict[TimerKey, Timer | Unreadable] = {}
+        while waiting:
+            puts = []
+            for key, indexes in waiting.items():
+                current = found.get(key)
+                puts.append(Put(_in_turn(timers, indexes, current, stored), 0 if current is None else current.version))
+            stale: dict[TimerKey, MutableSequence[int]] = {}
+            for (key, indexes), verdict in zip(waiting.items(), await self._put(puts), strict=True):
                 try:
                     if not was_applied(verdict):
-                        stale.append(index)
+                        stale[key] = indexes
                 except MainspringError as error:
-                    stored[index] = error
+                    for index in indexes:
+                        stored[index] = error
             waiting = stale
-            rows = await self._store.get([timers[index].key for index in waiting])
-            puts = []
-            for index, current in zip(waiting, rows, strict=True):
-                timer = timers[index] if current is None else changes.recreated(timers[index], current)
-                stored[index] = timer
-                puts.append(Put(timer, 0 if current is None else current.version))
+            found = await self._present(list(waiting)) if waiting else {}
         crashpoint.reach(crashpoint.CREATE_STORED)
         return stored
+
+    async def _present(self, keys: Sequence[TimerKey]) -> dict[TimerKey, Timer | Unreadable]:
+        """The rows of these keys, those that cannot be read too: they are replaced like any other."""
+        found: dict[TimerKey, Timer | Unreadable] = {}
+        for key, row in zip(keys, await self._store.get(keys), strict=True):
+            if row is not None:
+                found[key] = row
+        missing = [key for key in keys if key not in found]
+        for key, damaged in zip(missing, await self._store.damaged(missing), strict=True):
+            if damaged is not None:
+                found[key] = damaged
+        return found
 
     async def _put_changed(self, pairs: Sequence[tuple[Timer, Timer | None]]) -> int:
         """Write changed rows whose originals are still what they were; answers how many."""
@@ -300,10 +320,17 @@ class TimerService:
                 return after
 
     async def _find(self, namespace: str, timer_id: str) -> Timer:
-        [timer] = await self._store.get([(await self._namespaces.find(namespace)).key_of(timer_id)])
+        key = (await self._namespaces.find(namespace)).key_of(timer_id)
+        [timer] = await self._store.get([key])
         if timer is None:
+            await self._check_damage(key, timer_id)
             raise NotFound(f"Expected an existing timer, got {timer_id!r} in namespace {namespace!r}")
         return timer
+
+    async def _check_damage(self, key: TimerKey, timer_id: str) -> None:
+        [damaged] = await self._store.damaged([key])
+        if damaged is not None:
+            raise Conflict(f"Timer {timer_id!r} cannot be read ({damaged.reason}). Creating it anew replaces it.")
 
     async def _bulk(
         self, request: BulkTimers, act: Callable[[Sequence[Timer]], Awaitable[int]], *, before: int | None = None
@@ -323,9 +350,24 @@ class TimerService:
             matched += len(rows)
             if rows and not request.dry_run:
                 changed += await act(rows)
-            if len(rows) < BULK_PAGE:
+            if not rows:
                 return BulkView(matched=matched, changed=changed, dry_run=request.dry_run)
             after = Position(rows[-1].due_at, rows[-1].uuid)
+
+
+def _in_turn(
+    timers: Sequence[Timer],
+    indexes: Sequence[int],
+    current: Timer | Unreadable | None,
+    stored: MutableSequence[Timer | MainspringError],
+) -> Timer:
+    """What the creates of one id come to, one after the other; notes what each of them leaves."""
+    last = current if isinstance(current, Timer) else None
+    for index in indexes:
+        last = timers[index] if last is None else changes.recreated(timers[index], last)
+        stored[index] = last
+    assert last is not None, "Expected at least one create of an id"
+    return last
 
 
 def _count_applied(verdicts: Sequence[Verdict]) -> int:

@@ -51,7 +51,7 @@ async def _timers(store: Store, namespace: Namespace) -> AsyncIterator[Timer]:
         page = await store.list_timers(namespace.shards, TimerFilter(), after=after, limit=BATCH_LIMIT)
         for timer in page:
             yield timer
-        if len(page) < BATCH_LIMIT:
+        if not page:
             return
         after = Position(page[-1].due_at, page[-1].uuid)
 
