@@ -159,6 +159,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     launch_retention_days: Annotated[
         int, Meta(ge=1, le=3650, description="How long the ledger of jobs keeps what became of an instant.")
     ] = 30
+    shard_limit: Annotated[
+        Positive, Meta(description="Shards of all namespaces together; a namespace that needs more is refused.")
+    ] = 16_384
     max_body_bytes: Annotated[Positive, Meta(description="Largest request body of the API.")] = 1_000_000
     max_payload_bytes: Annotated[Positive, Meta(description="Largest payload of a timer.")] = 102_400
     request_seconds: Annotated[PositiveSeconds, Meta(description="Deadline for receiving a whole API request.")] = 10.0

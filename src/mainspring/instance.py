@@ -79,7 +79,11 @@ class Instance:
             max_idle_per_host=config.host_limit,
         )
         self.namespaces = NamespaceService(
-            records=self.store, clock=self.clock, randomness=self._random, created=self._claim_soon
+            records=self.store,
+            clock=self.clock,
+            randomness=self._random,
+            created=self._claim_soon,
+            shard_limit=config.shard_limit,
         )
         self.courier = Courier(
             sender=self.sender,

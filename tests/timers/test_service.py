@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -398,3 +399,38 @@ async def test_an_id_or_a_label_that_does_not_look_like_what_it_is_is_refused(in
 async def test_an_id_may_be_in_any_script(instance: Instance) -> None:
     for text in ("שלום", "مهلت", "時計", "größe 1/2", "🕰"):
         assert (await instance.timers.create(timer(text))).timer_id == text
+
+
+async def test_a_batch_that_names_one_id_a_thousand_times_is_one_write_and_the_last_stands(instance: Instance) -> None:
+    far = "2100-01-01T00:00:00Z"
+    one = {"timerId": "same", "callbackUrl": URL, "executeAt": far}
+    raw = tuple(msgspec.Raw(json.dumps(one | {"payload": n}).encode()) for n in range(1000))
+    other = msgspec.Raw(json.dumps(one | {"timerId": "other"}).encode())
+    began = time.monotonic()
+    batch = await instance.timers.create_batch(CreateTimers(timers=(*raw[:999], other)))
+    assert time.monotonic() - began < 2.0
+    assert (batch.created, batch.failed) == (1000, 0)
+    generations = [item.timer.generation for item in batch.results[:-1] if item.timer]
+    assert generations == list(range(1, 1000))
+    stored = await instance.timers.get(TimerRef(timer_id="same"))
+    assert (stored.payload, stored.generation) == (msgspec.Raw(b"998"), 999)
+    again = await instance.timers.create_batch(CreateTimers(timers=(raw[0], raw[1])))
+    assert [item.timer.generation for item in again.results if item.timer] == [1000, 1001]
+
+
+async def test_a_list_of_large_timers_comes_in_pages_that_are_bounded_in_bytes(instance: Instance) -> None:
+    payload = msgspec.Raw(b'"%b"' % (b"x" * 100_000))
+    for start in range(0, 120, 6):
+        fields = {"callbackUrl": URL, "executeAt": "2100-01-01T00:00:00Z", "payload": payload}
+        batch = tuple(msgspec.Raw(msgspec.json.encode({"timerId": f"t{n}", **fields})) for n in range(start, start + 6))
+        assert (await instance.timers.create_batch(CreateTimers(timers=batch))).failed == 0
+    seen: list[str] = []
+    request = ListTimers(limit=1000)
+    while True:
+        page = await instance.timers.list(request)
+        assert len(page.timers) < 100
+        seen += [view.timer_id for view in page.timers]
+        if page.next_cursor is None:
+            break
+        request = ListTimers(limit=1000, cursor=page.next_cursor)
+    assert sorted(seen) == sorted(f"t{n}" for n in range(120))

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from mainspring.cli.config_flags import config_options, load, sources
+from mainspring.cli.doctor import doctor, drop_namespace
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import say, show, show_document, show_rows, show_table
 from mainspring.config import SECRET_SETTINGS, shown_url
@@ -24,6 +25,10 @@ def admin() -> None:
       mainspring admin ready
       mainspring admin config --validate --config mainspring.toml
     """
+
+
+admin.add_command(doctor)
+admin.add_command(drop_namespace)
 
 
 @admin.command()

@@ -98,8 +98,9 @@ class Engine:
     async def start(self) -> None:
         """Take the lease and the first shards, then run. Raises StoreUnavailable if the store cannot be used."""
         await self._renew()
+        self._start_task(self._keep_loop())  # very many shards take longer to claim than a lease lasts
         await self._share()
-        for loop in (self._reader.loop(), *self.dispatcher.loops, self._keep_loop(), self._share_loop()):
+        for loop in (self._reader.loop(), *self.dispatcher.loops, self._share_loop()):
             self._start_task(loop)
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

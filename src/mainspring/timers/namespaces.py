@@ -43,11 +43,19 @@ SECRETS_KEPT = 2
 
 class NamespaceService:
     def __init__(
-        self, *, records: RecordStore, clock: Clock, randomness: random.Random, created: Callable[[], None]
+        self,
+        *,
+        records: RecordStore,
+        clock: Clock,
+        randomness: random.Random,
+        created: Callable[[], None],
+        shard_limit: int = 16_384,
     ) -> None:
-        """`created` is told when there are new shards for somebody to own."""
+        """`created` is told when there are new shards for somebody to own. `shard_limit` bounds those of all namespaces
+        together: every one of them is claimed at each start, and looked at again and again."""
         self._records = records
         self._created = created
+        self._shard_limit = shard_limit
         self._clock = clock
         self._random = randomness
         self._known: dict[str, Namespace] = {}
@@ -138,6 +146,7 @@ class NamespaceService:
         now = self._clock.now_ms()
         if await self._records.get_record(NAMESPACES, request.name, now=now) is not None:
             raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
+        await self._check_room(request.shard_count)
         namespace = Namespace(
             name=request.name,
             first_shard=await self._take_shards(request.shard_count),
@@ -154,6 +163,17 @@ class NamespaceService:
         self._known[request.name] = namespace
         self._created()
         return namespace_view(namespace)
+
+    async def _check_room(self, count: int) -> None:
+        await self.refresh()
+        present = sum(namespace.shard_count for namespace in self.known)
+        if present + count > self._shard_limit:
+            detail = (
+                f"Expected at most {self._shard_limit} shards in all (setting shard_limit), got {count} more than the "
+                f"{present} that there are. Choose a smaller shard count, or remove namespaces that nobody needs: "
+                "mainspring admin drop-namespace"
+            )
+            raise Conflict(detail, errors=(FieldError("/shardCount", detail),))
 
     async def _take_shards(self, count: int) -> int:
         """The first of `count` shard ids that nobody else has."""

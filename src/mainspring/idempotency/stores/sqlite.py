@@ -102,6 +102,8 @@ class SQLiteClaims:
         with self._lock, self._database.mapping_errors():
             if self._connection is None:
                 self._connection = self._open()
+                self._database = self._database.identified()
+            self._database.check_identity()
             return act(self._connection)
 
     def _open(self) -> apsw.Connection:

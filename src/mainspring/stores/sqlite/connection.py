@@ -11,6 +11,7 @@ from pathlib import Path
 
 import apsw
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
 
@@ -41,6 +42,34 @@ class Database(Struct, frozen=True):
 
     path: str
     busy_ms: int
+    identity: tuple[int, int] | None = None
+    """Device and inode of the file, once it is in use: another one at its path is another database."""
+
+    def identified(self) -> Database:
+        """The same, bound to the file that is there now."""
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise self.unavailable(error.strerror or str(error)) from error
+        return replace(self, identity=(found.st_dev, found.st_ino))
+
+    def check_identity(self) -> None:
+        """Raise if the file is no longer the one that was opened. SQLite would go on writing into a file without a
+        name, and a restart would know nothing of what was acknowledged."""
+        if self.identity is None:
+            return
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise self.unavailable(
+                f"{error.strerror}. The file was deleted or moved while it was in use. Put it back, or stop "
+                "Mainspring, restore a backup and start it again. Until then nothing is accepted"
+            ) from error
+        if (found.st_dev, found.st_ino) != self.identity:
+            raise self.unavailable(
+                "another file. It was replaced while it was in use. Stop Mainspring and start it again, with the file "
+                "that you want it to use. Until then nothing is accepted"
+            )
 
     def create_file(self) -> None:
         """Make the file, readable by its owner only, and its directory, unless they exist.

@@ -126,6 +126,7 @@ class Reader:
     def _run(self, reads: Sequence[Request], run: Callable[[apsw.Connection], None]) -> None:
         try:
             with self._database.mapping_errors():
+                self._database.check_identity()
                 if self._connection is None:
                     self._connection = self._database.connect(cache_kib=CACHE_KIB)
                 run(self._connection)
@@ -138,6 +139,11 @@ class Reader:
         if self._connection is not None:
             self._connection.close(True)
             self._connection = None
+
+
+def quick_check(connection: apsw.Connection) -> list[str]:
+    found: list[Any] = connection.execute("PRAGMA quick_check(100)").fetchall()
+    return [str(row[0]) for row in found if row[0] != "ok"]
 
 
 def get(connection: apsw.Connection, keys: Sequence[TimerKey]) -> list[Timer | None]:

@@ -75,6 +75,7 @@ class SQLiteStore:
 
     async def open(self) -> None:
         await self.migrate()
+        self._database = self._database.identified()
         self._threads = _Threads(self._database, wal_limit_pages=self._wal_limit_pages)
 
     async def close(self) -> None:
@@ -100,7 +101,13 @@ class SQLiteStore:
                 connection.close(True)
 
     async def time(self) -> int:
+        """Asked for at each renewal, so a file that is gone costs the lease, too."""
+        self._database.check_identity()
         return wall_ms()
+
+    async def check(self) -> list[str]:
+        """What SQLite finds wrong with the file, up to a hundred things. Reads all of it."""
+        return await _answer_of(self._open_threads().lister, queries.quick_check)
 
     # Timers
 

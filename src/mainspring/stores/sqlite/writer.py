@@ -96,6 +96,7 @@ class Writer:
     def work(self, group: list[WriteRequest]) -> None:
         try:
             with self._database.mapping_errors():
+                self._database.check_identity()
                 if self._connection is None:
                     self._connection = self._database.connect(cache_kib=CACHE_KIB)
                     self._connections += 1

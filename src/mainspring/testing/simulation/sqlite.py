@@ -15,7 +15,7 @@ from mainspring.stores.sqlite.writer import Writer
 from mainspring.testing.simulation.tables import Tables
 
 
-class _InMemory(Database, frozen=True):
+class _InMemory(Database, frozen=True, kw_only=True):
     """One connection for the writer and all who read."""
 
     connection: apsw.Connection
@@ -34,7 +34,7 @@ class SQLiteTables(Tables):
         super().__init__()
         self._connection = apsw.Connection(":memory:", statementcachesize=200)
         schema.migrate(self._connection)
-        self._writer = Writer(_InMemory("", 0, self._connection), _NoCheckpoints())  # type: ignore[arg-type]
+        self._writer = Writer(_InMemory("", 0, connection=self._connection), _NoCheckpoints())  # type: ignore[arg-type]
 
     def work(self, group: Sequence[Change]) -> None:
         self._writer.work(list(group))
@@ -62,7 +62,7 @@ class SQLiteTables(Tables):
 
     def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
         read = queries.ReadRecord(collection, key, now=now)
-        queries.Reader(_InMemory("", 0, self._connection)).work([read])
+        queries.Reader(_InMemory("", 0, connection=self._connection)).work([read])
         return read.answer
 
     def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:

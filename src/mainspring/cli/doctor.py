@@ -1,0 +1,105 @@
+"""`mainspring admin doctor` and `drop-namespace`: they open the store themselves, so no server has to start."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mainspring.cli.config_flags import config_options, load
+from mainspring.cli.globals import settings
+from mainspring.cli.output import say, show_document, show_table
+
+if TYPE_CHECKING:
+    from mainspring.doctor import Findings
+    from mainspring.store import Store
+
+T = TypeVar("T")
+
+SHOWN = 20
+"""Of many shards, so many are named."""
+
+
+@click.command()
+@click.option("--remove-unreadable", is_flag=True, help="Remove what cannot be read. Make a backup first.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), help="How to print.")
+@config_options
+@click.pass_context
+def doctor(ctx: click.Context, /, remove_unreadable: bool, output: str | None, file: Path | None, **flags: Any) -> None:
+    """Look the whole store through: rows and records that cannot be read, shards without an owner, a damaged file.
+
+    Reads everything once and changes nothing, beside running servers, too. Exit code 1 if something was found. A SQLite
+    file is also checked by SQLite itself (PRAGMA quick_check).
+
+    \b
+    Examples:
+      mainspring admin doctor
+      mainspring admin doctor --store sqlite:////var/lib/mainspring/timers.db --output json
+    """
+    from mainspring.doctor import discard, examine  # noqa: PLC0415  (heavy)
+
+    async def work(store: Store) -> Findings:
+        findings = await examine(store)
+        if remove_unreadable:
+            removed = await discard(store, findings.unreadable)
+            say(f"{removed} of {len(findings.unreadable)} were removed.")
+        return findings
+
+    findings = _with_store(load(flags, file).store_url, work)
+    if not show_document(findings, output or settings(ctx).output):
+        _show(ctx, findings)
+    sys.exit(0 if findings.is_healthy else 1)
+
+
+def _show(ctx: click.Context, findings: Findings) -> None:
+    unowned = ", ".join(map(str, findings.unowned_shards[:SHOWN]))
+    more = len(findings.unowned_shards) - SHOWN
+    rows = [
+        ("instances alive", str(findings.instances)),
+        ("namespaces", str(findings.namespaces)),
+        ("shards", str(findings.shards)),
+        ("timers", str(findings.timers)),
+        ("shards without an owner", f"{unowned} and {more} more" if more > 0 else unowned),
+        *(("cannot be read", f"{one.kind} {one.name}: {one.reason}") for one in findings.unreadable),
+        *(("damage", line) for line in findings.damage),
+    ]
+    show_table(("", ""), rows, settings(ctx))
+
+
+@click.command("drop-namespace")
+@click.argument("names", nargs=-1, required=True)
+@config_options
+def drop_namespace(names: tuple[str, ...], file: Path | None, **flags: Any) -> None:
+    """Remove namespaces that have no timers, with their shards. Every server of the store must be stopped.
+
+    \b
+    Example:
+      mainspring admin drop-namespace bulk-1 bulk-2
+    """
+    from mainspring.doctor import drop_namespace as drop  # noqa: PLC0415  (heavy)
+
+    async def work(store: Store) -> None:
+        for name in names:
+            shards = await drop(store, name)
+            say(f"{name} is gone, with its {shards} shards.")
+
+    _with_store(load(flags, file).store_url, work)
+
+
+def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
+    from mainspring.clock import SystemClock  # noqa: PLC0415
+    from mainspring.stores import timer_store_from_url  # noqa: PLC0415
+
+    async def run() -> T:
+        store = timer_store_from_url(url, clock=SystemClock())
+        await store.open()
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())

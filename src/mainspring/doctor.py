@@ -1,0 +1,176 @@
+"""Looks a whole store through, without an instance: what cannot be read, which shards nobody owns, what the file says.
+
+Nothing is changed unless that is asked for. Records that can only be looked up by their key are not found here, except
+those of fetches, which rows lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, Protocol, runtime_checkable
+
+import msgspec
+from msgspec import Struct
+
+from mainspring import unreadable
+from mainspring.errors import Conflict, NotFound
+from mainspring.fetches.pools import EXECUTORS, ExecutorLease
+from mainspring.fetches.record import FETCHES
+from mainspring.fetches.record import NAMESPACE as FETCH_ROWS
+from mainspring.fetches.record import decode as read_fetch
+from mainspring.jobs.registry import JOBS
+from mainspring.kernel.ownership import INSTANCES, Lease, read_lease
+from mainspring.model import Namespace, Record, TimerKey
+from mainspring.store import BATCH_LIMIT, START, Position, Remove, Store, TimerFilter, Verdict, ends_scan
+from mainspring.timers.courier import DESTINATIONS
+from mainspring.timers.namespaces import DEFAULT, NAMESPACES, SYSTEM
+from mainspring.unreadable import Unreadable, read_record
+
+PAGE: Final = 500
+OUTBOX: Final = "origin-outbox"
+_read_namespace = msgspec.json.Decoder(Namespace).decode
+_LISTED: Final[dict[str, Callable[[bytes], object]]] = {
+    EXECUTORS: msgspec.json.Decoder(ExecutorLease).decode,
+    DESTINATIONS: bytes.decode,
+    JOBS: msgspec.json.decode,
+    OUTBOX: msgspec.json.decode,
+}
+"""The other collections that are listed, and what their records are."""
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """A store that can check its own file."""
+
+    async def check(self) -> list[str]:
+        """What is wrong with it."""
+        ...
+
+
+class Findings(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was found. A healthy store has no damage, nothing unreadable and, while somebody runs, no shard unowned."""
+
+    instances: int
+    """That are alive."""
+    namespaces: int
+    shards: int
+    timers: int
+    unowned_shards: tuple[int, ...]
+    """Whose owner is not alive."""
+    unreadable: tuple[Unreadable, ...]
+    damage: tuple[str, ...]
+    """Of the database file, as the database says it."""
+
+    @property
+    def is_healthy(self) -> bool:
+        return not (self.unreadable or self.damage or (self.instances and self.unowned_shards))
+
+
+async def examine(store: Store) -> Findings:
+    """Read everything once."""
+    unreadable.forget()
+    damage = await store.check() if isinstance(store, Checkable) else []
+    now = await store.time()
+    namespaces = [
+        namespace
+        for collection in (NAMESPACES, SYSTEM)
+        async for record in _records(store, collection, now)
+        if (namespace := read_record(collection, record, _read_namespace)) is not None
+    ]
+    alive = await _alive(store, now)
+    shard_ids = [shard_id for namespace in namespaces for shard_id in namespace.shards]
+    unowned: list[int] = []
+    for start in range(0, len(shard_ids), BATCH_LIMIT):
+        found = await store.shards(shard_ids[start : start + BATCH_LIMIT])
+        unowned += [shard.shard_id for shard in found if shard is not None and shard.owner not in alive]
+    timers = sum([await _look_through(store, namespace, now) for namespace in namespaces])
+    await _look_at_records(store, now)
+    return Findings(
+        instances=len(alive),
+        namespaces=len(namespaces),
+        shards=len(shard_ids),
+        timers=timers,
+        unowned_shards=tuple(unowned),
+        unreadable=tuple(unreadable.known()),
+        damage=tuple(damage),
+    )
+
+
+async def discard(store: Store, found: Sequence[Unreadable]) -> int:
+    """Remove what cannot be read and has a version by which it is known; answers how many that were."""
+    now = await store.time()
+    removed = 0
+    for one in found:
+        if not one.version:
+            continue
+        if one.kind == "timer":
+            shard_id, _, uuid = one.name.partition("/")
+            [verdict] = await store.write([Remove(TimerKey(int(shard_id), uuid), one.version)])
+            removed += verdict is Verdict.APPLIED
+        elif one.kind != "attempt":
+            removed += await store.delete_record(one.kind, one.name, expect=one.version, now=now)
+    return removed
+
+
+async def drop_namespace(store: Store, name: str) -> int:
+    """Remove a namespace that has no timers, while no instance runs: one would still know it. Answers its shards."""
+    now = await store.time()
+    if alive := await _alive(store, now):
+        raise Conflict(f"Expected no instance to be running, got {len(alive)}: stop all of them first")
+    if name == DEFAULT:
+        raise Conflict("Expected another namespace than 'default', which every start would make anew")
+    record = await store.get_record(NAMESPACES, name, now=now)
+    if record is None:
+        raise NotFound(f"Expected an existing namespace, got {name!r}")
+    namespace = read_record(NAMESPACES, record, _read_namespace)
+    if namespace is None:
+        raise Conflict(f"The record of namespace {name!r} cannot be read: see `mainspring admin doctor`")
+    if await store.list_timers(namespace.shards, TimerFilter(), after=START, limit=1):
+        raise Conflict(
+            f"Expected a namespace without timers, got {name!r}: delete them first, while an instance runs, with "
+            f"mainspring timer bulk-delete --namespace {name} --all"
+        )
+    if not await store.delete_record(NAMESPACES, name, expect=record.version, now=now):
+        raise Conflict(f"Somebody changed namespace {name!r} meanwhile")
+    return namespace.shard_count
+
+
+async def _alive(store: Store, now: int) -> set[str]:
+    alive: set[str] = set()
+    async for record in _records(store, INSTANCES, now):
+        lease: Lease | None = read_record(INSTANCES, record, read_lease)
+        if lease is None or not lease.left:
+            alive.add(record.key)
+    return alive
+
+
+async def _look_through(store: Store, namespace: Namespace, now: int) -> int:
+    """All rows of a namespace, and the records that those of fetches lead to."""
+    count = 0
+    after = START
+    while page := await store.list_timers(namespace.shards, TimerFilter(), after=after, limit=PAGE):
+        count += len(page)
+        after = Position(page[-1].due_at, page[-1].uuid)
+        if namespace.name == FETCH_ROWS:
+            for row in page:
+                record = await store.get_record(FETCHES, row.timer_id, now=now)
+                if record is not None:
+                    read_record(FETCHES, record, read_fetch)
+    return count
+
+
+async def _look_at_records(store: Store, now: int) -> None:
+    for collection, read in _LISTED.items():
+        async for record in _records(store, collection, now):
+            read_record(collection, record, read)
+
+
+async def _records(store: Store, collection: str, now: int) -> AsyncIterator[Record]:
+    after = ""
+    while True:
+        page = await store.scan_records(collection, now=now, after=after, limit=BATCH_LIMIT)
+        for record in page:
+            yield record
+        if ends_scan(page, BATCH_LIMIT):
+            return
+        after = page[-1].key

@@ -1,0 +1,134 @@
+"""`mainspring admin doctor` and `drop-namespace`, on stores that no server has open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from mainspring.clock import SystemClock
+from mainspring.config import Config
+from mainspring.instance import Instance
+from mainspring.store import Store
+from mainspring.stores import store_from_url
+from mainspring.testing.timer_samples import create, timer
+from mainspring.timers.messages import CreateNamespace
+from mainspring.timers.namespaces import NAMESPACES
+from tests.cli.conftest import run_alone
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store that a server has used, with three timers and a namespace of its own."""
+    url = f"sqlite:///{tmp_path / 'used.db'}"
+
+    async def use() -> None:
+        config = Config(store=url, data_dir=str(tmp_path), drain_seconds=0.2)
+        async with Instance(config) as instance:
+            await instance.namespaces.create(CreateNamespace(name="big", shard_count=64))
+            await create(instance.store, *(timer(name, due_at=2**50) for name in "abc"))
+
+    asyncio.run(use())
+    return url
+
+
+def with_store(url: str, work: Callable[[Store], Awaitable[None]]) -> None:
+    async def run() -> None:
+        store = store_from_url(url, clock=SystemClock())
+        await store.open()
+        await work(store)
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_healthy_store_has_nothing_to_tell(url: str) -> None:
+    result = run_alone("admin", "doctor", "--store", url, "--output", "json")
+    assert result.exit_code == 0
+    findings = json.loads(result.stdout)
+    assert findings["timers"] == 3
+    assert findings["shards"] == 16 + 64
+    assert findings["unreadable"] == findings["damage"] == []
+
+
+def test_the_doctor_names_what_cannot_be_read_and_removes_it_when_told_to(url: str) -> None:
+    connection = apsw.Connection(url.removeprefix("sqlite:///"))
+    connection.execute("UPDATE timers SET detail = CAST(x'7bff' AS TEXT) WHERE timer_id = 'b'")
+    connection.execute("UPDATE records SET value = x'7b' WHERE collection = 'namespace' AND key = 'big'")
+    connection.close()
+    found = run_alone("admin", "doctor", "--store", url)
+    assert found.exit_code == 1
+    assert "cannot be read" in found.stdout
+    assert "namespace big" in found.stdout
+    findings = json.loads(run_alone("admin", "doctor", "--store", url, "--output", "json").stdout)
+    assert sorted(one["kind"] for one in findings["unreadable"]) == ["namespace", "timer"]
+    removed = run_alone("admin", "doctor", "--store", url, "--remove-unreadable")
+    assert "2 of 2 were removed" in removed.stderr
+    assert run_alone("admin", "doctor", "--store", url).exit_code == 0
+
+
+def test_the_doctor_has_sqlite_check_its_file(url: str) -> None:
+    path = Path(url.removeprefix("sqlite:///"))
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'timers_by_key'").get
+    connection.close()
+    data = bytearray(path.read_bytes())
+    assert isinstance(root, int)
+    data[(root - 1) * 4096 + 8 : (root - 1) * 4096 + 200] = b"\xff" * 192
+    path.write_bytes(data)
+    result = run_alone("admin", "doctor", "--store", url)
+    assert result.exit_code != 0
+    assert "damage" in result.stdout or "malformed" in result.stderr
+
+
+def test_the_doctor_tells_of_shards_whose_owner_is_not_alive_while_others_are(url: str) -> None:
+    async def leave_a_lease(store: Store) -> None:
+        now = await store.time()
+        lease = b'{"instance": "here"}'
+        await store.put_record("instance", "here", lease, expect=0, now=now, expires_at=now + 60_000)
+
+    with_store(url, leave_a_lease)
+    result = run_alone("admin", "doctor", "--store", url)
+    assert result.exit_code == 1
+    assert "shards without an owner" in result.stdout
+    assert "and 60 more" in result.stdout
+
+
+def test_a_namespace_without_timers_is_dropped_with_its_shards(url: str) -> None:
+    result = run_alone("admin", "drop-namespace", "big", "--store", url)
+    assert result.exit_code == 0, result.stderr
+    assert "big is gone, with its 64 shards." in result.stderr
+    assert json.loads(run_alone("admin", "doctor", "--store", url, "--output", "json").stdout)["shards"] == 16
+    assert run_alone("admin", "drop-namespace", "big", "--store", url).exit_code == 3
+
+
+def test_a_namespace_is_not_dropped_beside_a_server_nor_with_timers_nor_if_every_start_makes_it(url: str) -> None:
+    refused = run_alone("admin", "drop-namespace", "default", "--store", url)
+    assert refused.exit_code == 5
+    assert "every start would make anew" in refused.stderr
+
+    async def fill(store: Store) -> None:
+        record = await store.get_record(NAMESPACES, "big", now=await store.time())
+        assert record is not None
+        first = json.loads(record.value)["firstShard"]
+        await create(store, timer("kept", shard_id=first + 3, due_at=2**50))
+
+    with_store(url, fill)
+    refused = run_alone("admin", "drop-namespace", "big", "--store", url)
+    assert refused.exit_code == 5
+    assert "without timers" in refused.stderr
+
+    async def leave_a_lease(store: Store) -> None:
+        now = await store.time()
+        lease = b'{"instance": "here"}'
+        await store.put_record("instance", "here", lease, expect=0, now=now, expires_at=now + 60_000)
+
+    with_store(url, leave_a_lease)
+    refused = run_alone("admin", "drop-namespace", "big", "--store", url)
+    assert refused.exit_code == 5
+    assert "no instance to be running, got 1" in refused.stderr
