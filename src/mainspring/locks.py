@@ -376,5 +376,5 @@ async def _put(records: RecordStore, name: str, lease: LockRecord, *, expect: in
 def _read(record: Record) -> LockRecord:
     try:
         return msgspec.json.decode(record.value, type=LockRecord)
-    except msgspec.DecodeError:
+    except ValueError:
         raise Conflict(f"Expected the record of a lock at {record.key!r}, got one that somebody else wrote") from None

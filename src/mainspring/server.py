@@ -253,6 +253,7 @@ def keyed(config: Config, records: TimedRecords, app: AsgiApp, refuse: Refuse, /
         safe_to_repeat=safe_to_repeat,
         max_request_bytes=config.max_body_bytes,
         max_response_bytes=3 * config.max_body_bytes + BATCH_ITEMS * ITEM_BYTES,
+        max_kept_bytes=config.kept_answer_bytes,
         scope="api",
         refuse=refuse,
     )

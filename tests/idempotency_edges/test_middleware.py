@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
+from mainspring.clock import SystemClock
 from mainspring.errors import ConfigError, StoreUnavailable, TooLarge
 from mainspring.idempotency import InMemoryStore
+from mainspring.idempotency.entries import COLLECTION
 from mainspring.idempotency.exchange import AsgiApp, Receive, Scope, Send
 from mainspring.idempotency.middleware import IdempotencyMiddleware, authorization, request_key
+from mainspring.idempotency.quota import Quota
+from mainspring.idempotency.stores.records import RecordsStore
+from mainspring.stores.memory import MemoryStore
 from tests.idempotency.stalling import Stalling
 from tests.idempotency_edges.calling import Client
 
@@ -430,3 +435,43 @@ async def test_two_hundred_callers_of_one_key_run_it_once(shop: Shop) -> None:
     assert shop.runs == 1
     assert {answer.status for answer in answers} <= {201, 409}
     assert (await call(key=KEY)).was_replayed
+
+
+async def test_answers_are_kept_up_to_a_quota_and_beyond_it_only_that_the_work_was_done() -> None:
+    shop = Shop()
+    shop.body = b"x" * 1000
+    client = Client(IdempotencyMiddleware(shop, store=InMemoryStore(), max_kept_bytes=2500))
+    for number in range(4):
+        first = await client(key=f"key-{number}")
+        assert (first.status, first.body) == (201, shop.body)
+    repeats = [await client(key=f"key-{number}") for number in range(4)]
+    assert [repeat.status for repeat in repeats] == [201, 201, 409, 409]
+    assert shop.runs == 4
+
+
+def test_the_quota_has_room_again_when_what_was_kept_has_expired() -> None:
+    now = [0.0]
+    quota = Quota(100, ttl_seconds=60, monotonic=lambda: now[0])
+    quota.take(70)
+    assert quota.room == 30
+    now[0] = 30.0
+    quota.take(30)
+    assert quota.room == 0
+    now[0] = 61.0
+    assert quota.room == 70
+    now[0] = 91.0
+    assert quota.room == 100
+
+
+async def test_an_answer_that_cannot_be_read_any_more_is_told_of_and_its_work_does_not_run_again() -> None:
+    shop, memory = Shop(), MemoryStore(SystemClock())
+    client = Client(IdempotencyMiddleware(shop, store=RecordsStore(memory)))
+    await client(key=KEY)
+    now = await memory.time()
+    [kept] = await memory.scan_records(COLLECTION, now=now)
+    line, _, _ = kept.value.partition(b"\n")
+    spoiled = line + b"\n\xc1"
+    await memory.put_record(COLLECTION, kept.key, spoiled, expect=kept.version, now=now, expires_at=kept.expires_at)
+    again = await client(key=KEY)
+    assert (again.status, again.code) == (409, "unknown_outcome")
+    assert shop.runs == 1

@@ -69,7 +69,11 @@ def pack(answer: Answer) -> bytes:
 
 
 def unpack(kept: bytes) -> Answer:
-    return _decode(kept)
+    """Raises for an answer that cannot be read any more: the work was done, and does not run again."""
+    try:
+        return _decode(kept)
+    except ValueError as error:
+        raise UnknownOutcome(f"The work was done, but its recorded answer cannot be read: {error}") from error
 
 
 def kept_headers(headers: Headers, *, with_cookies: bool = False) -> Headers:

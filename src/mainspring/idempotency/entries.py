@@ -77,7 +77,7 @@ def decoded(value: bytes) -> Entry:
     line, _, body = value.partition(b"\n")
     try:
         return Entry(_decode(line), body)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise StoreUnavailable(f"Expected a record of the idempotency library, got another value: {error}") from error
 
 

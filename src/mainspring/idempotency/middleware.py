@@ -18,8 +18,9 @@
   A client that goes away changes nothing: the work goes on, and whoever asks again gets its answer.
 - 401, 403 and 429 are never kept, nor 5xx unless told: the key is free again. Cancelled work, and work that failed
   after it had begun to answer, is unknown: its key is not free until somebody settles it.
-- An answer that outgrows `max_response_bytes`, or a stream of events, goes straight to the client. It is recorded that
-  the work was done, and repeats are told so; it never runs again.
+- An answer that outgrows `max_response_bytes`, one for which there is no room among all that are kept
+  (`max_kept_bytes`), or a stream of events, goes straight to the client. It is recorded that the work was done, and
+  repeats are told so; it never runs again.
 - An `x-request-id` in an answer names the request that is being answered: a repeat gets its own, if it has one.
 
 A request without the header passes untouched.
@@ -40,11 +41,13 @@ from mainspring.idempotency.answers import REPLAYED, Answer, Headers, refusal, r
 from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS
 from mainspring.idempotency.errors import InProgress, KeyReuse, NotRecorded, UnknownOutcome
 from mainspring.idempotency.exchange import AsgiApp, Exchange, Receive, Scope, Send
+from mainspring.idempotency.quota import Quota
 from mainspring.idempotency.stores import IdempotencyStore
 from mainspring.idempotency.waiting import AsyncIdempotentProcessor
 
 Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
 
+KEPT_BYTES: Final = 256 * 1024 * 1024
 HEADER: Final = b"idempotency-key"
 REQUEST_ID: Final = b"x-request-id"
 _KEY: Final = re.compile(rb"[\x21-\x7e]{1,255}")
@@ -89,6 +92,7 @@ class IdempotencyMiddleware:
         keep_cookies: bool = False,
         max_request_bytes: int = 1_000_000,
         max_response_bytes: int = 1_000_000,
+        max_kept_bytes: int = KEPT_BYTES,
         ttl_seconds: float = TTL_SECONDS,
         lease_seconds: float = LEASE_SECONDS,
         safe_to_repeat: bool = False,
@@ -110,6 +114,7 @@ class IdempotencyMiddleware:
         self._keep_cookies = keep_cookies
         self._max_request_bytes = max_request_bytes
         self._max_response_bytes = max_response_bytes
+        self._quota = Quota(max_kept_bytes, ttl_seconds=ttl_seconds)
         self._refuse = refuse
         self.processor: AsyncIdempotentProcessor[_Request, bytes] = AsyncIdempotentProcessor(
             store,
@@ -146,7 +151,7 @@ class IdempotencyMiddleware:
             receive,
             send,
             body=body,
-            max_bytes=self._max_response_bytes,
+            max_bytes=min(self._max_response_bytes, self._quota.room),
             keep_cookies=self._keep_cookies,
         )
         try:
@@ -180,7 +185,10 @@ class IdempotencyMiddleware:
             if isinstance(error, NotRecorded) and exchange.is_complete:
                 return None  # done, and this caller may know; others are told that it is unknown
             raise
-        return _again(unpack(record.result), scope) if record.was_replay else None
+        if record.was_replay:
+            return _again(unpack(record.result), scope)
+        self._quota.take(len(record.result))
+        return None
 
     def _name(self, key: str, scope: Scope) -> str:
         principal, route = self._principal(scope), self._route(scope)

@@ -39,7 +39,7 @@ def read_state(row: Timer) -> ClockState:
         return ClockState()
     try:
         return msgspec.json.decode(row.payload, type=ClockState)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         set_aside(Unreadable("clock", row.timer_id, reason_of(error), row.version))
         return ClockState()
 
