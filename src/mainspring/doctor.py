@@ -128,7 +128,7 @@ async def drop_namespace(store: Store, name: str) -> int:
     if await store.list_timers(namespace.shards, TimerFilter(), after=START, limit=1):
         raise Conflict(
             f"Expected a namespace without timers, got {name!r}: delete them first, while an instance runs, with "
-            f"mainspring timer bulk-delete --namespace {name} --all"
+            f"mainspring timer delete --namespace {name} --all-matching"
         )
     if not await store.delete_record(NAMESPACES, name, expect=record.version, now=now):
         raise Conflict(f"Somebody changed namespace {name!r} meanwhile")

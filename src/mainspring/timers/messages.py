@@ -88,7 +88,8 @@ class UpdateTimer(Message, frozen=True, kw_only=True):
 
 
 class CreateTimers(Message, frozen=True, kw_only=True):
-    """Many timers at once; each has its own result."""
+    """Many timers at once; each has its own result. An id that is named twice is created twice, in order: the last one
+    stands, and only that one is written."""
 
     timers: Annotated[tuple[Raw, ...], Meta(min_length=1, max_length=BATCH_ITEMS)]
 
@@ -196,7 +197,7 @@ class BatchView(View, frozen=True, kw_only=True):
 
 
 class TimerPage(View, frozen=True, kw_only=True):
-    """A page of timers; `nextCursor` is null on the last one."""
+    """A page of timers; `nextCursor` is null on the last one. A page of large timers ends before its limit."""
 
     timers: tuple[TimerView, ...]
     next_cursor: str | None
