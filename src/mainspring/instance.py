@@ -338,19 +338,25 @@ class Instance:
         """Remove history that is older than its namespace keeps it, an hour apart."""
         await asyncio.sleep(PRUNE_FIRST_SECONDS)
         while True:
-            try:
-                await self._prune()
-            except StoreUnavailable as error:
-                telemetry.warning("history was not pruned", reason=error.detail)
+            await self._prune()
             await asyncio.sleep(PRUNE_SECONDS)
 
     async def _prune(self) -> None:
         for namespace in self.namespaces.known:
             older_than = self.clock.now_ms() - namespace.history_retention_days * DAY_MS
             for shard_id in [shard for shard in namespace.shards if shard in self.ownership.fences]:
-                pruned = PRUNE_BATCH
-                while pruned >= PRUNE_BATCH:
-                    pruned = await self.store.prune_history(shard_id, older_than=older_than, limit=PRUNE_BATCH)
+                try:
+                    await self._prune_shard(shard_id, older_than)
+                except StoreUnavailable as error:
+                    telemetry.warning("history was not pruned", reason=error.detail)
+                    return
+                except Exception:  # noqa: BLE001 - one shard with strange entries is not the end of the instance
+                    telemetry.logger.exception("the history of a shard was not pruned")
+
+    async def _prune_shard(self, shard_id: int, older_than: int) -> None:
+        pruned = PRUNE_BATCH
+        while pruned >= PRUNE_BATCH:
+            pruned = await self.store.prune_history(shard_id, older_than=older_than, limit=PRUNE_BATCH)
 
 
 async def read_cluster_secret(records: RecordStore, clock: Clock, randomness: random.Random) -> str:

@@ -40,7 +40,7 @@ async def test_an_unforeseen_error_is_unavailable_and_a_foreseen_one_stays() -> 
         async def nothing(self) -> None: ...
 
         write = list_timers = load_due = next_due = begin = finish = history = prune_history = shards = nothing
-        claim_shards = release_shards = get_record = delete_record = scan_records = nothing
+        claim_shards = release_shards = get_record = delete_record = scan_records = damaged = nothing
 
     store = contained(Strange)()
     with pytest.raises(StoreUnavailable, match="time, got: DecodeError: JSON is malformed"):

@@ -434,3 +434,15 @@ async def test_a_list_of_large_timers_comes_in_pages_that_are_bounded_in_bytes(i
             break
         request = ListTimers(limit=1000, cursor=page.next_cursor)
     assert sorted(seen) == sorted(f"t{n}" for n in range(120))
+
+
+async def test_large_timers_that_are_due_together_all_fire(instance: Instance, target: TargetServer) -> None:
+    """More than one page holds in bytes, in one shard."""
+    await instance.namespaces.create(CreateNamespace(name="one", shard_count=1))
+    at = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
+    payload = msgspec.Raw(b'"%b"' % (b"x" * 100_000))
+    fields = {"namespace": "one", "callbackUrl": f"{target.url}/ok", "executeAt": at, "payload": payload}
+    for start in range(0, 120, 6):
+        batch = tuple(msgspec.Raw(msgspec.json.encode({"timerId": f"t{n}", **fields})) for n in range(start, start + 6))
+        assert (await instance.timers.create_batch(CreateTimers(timers=batch))).failed == 0
+    await target.wait_for(120, seconds=30)

@@ -17,7 +17,6 @@ from mainspring.clock import wall_ms
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
-from mainspring.stores.containment import contained
 from mainspring.stores.plan import (
     BeginAttempts,
     Claim,
@@ -64,7 +63,6 @@ def _reader(name: str, database: Database) -> Worker[queries.Read[object] | quer
     return Worker(name, reader.work, reader.close)
 
 
-@contained
 class SQLiteStore:
     """A `Store` in the file at `path`. Several processes may share the file, each with a store of its own."""
 
