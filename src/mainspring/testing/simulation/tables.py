@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from mainspring.delivery.signing import new_secret
 from mainspring.model import FOREVER, Attempt, Namespace, Record, Shard, State, Timer, TimerKey, to_json
 from mainspring.store import DuePage, Position, TimerFilter
+from mainspring.stores.pages import filling, fitting, weight_of
 from mainspring.stores.plan import Change, Plan, PruneHistory, PutRecord, Row, StoredRecord
 from mainspring.testing.simulation.clock import EPOCH_MS
 from mainspring.testing.simulation.plan import World
@@ -102,7 +103,8 @@ class Tables:
     def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> list[Timer]:
         behind = (self._behind(shard_id, after) for shard_id in dict.fromkeys(shards))
         timers = (self._timers[shard_id, position.uuid] for position, shard_id in merge(*behind))
-        return list(islice((timer for timer in timers if _matches(timer, where)), limit))
+        page = list(islice((timer for timer in timers if _matches(timer, where)), limit))
+        return page[: fitting(map(weight_of, page))]
 
     def _behind(self, shard_id: int, after: Position) -> Iterator[tuple[Position, int]]:
         due = self._due.get(shard_id, [])
@@ -113,6 +115,8 @@ class Tables:
         start = bisect_right(due, after)
         end = max(start, min(start + limit, bisect_left(due, (until + 1, ""))))
         timers = [self._timers[shard_id, position.uuid] for position in due[start:end]]
+        timers = timers[: fitting(map(weight_of, timers))]
+        end = start + len(timers)
         following = due[end].due_at if end < len(due) else FOREVER
         return DuePage(timers, following if following < FOREVER else None)
 
@@ -148,7 +152,8 @@ class Tables:
             for (kept_in, key), record in sorted(self._records.items())
             if kept_in == collection and key > after and (record.expires_at is None or record.expires_at > now)
         )
-        return list(islice(live, limit))
+        page = list(islice(live, limit))
+        return page[: filling([len(record.value) for record in page])]
 
 
 def first_namespace(tables: Tables, world: World, randomness: random.Random) -> Namespace:
