@@ -25,7 +25,14 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 async def instance(path: Path) -> AsyncIterator[Instance]:
     url = f"sqlite:///{path}"
-    config = Config(store=url, data_dir=str(path.parent), drain_seconds=0.2, lease_seconds=1.0, renew_seconds=0.2)
+    config = Config(
+        allow_loopback=True,
+        store=url,
+        data_dir=str(path.parent),
+        drain_seconds=0.2,
+        lease_seconds=1.0,
+        renew_seconds=0.2,
+    )
     async with Instance(config) as running:
         yield running
 

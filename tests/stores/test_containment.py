@@ -65,7 +65,7 @@ async def test_a_cancellation_that_a_driver_loses_ends_its_task_all_the_same(ans
         async def nothing(self) -> None: ...
 
         write = get = list_timers = load_due = next_due = begin = finish = history = prune_history = shards = nothing
-        claim_shards = release_shards = get_record = put_record = delete_record = scan_records = nothing
+        claim_shards = release_shards = get_record = put_record = delete_record = scan_records = damaged = nothing
 
     store = contained(Losing)()
 

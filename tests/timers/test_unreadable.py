@@ -39,7 +39,9 @@ def _nothing_is_known() -> None:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    return Config(store=f"sqlite:///{tmp_path / 'mainspring.db'}", data_dir=str(tmp_path), drain_seconds=1.0)
+    return Config(
+        allow_loopback=True, store=f"sqlite:///{tmp_path / 'mainspring.db'}", data_dir=str(tmp_path), drain_seconds=1.0
+    )
 
 
 @pytest.fixture
