@@ -38,6 +38,9 @@ _LISTED: Final[dict[str, Callable[[bytes], object]]] = {
 """The other collections that are listed, and what their records are."""
 
 
+_REMOVABLE: Final = frozenset({FETCHES, DESTINATIONS, OUTBOX})
+
+
 @runtime_checkable
 class Checkable(Protocol):
     """A store that can check its own file."""
@@ -97,7 +100,11 @@ async def examine(store: Store) -> Findings:
 
 
 async def discard(store: Store, found: Sequence[Unreadable]) -> int:
-    """Remove what cannot be read and has a version by which it is known; answers how many that were."""
+    """Remove what cannot be read and has a version by which it is known; answers how many that were.
+
+    A namespace is left alone, because its timers would be lost with it, and so are jobs, which their service shows as
+    broken, and leases, which somebody renews or nobody needs.
+    """
     now = await store.time()
     removed = 0
     for one in found:
@@ -107,7 +114,7 @@ async def discard(store: Store, found: Sequence[Unreadable]) -> int:
             shard_id, _, uuid = one.name.partition("/")
             [verdict] = await store.write([Remove(TimerKey(int(shard_id), uuid), one.version)])
             removed += verdict is Verdict.APPLIED
-        elif one.kind != "attempt":
+        elif one.kind in _REMOVABLE:
             removed += await store.delete_record(one.kind, one.name, expect=one.version, now=now)
     return removed
 
