@@ -27,6 +27,7 @@ SOMETIMES: Final = (
     "drain given up",
     "all dead",
     "circuit closed",
+    "wall clock stepped",
     *(f"crash point {name}" for name in crashpoint.NAMES),
 )
 

@@ -46,6 +46,7 @@ class FetchRun(Run):
             loop=self._loop,
             world=self._world,
             draws=self._draws,
+            skew_ms=self._skew_ms(index),
             database=self.database,
             wire=self._wire,
             is_dead=self._is_dead,
