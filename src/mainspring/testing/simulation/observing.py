@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from mainspring.kernel.dispatcher import Dispatcher
 from mainspring.kernel.engine import Engine
 from mainspring.model import Namespace
 from mainspring.testing.oracle.journal import Bound, Commit
@@ -65,12 +66,20 @@ class Observer:
         courier = self._courier_of(name)
         self._note(name, "addresses", len(courier._lanes))
         self._note(name, "gone", len(courier._gone))
-        if dispatcher.window.left_any and dispatcher.window.room == 0:
-            self._sometimes("rows left in the store")
+        self._look_at_what_is_left(dispatcher)
         if len(self._world.destinations) < MANY:
             if dispatcher.open_circuits < self._open_circuits.get(name, 0):
                 self._sometimes("circuit closed")
             self._open_circuits[name] = dispatcher.open_circuits
+
+    def _look_at_what_is_left(self, dispatcher: Dispatcher) -> None:
+        window = dispatcher.window
+        if window.left_any and window.room == 0:
+            self._sometimes("rows left in the store")
+            if window._others_left:
+                self._sometimes("full window meets empty lane")
+        if any(shard.left_to is not None for shard in dispatcher._agenda.shards.values()):
+            self._sometimes("second refill")
 
     def _courier_of(self, name: str) -> Courier:
         instance = self._nodes[name].instance

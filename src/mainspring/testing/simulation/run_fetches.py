@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mainspring.testing.oracle.counters import EXECUTOR_LOST
 from mainspring.testing.oracle.journal import Left
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.loop import SimulatedLoop
@@ -55,7 +54,7 @@ class FetchRun(Run):
 
     def _kill(self, node: Inhabitant, point: str = "") -> None:
         if isinstance(node, ExecutorNode) and node.is_alive and node.calls:
-            self.sometimes(EXECUTOR_LOST)
+            self.sometimes("executor lost with calls under way")
         super()._kill(node, point)
 
     def _shards(self) -> Sequence[int]:
