@@ -488,7 +488,10 @@ class Model:
             "rows": rows,
             "history": tuple(self.history),
             "owners": (Owner(shard=0, version=self.version, owner=self.owner, alive=self.nodes[self.owner]),),
-            "bounds": (Bound(node=self.owner, what="window", value=9, limit=8),),
+            "bounds": (
+                Bound(node=self.owner, what="window", value=9, limit=8),
+                Bound(node=self.owner, what="lanes", value=16, limit=8),
+            ),
             "alive": alive,
         }
         self.write(Left(at=self.now, wall_ms=self.wall_ms, **(fields | more)))  # type: ignore[arg-type]

@@ -1,16 +1,14 @@
-"""A journal can be kept and read again, shown to people, and asked what was reached in it."""
+"""A journal can be kept and read again, and shown to people."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from mainspring.testing.oracle import counters
-from mainspring.testing.oracle.counters import Counters
-from mainspring.testing.oracle.journal import JournalFile, Reached, read_journal, write_journal
+from mainspring.testing.oracle.journal import JournalFile, read_journal, write_journal
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.oracle.timeline import timeline
 from tests.oracle.model import WITH_COMMITS, started
-from tests.oracle.test_legal import a_re_create_while_the_old_call_is_in_flight, at_most_once_is_unknown_after_a_kill
+from tests.oracle.test_legal import at_most_once_is_unknown_after_a_kill
 from tests.oracle.test_rules import the_end_of_the_old_removes_the_new
 
 
@@ -47,14 +45,3 @@ def test_a_long_timeline_is_cut_at_its_beginning() -> None:
     assert len(lines) == 11
     assert lines[0].startswith("… ")
     assert "t99" in lines[-1]
-
-
-def test_counters_say_what_was_never_reached() -> None:
-    model = started()
-    a_re_create_while_the_old_call_is_in_flight(model)
-    counted = Counters(counters.TIMERS)
-    counted.add([*model.journal, Reached(at=model.now, what=counters.ALL_DEAD)])
-    assert counters.ALL_DEAD not in counted.missing()
-    assert counters.RECREATED_IN_FLIGHT not in counted.missing()
-    assert counters.FINISH_SUPERSEDED not in counted.missing()
-    assert counters.SECOND_REFILL in counted.missing()

@@ -398,6 +398,10 @@ def too_many_in_the_window(m: Model) -> None:
     m.leave(bounds=(Bound(node="i1", what="window", value=10, limit=8),))
 
 
+def more_lanes_than_twice_the_window(m: Model) -> None:
+    m.leave(bounds=(Bound(node="i1", what="lanes", value=17, limit=8),))
+
+
 def a_fast_host_waits_for_a_slow_one(m: Model) -> None:
     m.do("create", "t", due=0, mark="one")
     m.advance(2500)
@@ -461,6 +465,7 @@ PLANTED: list[tuple[str, str, Plant]] = [
     ("F", "with", a_call_outside_the_lease),
     ("F", "with", a_claim_that_skips_a_version),
     ("B", "both", too_many_in_the_window),
+    ("B", "both", more_lanes_than_twice_the_window),
     ("T7", "both", a_fast_host_waits_for_a_slow_one),
     ("Live", "both", a_row_is_left_behind),
     ("Live", "both", a_row_is_stuck_and_the_run_gave_up_at_once),

@@ -143,6 +143,20 @@ def _no_limit_of_a_host(_: Any) -> Any:
     return free_slots
 
 
+def _lanes_are_kept_for_ever(_: Any) -> Any:
+    def forget_lanes(self: Dispatcher) -> None:
+        """Each may be needed again."""
+
+    return forget_lanes
+
+
+def _unsent_attempts_are_kept_for_ever(_: Any) -> Any:
+    def remember(self: Dispatcher, timer: Timer, *, version: int, fence: int) -> None:
+        self._unsent[timer.uuid] = (version, fence)
+
+    return remember
+
+
 def _nothing_kept_for_the_proven(_: Any) -> Any:
     def part_of(self: Tier, total: int) -> int:
         return total
@@ -216,6 +230,10 @@ PLANTED: Final = {
         "F", Ownership, "renew", _the_lease_counts_from_after_the_write
     ),
     "lanes.free_slots: ignores the limit": Planted("B", LaneState, "free_slots", _no_limit_of_a_host),
+    "dispatcher: forgets no lane": Planted("B", Dispatcher, "_forget_lanes", _lanes_are_kept_for_ever),
+    "dispatcher: forgets no unsent attempt": Planted(
+        "B", Dispatcher, "_remember_unsent", _unsent_attempts_are_kept_for_ever
+    ),
     "lanes.part_of: no last quarter": Planted("T7", Tier, "part_of", _nothing_kept_for_the_proven),
     "window.leave: a lane in neither list": Planted("Live", Window, "leave", _rows_of_new_lanes_are_not_marked),
     "ownership.check: forgets doubt": Planted("Live", Ownership, "check", _doubt_is_forgotten),

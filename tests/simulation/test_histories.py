@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from mainspring.testing.simulation.plan import Plan, read_plan, write_plan
+from mainspring.testing.oracle.journal import Fault, Reached
+from mainspring.testing.simulation.plan import Blow, Plan, read_plan, write_plan
 from mainspring.testing.simulation.search import look, search
 from mainspring.testing.simulation.simulate import simulate
 from mainspring.testing.simulation.swarm import draw_plan
@@ -58,6 +61,37 @@ def test_another_seed_is_another_world() -> None:
     plans = [draw_plan(seed) for seed in range(50)]
     assert len({msgspec.json.encode(plan.world) for plan in plans}) == 50
     assert {plan.world.instances for plan in plans} == {1, 2, 3, 4, 5}
+
+
+def test_a_history_does_not_depend_on_the_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [look(seed).digest for seed in SEEDS[:2]]
+    monkeypatch.setattr(time, "time_ns", lambda: 4_000_000_000 * 10**9)
+    monkeypatch.setattr(time, "time", lambda: 4_000_000_000.0)
+    assert [look(seed).digest for seed in SEEDS[:2]] == here
+
+
+@pytest.mark.parametrize("days", [3, -3])
+def test_a_wall_clock_that_steps_moves_nothing_of_a_running_instance(days: int) -> None:
+    plan = draw_plan(8)
+    steps = [Blow(at=3_000, kind="wall-clock", node=node, length=days * 86_400_000) for node in plan.world.nodes]
+    told, stepped = simulate(plan), simulate(replace(plan, blows=(*plan.blows, *steps)))
+    assert "wall clock stepped" in stepped.reached
+    assert told.journal == [
+        event
+        for event in stepped.journal
+        if not (isinstance(event, Fault) and event.kind == "clock")
+        and not (isinstance(event, Reached) and event.what == "wall clock stepped")
+    ]
+
+
+@pytest.mark.parametrize("days", [3, -3])
+def test_an_instance_that_starts_with_a_wrong_wall_clock_keeps_every_promise(days: int) -> None:
+    blows = (
+        Blow(at=3_000, kind="wall-clock", length=days * 86_400_000),
+        Blow(at=3_000, kind="kill"),
+        Blow(at=3_200, kind="restart"),
+    )
+    assert simulate(replace(draw_plan(1), blows=blows)).violations == []
 
 
 def test_a_run_without_users_and_faults_comes_to_rest() -> None:

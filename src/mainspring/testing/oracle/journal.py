@@ -285,7 +285,7 @@ class Fault(Event, frozen=True, kw_only=True):
 
 
 class Reached(Event, frozen=True, kw_only=True):
-    """Something happened that has to happen sometimes; see `counters`."""
+    """Something happened that has to happen sometimes: the simulation has a list of it."""
 
     what: str
 

@@ -117,7 +117,7 @@ class Owner(Part, frozen=True, kw_only=True):
 
 
 class Bound(Part, frozen=True, kw_only=True):
-    """The most of something that was seen in an instance: window, in-flight, host, lanes, pools, circuits."""
+    """The most of something that was seen in an instance: window, in-flight, host, lanes, and what else has a limit."""
 
     node: str
     what: str

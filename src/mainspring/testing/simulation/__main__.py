@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mainspring.testing.oracle.journal import write_journal
-from mainspring.testing.simulation.counters import total, unreached
+from mainspring.testing.simulation.counters import enough, total, unreached
 from mainspring.testing.simulation.plan import Plan, read_plan, write_plan
 from mainspring.testing.simulation.search import Found, search
 from mainspring.testing.simulation.shrinking import LONGEST, shrink
@@ -23,10 +23,11 @@ from mainspring.testing.simulation.swarm import draw_plan
 from mainspring.testing.simulation.timeline import timeline
 
 SERVICES = ("timers", "jobs", "fetches", "idempotency", "all")
-ENOUGH = 1000
-"""Seeds after which everything that happens sometimes should have happened."""
 SHOWN = 3
 """Failing seeds of a search that are shrunk and shown."""
+BROKEN = 1
+NEVER_HAPPENED = 3
+"""No promise is broken, in a search that has not looked where it should; 2 is a command that was not understood."""
 
 
 @click.command()
@@ -47,22 +48,27 @@ SHOWN = 3
     help="Where replay files go.",
 )
 def main(**options: Any) -> None:
-    """Search for broken promises in simulated histories. Ends with 1 if there are some."""
+    """Search for broken promises in simulated histories.
+
+    Ends with 1 if there are some; with 3 if there are none, but the search was long (1,000 seeds of a service) and
+    something that has to happen sometimes never did.
+    """
     chosen = options["replay"], options["seed"]
     if any(one is not None for one in chosen):
         plan = read_plan(options["replay"]) if options["replay"] else draw_plan(options["seed"], options["service"])
         sys.exit(_show(plan, **_shown(options)))
-    failed = _search(options)
+    failed, missing = _search(options)
     for found in failed[:SHOWN]:
         _show(draw_plan(found.seed, options["service"]), **_shown(options))
-    sys.exit(1 if failed else 0)
+    sys.exit(BROKEN if failed else NEVER_HAPPENED if missing else 0)
 
 
 def _shown(options: dict[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in ("shrinks", "runs", "whole", "keep")}
 
 
-def _search(options: dict[str, Any]) -> list[Found]:
+def _search(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
+    """What failed, and what never happened although it should have."""
     began = time.monotonic()
     failed: list[Found] = []
     reached: list[list[str]] = []
@@ -76,9 +82,11 @@ def _search(options: dict[str, Any]) -> list[Found]:
                 click.echo(f"seed {found.seed}  {rules}  {found.violations[0].id}: {found.violations[0].detail}")
     seconds = time.monotonic() - began
     click.echo(f"{len(reached)} seeds in {seconds:.0f} s ({len(reached) / seconds:.1f}/s), {len(failed)} failed")
-    if len(reached) >= ENOUGH and (missing := unreached(total(reached), options["service"])):
+    service = options["service"]
+    missing = unreached(total(reached), service) if len(reached) >= enough(service) else []
+    if missing:
         click.echo(f"never happened: {', '.join(missing)}")
-    return sorted(failed, key=lambda found: found.seed)
+    return sorted(failed, key=lambda found: found.seed), missing
 
 
 def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path) -> int:
@@ -96,7 +104,7 @@ def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path) -> i
         _tell_plan(outcome.plan)
     click.echo("\n".join(timeline(outcome.journal, outcome.violations, whole=whole)))
     _keep(outcome, keep)
-    return 1
+    return BROKEN
 
 
 def _tell_plan(plan: Plan) -> None:

@@ -11,11 +11,13 @@ EPOCH_MS: Final = 1_800_000_000_000
 
 
 class SimulatedClock:
-    """A `Clock` of the simulated loop; `skew_ms` is how wrong this machine's wall clock is before it asks the store."""
+    """A `Clock` of the simulated loop; `skew_ms` is how wrong this machine's wall clock is, by which it goes until it
+    has asked the store."""
 
     def __init__(self, loop: SimulatedLoop, *, skew_ms: int = 0) -> None:
         self._loop = loop
         self._offset_ms = EPOCH_MS + skew_ms
+        self._is_aligned = False
 
     def now_ms(self) -> int:
         return self._offset_ms + self._loop.now_us // 1000
@@ -25,3 +27,9 @@ class SimulatedClock:
 
     def align(self, store_ms: int) -> None:
         self._offset_ms = store_ms - self._loop.now_us // 1000
+        self._is_aligned = True
+
+    def step_wall(self, by_ms: int) -> None:
+        """The machine's wall clock was moved."""
+        if not self._is_aligned:
+            self._offset_ms += by_ms

@@ -223,6 +223,8 @@ class Database:
                 if faults[place] is None:
                     verdicts[place] = verdict
             request.answer = verdicts
+            if Verdict.UNAVAILABLE in verdicts:
+                self._sometimes(f"{asked.verb} unavailable")
             patience = asked.at + self._world.store_timeout * 1000 - self._loop.now_us
             waits = "hang" in faults or "late" in faults
             self._answer_after(max(0, patience) if waits else 0, asked.answer)

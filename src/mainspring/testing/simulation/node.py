@@ -50,10 +50,16 @@ class Inhabitant:
         self.name = name
         self.process = Process(name)
         self.context = context_of(self.process)
+        self._clocks: list[SimulatedClock] = []
 
     @property
     def is_alive(self) -> bool:
         return self.process.alive
+
+    def step_wall(self, by_ms: int) -> None:
+        """The wall clock of its machine is moved."""
+        for clock in self._clocks:
+            clock.step_wall(by_ms)
 
     def start(self) -> None:
         """Begin to live."""
@@ -75,12 +81,13 @@ class Node(Inhabitant):
         loop: SimulatedLoop,
         world: World,
         draws: Draws,
+        skew_ms: int,
         database: Database,
         wire: Wire,
         is_dead: Callable[[Lease], bool],
         ended: Callable[[Inhabitant, BaseException | None], None],
     ) -> None:
-        """`ended` is told when the process ends by itself, and of what."""
+        """`skew_ms` is how wrong the wall clock is; `ended` is told when the process ends by itself, and of what."""
         super().__init__(index, name)
         self._loop = loop
         self._world = world
@@ -90,8 +97,10 @@ class Node(Inhabitant):
         self._stop: asyncio.Event | None = None
         store: type[SimulatedStore] = NoticingStore if world.notices else SimulatedStore
         self._store: Store = store(database, self)
+        clock = SimulatedClock(loop, skew_ms=world.starts_ms + skew_ms)
+        self._clocks.append(clock)
         self._surroundings = Surroundings(
-            clock=SimulatedClock(loop, skew_ms=world.starts_ms + world.skews[index % len(world.skews)]),
+            clock=clock,
             randomness=Dice(draws, name),
             identity=Identity(
                 name=name,

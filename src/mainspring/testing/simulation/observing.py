@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from mainspring.kernel.dispatcher import Dispatcher
 from mainspring.kernel.engine import Engine
 from mainspring.model import Namespace
 from mainspring.testing.oracle.journal import Bound, Commit
 from mainspring.testing.simulation.node import Inhabitant
 from mainspring.testing.simulation.plan import World
+from mainspring.timers.courier import Courier
 
 MANY: Final = 100
 """Destinations whose circuits are not all looked at."""
@@ -58,20 +60,49 @@ class Observer:
         self._note(name, "in-flight", dispatcher.in_flight)
         self._note(name, "window", dispatcher.in_flight + dispatcher.queued)
         self._note(name, "host", to_one_host)
-        if dispatcher.window.left_any and dispatcher.window.room == 0:
-            self._sometimes("rows left in the store")
+        self._note(name, "lanes", len(dispatcher._lanes))
+        self._note(name, "unsent", len(dispatcher._unsent))
+        self._note(name, "changed", len(dispatcher._changed))
+        courier = self._courier_of(name)
+        self._note(name, "addresses", len(courier._lanes))
+        self._note(name, "gone", len(courier._gone))
+        self._look_at_what_is_left(dispatcher)
         if len(self._world.destinations) < MANY:
             if dispatcher.open_circuits < self._open_circuits.get(name, 0):
                 self._sometimes("circuit closed")
             self._open_circuits[name] = dispatcher.open_circuits
 
+    def _look_at_what_is_left(self, dispatcher: Dispatcher) -> None:
+        window = dispatcher.window
+        if window.left_any and window.room == 0:
+            self._sometimes("rows left in the store")
+            if window._others_left:
+                self._sometimes("full window meets empty lane")
+        if any(shard.left_to is not None for shard in dispatcher._agenda.shards.values()):
+            self._sometimes("second refill")
+
+    def _courier_of(self, name: str) -> Courier:
+        instance = self._nodes[name].instance
+        assert instance is not None
+        return instance.courier
+
     def _note(self, name: str, what: str, value: int) -> None:
         self._most[name, what] = max(value, self._most.get((name, what), 0))
 
     def bounds(self) -> Iterator[Bound]:
-        """The most that was seen in each instance."""
+        """The most that was seen in each instance. What an instance knows of destinations is bounded by numbers that no
+        run comes to: none has so many. Of each it knows no more than once."""
         world = self._world
-        limits = {"in-flight": world.in_flight_limit, "window": world.window_limit, "host": world.host_limit}
+        limits = {
+            "in-flight": world.in_flight_limit,
+            "window": world.window_limit,
+            "host": world.host_limit,
+            "lanes": world.window_limit,
+            "unsent": world.window_limit,
+            "changed": world.window_limit,
+            "addresses": len(world.destinations),
+            "gone": sum(destination.kind == "gone" for destination in world.destinations),
+        }
         for (node, what), value in self._most.items():
             yield Bound(node=node, what=what, value=value, limit=limits[what])
 

@@ -18,7 +18,7 @@ from mainspring.testing.oracle.parts import JobTerms
 Service = Literal["timers", "jobs", "fetches", "idempotency"]
 DestinationKind = Literal["fast", "slow", "silent", "refusing", "flapping", "gone", "busy", "cuts"]
 RegimeKind = Literal["refuse", "lose", "hang", "late"]
-BlowKind = Literal["kill", "pause", "stop", "restart", "join", "cut-peers", "store-clock"]
+BlowKind = Literal["kill", "pause", "stop", "restart", "join", "cut-peers", "store-clock", "wall-clock"]
 
 
 OPENING: Final = 2_000
@@ -58,7 +58,7 @@ class Blow(Struct, frozen=True, kw_only=True):
     node: int = 0
     """-1: all of them."""
     length: int = 0
-    """pause, cut-peers: how long. store-clock: by how many milliseconds, also backwards."""
+    """pause, cut-peers: how long. store-clock, wall-clock: by how many milliseconds, also backwards."""
     point: str = ""
     """kill, pause: not at `at`, but when the instance next comes to this crash point."""
 
@@ -136,7 +136,7 @@ class World(Struct, frozen=True, kw_only=True):
     wakeups_lost: int = 0
     """Percent of what instances tell each other."""
     skews: tuple[int, ...] = (0,)
-    """By how many milliseconds the wall clock of each instance is wrong."""
+    """By how many milliseconds the wall clock of each instance is wrong at the start."""
     wait_seconds: float = 10.0
     """Idempotency: how long a caller waits for one who is at work."""
     ttl_seconds: float = 86_400.0

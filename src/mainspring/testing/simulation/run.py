@@ -7,6 +7,7 @@ after ten simulated minutes. Processes that died are unwound only after the verd
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -17,7 +18,6 @@ from mainspring.store import START, TimerFilter
 from mainspring.testing.oracle.history import Violation
 from mainspring.testing.oracle.journal import AnyEvent, Fault, Left, Owner, Reached
 from mainspring.testing.oracle.judge import judge
-from mainspring.testing.simulation.clock import SimulatedClock
 from mainspring.testing.simulation.database import FOREIGN, Caller, Database
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.foreign import ForeignPrograms
@@ -53,7 +53,6 @@ class Run:
         self.reached: dict[str, None] = {}
         self.exits: list[Violation] = []
         self._context = context_of(Process("fate"))
-        self._clock = SimulatedClock(loop)
         self._tables: Tables = SQLiteTables() if world.sqlite else Tables()
         dice = Dice(draws, FOREIGN)
         self._namespace = first_namespace(self._tables, world, dice)
@@ -94,6 +93,7 @@ class Run:
         self._current: dict[int, Inhabitant] = {}
         self._lives: dict[int, int] = {}
         self._traps: dict[int, list[Blow]] = {}
+        self._steps: Counter[int] = Counter()  # by how much the wall clock of each was moved
         self.healed_at = 0
         self._is_over = False
 
@@ -190,11 +190,15 @@ class Run:
             loop=self._loop,
             world=self._world,
             draws=self._draws,
+            skew_ms=self._skew_ms(index),
             database=self.database,
             wire=self._wire,
             is_dead=self._is_dead,
             ended=self._ended,
         )
+
+    def _skew_ms(self, index: int) -> int:
+        return self._world.skews[index % len(self._world.skews)] + self._steps[index]
 
     def _is_dead(self, lease: Lease) -> bool:
         if not self._world.one_machine:
@@ -273,6 +277,8 @@ class Run:
                 self._kill(node)
             elif blow.kind == "pause":
                 self._pause(node, blow.length)
+            elif blow.kind == "wall-clock":
+                self._step_wall(node, blow.length)
             elif node.is_alive and blow.kind == "stop":
                 self.journal.append(Fault(at=now, kind="stop", node=node.name))
                 node.stop()
@@ -281,6 +287,13 @@ class Run:
                 self.journal.append(Fault(at=now, until=until, kind="peers", node=node.name))
                 self._wire.cut_off.add(node.name)
                 self._loop.call_at_us(until, self._wire.cut_off.discard, node.name, context=self._context)
+
+    def _step_wall(self, node: Inhabitant, by_ms: int) -> None:
+        """Of its machine: whoever is started there later finds it so."""
+        self.journal.append(Fault(at=self._loop.now_us, kind="clock", node=node.name))
+        self._steps[node.index] += by_ms
+        node.step_wall(by_ms)
+        self.sometimes("wall clock stepped")
 
     def reach_current(self, name: str) -> None:
         """The running process has come to a crash point."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mainspring.testing.oracle.counters import EXECUTOR_LOST
 from mainspring.testing.oracle.journal import Left
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.loop import SimulatedLoop
@@ -46,6 +45,7 @@ class FetchRun(Run):
             loop=self._loop,
             world=self._world,
             draws=self._draws,
+            skew_ms=self._skew_ms(index),
             database=self.database,
             wire=self._wire,
             is_dead=self._is_dead,
@@ -54,7 +54,7 @@ class FetchRun(Run):
 
     def _kill(self, node: Inhabitant, point: str = "") -> None:
         if isinstance(node, ExecutorNode) and node.is_alive and node.calls:
-            self.sometimes(EXECUTOR_LOST)
+            self.sometimes("executor lost with calls under way")
         super()._kill(node, point)
 
     def _shards(self) -> Sequence[int]:

@@ -42,9 +42,6 @@ class KeysRun(Run):
         self._keys = [id for id, verb in used.items() if verb != "hold"]
         self._locks = [id for id, verb in used.items() if verb == "hold"]
 
-    async def _prepare(self) -> None:
-        """Nothing has to be there."""
-
     def _make(self, index: int, name: str) -> Inhabitant:
         return Program(
             index,
@@ -52,6 +49,7 @@ class KeysRun(Run):
             loop=self._loop,
             world=self._world,
             draws=self._draws,
+            skew_ms=self._skew_ms(index),
             database=self.database,
             users=self._callers,
             ended=self._ended,

@@ -217,3 +217,27 @@ def _created(name: str, at: int, terms: JobTerms) -> Operation:
 
 
 JOBS: Final[Sequence[Scene]] = (outage, unwritten, successor)
+
+
+# --- keys and locks ---------------------------------------------------------------------------------------
+
+
+def early_successor(chance: Chance, plan: Plan) -> Plan:
+    """The store's clock jumps ahead while one program holds locks. Others, who ask for them then, get each at once, and
+    write: the holder believes in it until its next renewal, and may write before that."""
+    world = replace(_calm(plan.world, instances=3, latency=chance.one("early: latency", (1, 5, 20))), resolves=False)
+    lease = round(world.lease_seconds * 1000)
+    at = OPENING + 2 * lease
+    operations: list[Operation] = []
+    for number in range(chance.number("early: locks", 4, 10)):
+        taken = OPENING + chance.number("early: taken", 0, lease)
+        early = at + 10 + chance.number("early: successor", 0, lease)
+        for client, asked, hold in ((0, taken, 4 * lease), (chance.one("early: who", (1, 2)), early, 1)):
+            operations.append(
+                Operation(client=client, at=asked, verb="hold", ids=(f"l{number}",), node=client, timeout=0, hold=hold)
+            )
+    ahead = Blow(at=at, kind="store-clock", length=chance.one("early: step", (3_600_000, 60_000)))
+    return replace(plan, world=world, operations=_ordered(operations), regimes=(), blows=(ahead,))
+
+
+KEYS: Final[Sequence[Scene]] = (early_successor,)

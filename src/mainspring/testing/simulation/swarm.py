@@ -35,6 +35,10 @@ STORE_VERBS: Final = ("begin", "finish", "write", "claim", "release", "renew", "
 KINDS: Final[tuple[DestinationKind, ...]] = ("slow", "silent", "refusing", "flapping", "gone", "busy", "cuts")
 REGIMES: Final[tuple[RegimeKind, ...]] = ("refuse", "lose", "hang", "late")
 BLOWS: Final[tuple[BlowKind, ...]] = ("kill", "pause", "stop", "restart", "join", "cut-peers")
+WALL_STEPS: Final = 8
+"""In so many runs of a hundred the wall clock of a machine is moved."""
+DAY: Final = 86_400_000
+STEPS: Final = (5_000, -5_000, 3_600_000, -3_600_000, 3 * DAY, -3 * DAY, 40 * DAY)
 VERBS: Final = {
     "create": 30,
     "recreate": 10,
@@ -263,4 +267,17 @@ def draw_blows(chance: Chance, world: World, end: int, points: Sequence[str] = c
     if chance.percent("the store's clock steps", 5):
         by = chance.one("step", (3_600_000, -3_600_000, 500, -500))
         found.append(Blow(at=chance.number("step at", OPENING, end), kind="store-clock", length=by))
+    if chance.percent("a wall clock steps", WALL_STEPS):
+        found += _wall_step(chance, world, end)
     return tuple(sorted(found, key=lambda blow: blow.at))
+
+
+def _wall_step(chance: Chance, world: World, end: int) -> list[Blow]:
+    """Somebody sets the clock of a machine. Who runs there goes by the store's; who is started there has to ask first,
+    so that it is often started anew."""
+    at, node = chance.number("wall step at", OPENING, end), chance.one("wall step node", world.nodes)
+    found = [Blow(at=at, kind="wall-clock", node=node, length=chance.one("wall step", STEPS))]
+    if chance.percent("wall step, started anew", 50):
+        back = at + chance.number("wall step, back", 0, round(2000 * world.lease_seconds))
+        found += [Blow(at=at, kind="kill", node=node), Blow(at=back, kind="restart", node=node)]
+    return found

@@ -9,13 +9,12 @@ from msgspec.structs import replace
 from mainspring import crashpoint
 from mainspring.testing.simulation.chance import Chance
 from mainspring.testing.simulation.plan import EXECUTORS, OPENING, Operation, Plan, World
-from mainspring.testing.simulation.swarm import STORE_VERBS, draw_blows, draw_regimes, draw_world
+from mainspring.testing.simulation.swarm import DAY, STORE_VERBS, draw_blows, draw_regimes, draw_world
 
 RECORD_VERBS: Final = ("record", "get_record", "list", "write")
 POINTS: Final = (*crashpoint.FETCH_NAMES, crashpoint.BEFORE_COMMIT, crashpoint.AFTER_COMMIT, crashpoint.ATTEMPT_BEGUN)
 """Where processes die or stand still."""
 VERBS: Final = {"create": 50, "again": 20, "cancel": 10, "wait": 20}
-DAY: Final = 86_400_000
 
 
 def draw_fetches(chance: Chance, seed: int) -> Plan:

@@ -6,10 +6,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from mainspring.testing.simulation import scenes
 from mainspring.testing.simulation.chance import Chance
 from mainspring.testing.simulation.plan import OPENING, Destination, Operation, Plan, World
 from mainspring.testing.simulation.swarm import draw_blows, draw_regimes, draw_world
 
+STAGED: Final = 6
+"""So many runs of a hundred are scenes."""
 STORE_VERBS: Final = ("claim", "lock", "record", "get_record", "time")
 VERBS: Final = {"call": 50, "other": 10, "cancelled": 10, "failing": 10, "forget": 5, "hold": 20}
 """`other` has another payload; `cancelled` and `failing` are calls that end so."""
@@ -19,7 +22,7 @@ def draw_keys(chance: Chance, seed: int) -> Plan:
     world = _world(chance)
     operations = _operations(chance, world)
     end = max(operation.at for operation in operations) + 1000
-    return Plan(
+    plan = Plan(
         seed=seed,
         service="idempotency",
         world=world,
@@ -27,6 +30,7 @@ def draw_keys(chance: Chance, seed: int) -> Plan:
         regimes=draw_regimes(chance, world, end, STORE_VERBS),
         blows=draw_blows(chance, world, end),
     )
+    return scenes.staged(chance, plan, scenes.KEYS, percent=STAGED)
 
 
 def _world(chance: Chance) -> World:

@@ -16,7 +16,6 @@ from mainspring.fetches.record import FETCHES, NAMESPACE, WATCHDOG_MS, Fetch, de
 from mainspring.fetches.requesting import FetchFields
 from mainspring.fetches.views import result_of
 from mainspring.model import Namespace, Timer
-from mainspring.testing.oracle.counters import REQ_ID_AT_EXPIRY
 from mainspring.testing.oracle.journal import Asked, Fetched, Invoke, View
 from mainspring.testing.simulation.desks import RESULT, TARGET, mark_of
 from mainspring.testing.simulation.node import POOL
@@ -118,7 +117,7 @@ class FetchUsers(Clients):
             and record.expires_at is not None
             and abs(record.expires_at - self._wall_ms()) < BESIDE_MS
         ):
-            self._sometimes(REQ_ID_AT_EXPIRY)
+            self._sometimes("reqId asked again at its expiry")
 
     # --- what is there ----------------------------------------------------------------------------------------
 

@@ -101,6 +101,7 @@ class Program(Inhabitant):
         loop: SimulatedLoop,
         world: World,
         draws: Draws,
+        skew_ms: int,
         database: Database,
         users: KeyUsers,
         ended: Callable[[Inhabitant, BaseException | None], None],
@@ -112,13 +113,14 @@ class Program(Inhabitant):
         self._ended = ended
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._stopping: asyncio.Task[None] | None = None
-        skew_ms = world.skews[index % len(world.skews)]
         self._dice = Dice(draws, name)
         self._store = SimulatedStore(database, self)
         self._clock = SimulatedClock(loop, skew_ms=skew_ms)
         self._is_aligned = False
         self._locks: dict[str, Lock] = {}
-        claims = RecordsStore(self._store, clock=SimulatedClock(loop, skew_ms=skew_ms)).waiting()
+        clock = SimulatedClock(loop, skew_ms=skew_ms)
+        self._clocks += (self._clock, clock)
+        claims = RecordsStore(self._store, clock=clock).waiting()
         claims.looks_first = world.sqlite  # as with SQLite, where a look costs little
         model = LoopModel(monotonic=self._clock.monotonic, entropy=self._dice.randbytes)
         self.processor: Processor[dict[str, str], str] = Processor(
