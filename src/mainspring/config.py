@@ -160,8 +160,12 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=1, le=3650, description="How long the ledger of jobs keeps what became of an instant.")
     ] = 30
     kept_answer_bytes: Annotated[
-        Positive,
-        Meta(description="Answers kept for repeats with the same Idempotency-Key; beyond it only that it was done."),
+        int,
+        Meta(
+            ge=1,
+            le=2**40,
+            description="Answers kept for repeats with the same Idempotency-Key; beyond it only that it was done.",
+        ),
     ] = 268_435_456
     shard_limit: Annotated[
         Positive, Meta(description="Shards of all namespaces together; a namespace that needs more is refused.")

@@ -8,6 +8,7 @@ import subprocess
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mainspring.config import Config, load_config
@@ -171,3 +172,8 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()  # not even root can make a directory in a file
     with pytest.raises(ConfigError, match="data directory that can be written"):
         read_token(Config(data_dir=str(tmp_path / "file" / "new")))
+
+
+def test_every_default_is_within_its_own_bounds() -> None:
+    plain = Config()
+    assert msgspec.json.decode(msgspec.json.encode(plain), type=Config) == plain
