@@ -284,6 +284,14 @@ def left_with(state: str) -> Left:
     return Left(at=END, wall_ms=0, timers=False, idempotency=True, alive=alive, keys=(Key(key="k", state=state),))
 
 
+FORGOTTEN = [
+    *DONE,
+    *operation("2", 2 * SECOND, "idempotency", "forget", Asked(id="k")),
+    work(3.001, "b", "began"),
+    work(3.002, "b", "done", "other"),
+    *call("3", 3, "other", "q"),
+]
+
 LEGAL: dict[str, Journal] = {
     "a calm job": ledger(CALM),
     "an outage, none": an_outage("none"),
@@ -318,12 +326,11 @@ LEGAL: dict[str, Journal] = {
         left_with("free"),
     ],
     "what holders write": [wrote(1, 5, 0), wrote(2, 5, 5), wrote(3, 7, 5)],
-    "forgotten and done again": [
-        *DONE,
-        *operation("2", 2 * SECOND, "idempotency", "forget", Asked(id="k")),
-        work(3.001, "b", "began"),
-        work(3.002, "b", "done", "other"),
-        *call("3", 3, "other", "q"),
+    "forgotten and done again": FORGOTTEN,
+    "forgotten and done again before somebody is told who had asked before": [
+        *FORGOTTEN,
+        call("4", 1.5)[0],
+        Ok(at=9 * SECOND, op="4", views=(View(id="k", state="completed", mark="r"),)),
     ],
     "a lock that changes hands": [
         Held(at=0, lock="l", client="a", fence=1, until=SECOND),
@@ -378,6 +385,7 @@ PLANTED: dict[str, tuple[str, Journal]] = {
         [work(0.5, "z", "began"), work(0.6, "z", "cancelled"), *DONE],
     ),
     "another result": ("I", [*DONE, *call("2", 3, "other")]),
+    "another result than before it was forgotten": ("I", [*FORGOTTEN, *call("4", 9, "r", "q")]),
     "another payload": ("I", [*DONE, *call("2", 3, payload="q")]),
     "unknown, and never begun": ("I", refused("2", 40, "unknown_outcome")),
     "unknown to the program whose claim it was": ("I", [*claimed(1, "a"), *refused("2", 40, "unknown_outcome", "a")]),

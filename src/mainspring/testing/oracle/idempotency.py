@@ -116,9 +116,13 @@ def _answers(
             if results and view.mark not in results:
                 yield Finding(key, f"{operation} was told {view.mark!r}, which nobody made", operation.answered)
     for before, after in combinations(answered, 2):
-        made = min((results.get(view.mark, before.invoke.at) for view in before.views), default=before.invoke.at)
-        apart = history.events[after.answered].at - made
-        if apart >= _ttl_us(history) or _forgotten(operations, before.place, after.answered):
+        # Who is told late may have been answered first, and asked before the other's result was made.
+        asked_at, place = min(before.invoke.at, after.invoke.at), min(before.place, after.place)
+        told = (view.mark for operation in (before, after) for view in operation.views)
+        apart = history.events[after.answered].at - min(
+            (results.get(mark, asked_at) for mark in told), default=asked_at
+        )
+        if apart >= _ttl_us(history) or _forgotten(operations, place, after.answered):
             continue
         marks = [{view.mark for view in operation.views} for operation in (before, after)]
         if marks[0] != marks[1]:

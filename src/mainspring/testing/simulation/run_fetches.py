@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mainspring.testing.oracle.journal import Left
+from mainspring.testing.oracle.journal import Fault, Left
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.loop import SimulatedLoop
 from mainspring.testing.simulation.node import ExecutorNode, Inhabitant, Node
@@ -61,4 +61,7 @@ class FetchRun(Run):
         return [*super()._shards(), *self._fetches.shards]
 
     def _left(self) -> Left:
+        stopped = [e.node for e in self.journal if isinstance(e, Fault) and e.kind == "stop" and e.node]
+        if self._fetches.given_up(stopped):
+            self.sometimes("drain given up")
         return replace(super()._left(), fetches=True, fetched=self._fetches.left())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -135,6 +135,16 @@ class FetchUsers(Clients):
     def shards(self) -> range:
         namespace = self._namespace()
         return namespace.shards if namespace is not None else range(0)
+
+    def given_up(self, stopped: Container[str]) -> bool:
+        """Whether one of these processes, which were asked to stop, has given up a call."""
+        return any(
+            fetch.executor.rpartition("/")[2] in stopped
+            and fetch.outcome is not None
+            and fetch.outcome.failure is not None
+            and fetch.outcome.failure.message.startswith(f"The executor {fetch.executor} stopped")
+            for fetch, _ in self._fetches()
+        )
 
     def _fetches(self) -> Iterator[tuple[Fetch, Timer | None]]:
         """Every fetch with its row, those included whose record has expired and was not removed yet."""
