@@ -52,7 +52,7 @@ async def test_a_start_without_a_store_ends_with_a_clear_word(
     database.stop()
     server = ServerProcess(tmp_path, store=url, store_wait_seconds="1")
     assert await server.ended(seconds=20) == 1
-    assert re.search(r"^mainspring: Expected .+, got", server.tail(), re.MULTILINE)
+    assert re.search(r"\"message\": \"Expected .+, got", server.tail(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -114,4 +114,4 @@ async def test_a_wrong_password_is_told_at_once_and_shown_nowhere(
     code = await server.ended(seconds=20)
     assert "wrong-canary" not in server.log.read_text()
     assert code == 2, server.tail()
-    assert re.search(r"^mainspring: Expected to use the database .+nobody", server.tail(), re.MULTILINE)
+    assert re.search(r"\"message\": \"Expected to use the database .+nobody", server.tail(), re.MULTILINE)

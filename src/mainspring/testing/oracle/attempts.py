@@ -106,7 +106,7 @@ def groundless(history: History) -> Iterator[Finding]:
     """U. An attempt is recorded as unknown only if its call left, or a fault met its instance or *its* shard between
     the begin and the record, or shards were moving and the instance itself gave up waiting for it.
 
-    Without commits: or any fault at all about that time.
+    Without commits: or any fault at all since it was due.
     """
     for delivery in history.timers:
         if history.world.commits:
@@ -152,4 +152,7 @@ def _may_have_ground(history: History, delivery: Delivery, entry: Entry) -> bool
     if history.steps():
         return True
     ended = history.at_of(entry.started_ms + entry.duration_ms)
-    return history.met(history.at_of(entry.started_ms) - 2 * history.lease_us, ended)
+    since = history.at_of(entry.started_ms) - 2 * history.lease_us
+    if delivery.due_ms is not None:  # what a dead owner had begun is told of when it is found, behind all that waited
+        since = min(since, history.at_of(delivery.due_ms))
+    return history.met(since, ended)
