@@ -7,7 +7,10 @@ import pytest
 from mainspring.testing.simulation.search import look
 from tests.simulation.planted_jobs import PLANTED
 from tests.simulation.planting import found_at
+from tests.simulation.searching import expect_no_finding
 
+SEEDS = sorted({*range(28)} - {14, 15, 21, 22})
+"""Without those of the largest worlds."""
 KEPT = {
     24: "a job that another program made is changed before its clock has looked",
     30: "a create is cut short, and another program writes the job before there is a clock",
@@ -21,6 +24,11 @@ FOUND = {
     "accounting._adopted: keeps a dead job's state": 1,
 }
 """The first seed that finds each; `python -m tests.simulation.planted_jobs` looks for it."""
+
+
+@pytest.mark.slow
+def test_every_instant_is_accounted_for_in_two_dozen_histories() -> None:
+    expect_no_finding(SEEDS, "jobs")
 
 
 @pytest.mark.parametrize("seed", KEPT)

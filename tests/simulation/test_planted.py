@@ -16,7 +16,7 @@ FOUND = {
     "changes.schedule: keeps the delivery": 0,
     "decision.lost: repeats at-most-once": 84,
     "ownership.claim: takes from the living": 90,
-    "plan._begin: no fence": 71,
+    "plan._begin: no fence": 164,
     "plan._finish: no fence": 19,
     "plan._claim: any version": 4,
     "dispatcher: ignores the lease": 146,

@@ -72,8 +72,9 @@ def _search(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
     began = time.monotonic()
     failed: list[Found] = []
     reached: list[list[str]] = []
-    with _bar(options["seeds"], "seeds") as advance:
-        for found in search(options["first"], options["seeds"], options["service"], processes=options["processes"]):
+    seeds = range(options["first"], options["first"] + options["seeds"])
+    with _bar(len(seeds), "seeds") as advance:
+        for found in search(seeds, options["service"], processes=options["processes"]):
             advance()
             reached.append(found.reached)
             if found.violations:

@@ -41,19 +41,19 @@ def look_at(seeds: Sequence[int], service: str) -> list[Found]:
     return found
 
 
-def search(first: int, count: int, service: str = "timers", *, processes: int | None = None) -> Iterator[Found]:
-    """The seeds from `first` on, in the order in which they end."""
+def search(seeds: Sequence[int], service: str = "timers", *, processes: int | None = None) -> Iterator[Found]:
+    """In the order in which they end."""
     processes = processes or len(os.sched_getaffinity(0))
-    chunks = iter([range(at, min(at + CHUNK, first + count)) for at in range(first, first + count, CHUNK)])
-    if processes == 1 or count <= CHUNK:
+    chunks = iter([seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)])
+    if processes == 1 or len(seeds) <= CHUNK:
         for chunk in chunks:
             yield from look_at(chunk, service)
         return
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         running: set[Future[list[Found]]] = set()
         while True:
-            while len(running) < processes * WAITING and (seeds := next(chunks, None)) is not None:
-                running.add(pool.submit(look_at, seeds, service))
+            while len(running) < processes * WAITING and (later := next(chunks, None)) is not None:
+                running.add(pool.submit(look_at, later, service))
             if not running:
                 return
             ended, running = wait(running, return_when=FIRST_COMPLETED)
