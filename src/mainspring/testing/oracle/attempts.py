@@ -153,6 +153,7 @@ def _may_have_ground(history: History, delivery: Delivery, entry: Entry) -> bool
         return True
     ended = history.at_of(entry.started_ms + entry.duration_ms)
     since = history.at_of(entry.started_ms) - 2 * history.lease_us
-    if delivery.due_ms is not None:  # what a dead owner had begun is told of when it is found, behind all that waited
-        since = min(since, history.at_of(delivery.due_ms))
+    # What a dead owner had begun is told of when it is found, behind all that waited.
+    due = [delivery.due_ms, *(call.event.due_ms for call in delivery.calls)]
+    since = min([since, *(history.at_of(ms) for ms in due if ms is not None)])
     return history.met(since, ended)
