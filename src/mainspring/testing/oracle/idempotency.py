@@ -92,9 +92,12 @@ def _is_another_life(history: History, operations: Sequence[Operation], before: 
 
 
 def _ttl_us(history: History) -> int:
-    """How long a result is kept for sure. When the store's clock jumps ahead, it is over at once."""
+    """How long a result is kept for sure. When the store's clock jumps ahead, it is over at once; and who writes and who
+    looks have the store's time as of its answer."""
     seconds = history.world.idempotency_ttl_seconds
-    return 0 if history.steps() and seconds < LONGEST_STEP_SECONDS else round(seconds * 1_000_000)
+    if history.steps() and seconds < LONGEST_STEP_SECONDS:
+        return 0
+    return max(0, round(seconds * 1_000_000) - 2 * history.world.latency_ms * 1000)
 
 
 def _forgotten(operations: Sequence[Operation], since: int, until: int) -> bool:
