@@ -6,6 +6,7 @@ return. That is what lets the protocol be written once (see `core`).
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, runtime_checkable
 
 from mainspring.clock import Clock, SystemClock
@@ -14,6 +15,9 @@ from mainspring.model import Record
 
 ALIGN_SECONDS: Final = 60.0
 """How long a database's clock is extrapolated: drift stays far below any lease."""
+ASK_TRIES: Final = 3
+SLOW_SECONDS: Final = 0.5
+"""How old the time may be that an answer tells."""
 
 
 class ClaimStore(Protocol):
@@ -66,10 +70,17 @@ class StoreClock:
     def is_stale(self) -> bool:
         return self._aligned_at is None or self._clock.monotonic() - self._aligned_at > ALIGN_SECONDS
 
-    def align(self, store_ms: int) -> int:
-        self._clock.align(store_ms)
+    async def ask(self, time: Callable[[], Awaitable[int]]) -> int:
+        """The database's time. An answer that was long on its way, or found this process frozen, tells an old one: then
+        it is asked for again, a few times."""
+        for _ in range(ASK_TRIES):
+            began = self._clock.monotonic()
+            told = await time()
+            if self._clock.monotonic() - began <= SLOW_SECONDS:
+                break
+        self._clock.align(told)
         self._aligned_at = self._clock.monotonic()
-        return store_ms
+        return told
 
     def now_ms(self) -> int:
         return self._clock.now_ms()

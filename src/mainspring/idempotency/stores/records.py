@@ -37,7 +37,7 @@ class RecordClaims:
 
     async def time(self) -> int:
         if self.clock.is_stale:
-            return self.clock.align(await (await self._records()).time())
+            return await self.clock.ask((await self._records()).time)
         return self.clock.now_ms()
 
     async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:

@@ -147,8 +147,11 @@ class RedisClaims:
     async def time(self) -> int:
         if not self._clock.is_stale:
             return self._clock.now_ms()
+        return await self._clock.ask(self._server_time)
+
+    async def _server_time(self) -> int:
         seconds, microseconds = self._exchange(("TIME",))
-        return self._clock.align(int(seconds) * 1000 + int(microseconds) // 1000)
+        return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:
         found = self._answer(_CLAIM, *self._keys(address), now, value, version)

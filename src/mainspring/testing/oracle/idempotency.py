@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
+from mainspring.idempotency.claims import SLOW_SECONDS
 from mainspring.testing.oracle.history import NEVER, At, Finding, History, Operation
 from mainspring.testing.oracle.journal import Effect, Fail, Held, Info
 from mainspring.testing.oracle.liveness import AIR_US
@@ -92,12 +93,12 @@ def _is_another_life(history: History, operations: Sequence[Operation], before: 
 
 
 def _ttl_us(history: History) -> int:
-    """How long a result is kept for sure. When the store's clock jumps ahead, it is over at once; and who writes and who
-    looks have the store's time as of its answer."""
+    """How long a result is kept for sure. When the store's clock jumps ahead, it is over at once; and who writes and
+    who looks may have a time of the store that was some while on its way."""
     seconds = history.world.idempotency_ttl_seconds
     if history.steps() and seconds < LONGEST_STEP_SECONDS:
         return 0
-    return max(0, round(seconds * 1_000_000) - 2 * history.world.latency_ms * 1000)
+    return max(0, round((seconds - SLOW_SECONDS) * 1_000_000) - 2 * history.world.latency_ms * 1000)
 
 
 def _forgotten(operations: Sequence[Operation], since: int, until: int) -> bool:
