@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from mainspring.cli.export_file import export_file
 from mainspring.cli.failure import field_texts
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.lines import Format, Line, Writer, read_lines
@@ -74,7 +73,7 @@ def import_command(ctx: click.Context, file: str, form: Format | None, from_line
 
 
 @click.command("export")
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@click.argument("file", type=click.Path(dir_okay=False, readable=False, allow_dash=True), default="-")
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), help="Else by the file's name; stdout is JSONL.")
 @click.option("--include-parked", is_flag=True, help="Also those that are parked. Imported, they are not parked.")
 @click.option("--secrets", is_flag=True, help="Also what is hidden, into a file that only you may read.")
@@ -91,7 +90,9 @@ def export_command(
     counted, unless --include-parked or --state parked asks for them.
 
     Secrets in headers and URLs are left out: *** stands in their place, and `timer import` refuses such a line. With
-    --secrets they are in the file, which then only its owner may read.
+    --secrets they are in the file, which then only its owner may read; stdout, pipes and devices are refused.
+
+    A file appears when it is whole, and a link is followed to it. A pipe or a device is written to as it is.
 
     Timers that change while the export runs may be in it twice or not at all.
 
@@ -108,7 +109,7 @@ def export_command(
     with_parked = include_parked or State.PARKED.value in options["states"]
     with (
         settings(ctx).connect() as client,
-        _target(file, private=secrets) as target,
+        export_file(file, private=secrets) as target,
         progress(None, "exporting", settings(ctx)) as advance,
     ):
         writer = Writer(target, form or _format_of(file))
@@ -189,34 +190,16 @@ def _format_of(file: str) -> Format:
 
 
 def _size(file: str) -> int | None:
-    return None if file == "-" else Path(file).stat().st_size
+    return Path(file).stat().st_size if Path(file).is_file() else None
 
 
 def _watched(lines: Iterator[Line], source: IO[bytes], file: str, advance: Callable[[int], None]) -> Iterator[Line]:
-    """The same lines; a file's progress is counted in bytes, that of stdin in lines."""
+    """The same lines; a file's progress is counted in bytes, that of stdin or a pipe in lines."""
+    in_bytes = _size(file) is not None
     for count, line in enumerate(lines, 1):
         yield line
-        advance(count if file == "-" else source.tell())
+        advance(source.tell() if in_bytes else count)
 
 
 def _hides(timer: TimerView) -> bool:
     return HIDDEN in timer.headers.values() or f"={HIDDEN}" in timer.callback_url
-
-
-@contextmanager
-def _target(file: str, *, private: bool) -> Iterator[IO[bytes]]:
-    """The file appears when it is whole. A private one is its owner's from its first byte on."""
-    if file == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    partial = Path(f"{file}.partial")
-    try:
-        if private:
-            partial.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if private else os.O_TRUNC)
-        with open(os.open(partial, flags, 0o600 if private else 0o666), "wb") as target:
-            yield target
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
