@@ -109,7 +109,7 @@ def decide(
         if answer is not None and answer.next_execute_at not in (UNSET, None):
             asked = to_ms(answer.next_execute_at)
             hasty = timer.detail.hasty + 1 if asked <= started_at else 0
-            if hasty > reschedules.hasty_limit:
+            if hasty >= reschedules.hasty_limit:
                 detail = f"The receiver asked for a moment that had passed, {hasty} times in a row."
                 return Ending(outcome=Result.FAILED, next="parked", detail=detail, **base)
             return Ending(
