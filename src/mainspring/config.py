@@ -266,21 +266,25 @@ def check_token(token: str) -> None:
         raise ConfigError("Expected visible ASCII characters, got others")
 
 
-def read_token_file(path: Path) -> str:
-    """The token in a file. Raises ConfigError when it is none or others know it, OSError when there is no such file."""
+def read_token_file(path: Path, *, generated: bool) -> str:
+    """The token in a file. `generated`: a server makes a new one when it is missing.
+
+    Raises ConfigError when it is none or others know it, OSError when there is no such file.
+    """
     with path.open("rb") as file:
-        _check_private(path, os.fstat(file.fileno()))
+        _check_private(path, os.fstat(file.fileno()), generated=generated)
         data = file.read()
     try:
         token = data.decode().strip()
         check_token(token)
     except (ConfigError, UnicodeDecodeError) as error:
         reason = error.detail if isinstance(error, ConfigError) else "Expected text, got other bytes"
-        raise ConfigError(f"{reason}, in {path}; without that file, a token is made") from error
+        hint = "; remove the file, and a new one is made at the next start" if generated else ""
+        raise ConfigError(f"{reason}, in {path}{hint}") from error
     return token
 
 
-def _check_private(path: Path, status: os.stat_result) -> None:
+def _check_private(path: Path, status: os.stat_result, *, generated: bool) -> None:
     """A secret that others have read is none. Root's files may be for a group: so service managers hand out secrets."""
     if os.name != "posix":
         return
@@ -290,8 +294,9 @@ def _check_private(path: Path, status: os.stat_result) -> None:
     if stat.S_IMODE(status.st_mode) & ~may:
         raise ConfigError(
             f"Expected a token that only its owner can read, got {path} of user {status.st_uid} with mode "
-            f"{stat.S_IMODE(status.st_mode):o}; others may know it: remove the file to have a new one made, or "
-            f"`chmod 600 {path}`"
+            f"{stat.S_IMODE(status.st_mode):o}; others may know it: "
+            f"{'remove the file, and a new one is made at the next start' if generated else 'put another into it'}, "
+            f"or `chmod 600 {path}`"
         )
 
 
@@ -311,7 +316,8 @@ def _wrong_values(merged: Mapping[str, Any]) -> Iterator[FieldError]:
         try:
             msgspec.convert(value, types_by_name[name], strict=not isinstance(value, str))
         except msgspec.ValidationError as error:
-            yield FieldError(f"/{name}", plain_words(str(error)))
+            # What may be unset is left out; neither TOML nor a variable has a word for it.
+            yield FieldError(f"/{name}", plain_words(str(error).replace(" | null`", "`")))
 
 
 def _closest(name: str, known: Iterable[str]) -> str:

@@ -278,7 +278,7 @@ def read_token(config: Config) -> tuple[str, str]:
                 token = secrets.token_urlsafe(32)
                 if _write_new(path, token + "\n"):
                     return token, f"generated into {path}"
-        return read_token_file(path), f"from {path}"
+        return read_token_file(path, generated=not config.token_file), f"from {path}"
     except OSError as error:
         expected = "a token file that can be read" if config.token_file else "a data directory that can be written"
         raise ConfigError(f"Expected {expected}, got {path}: {error.strerror}") from error

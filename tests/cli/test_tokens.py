@@ -178,3 +178,18 @@ def test_a_file_of_another_owner_is_no_token_file_of_ours(tmp_path: Path) -> Non
     path.chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600"):
         read_token(Config(token_file=str(path)))
+
+
+@pytest.mark.parametrize(("mode", "text"), [(0o644, GOOD_TOKEN), (0o600, "short")])
+def test_only_of_the_generated_token_is_it_said_that_a_new_one_would_be_made(
+    tmp_path: Path, mode: int, text: str
+) -> None:
+    for path in (Path(".mainspring/token"), tmp_path / "named"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+    named = ("--token-file", str(tmp_path / "named"))
+    for command in (("admin", "config", "--validate"), ("timer", "list")):
+        assert "new one is made" in run_alone(*command).stderr
+        refused = run_alone(*command, *named)
+        assert (refused.exit_code, "made" in refused.stderr) == (2, False)

@@ -87,7 +87,7 @@ def _check_targets(config: Config) -> None:
 def _check_token_file(config: Config) -> None:
     try:
         if not config.token and (config.token_file or config.token_path.exists()):
-            read_token_file(config.token_path)
+            read_token_file(config.token_path, generated=not config.token_file)
     except OSError as error:
         raise ConfigError(f"Expected a readable file at {config.token_path}, got: {error.strerror}") from error
 

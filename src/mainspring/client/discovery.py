@@ -42,13 +42,13 @@ def find_token(token: str | None, *, url: str) -> str:
         return token_in(config.token_path)
     if not _is_this_machine(url) or not config.token_path.exists():
         return ""
-    return token_in(config.token_path)
+    return token_in(config.token_path, generated=True)
 
 
-def token_in(path: Path) -> str:
-    """The token in a file that was named. Raises ConfigError when there is none, or one that others may read."""
+def token_in(path: Path, *, generated: bool = False) -> str:
+    """The token in a file that was named, or generated. Raises ConfigError for none, or one that others may read."""
     try:
-        return read_token_file(path)
+        return read_token_file(path, generated=generated)
     except OSError as error:
         raise ConfigError(f"Expected a readable token file at {path}, got: {error.strerror}") from error
 
