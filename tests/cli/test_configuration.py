@@ -177,3 +177,14 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_every_default_is_within_its_own_bounds() -> None:
     plain = Config()
     assert msgspec.json.decode(msgspec.json.encode(plain), type=Config) == plain
+
+
+def test_a_setting_that_may_be_unset_does_not_ask_for_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAINSPRING_ALLOW_LOOPBACK", "yes")
+    assert "Expected true or false, got text" in run_alone(*VALIDATE).stderr
+
+
+def test_the_configuration_is_printed_as_it_is_written() -> None:
+    lines = [line.split() for line in run_alone("admin", "config").stdout.splitlines()]
+    assert ["redact_urls", "true", "default"] in lines
+    assert ["allow_loopback", "default"] in lines

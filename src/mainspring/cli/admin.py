@@ -12,7 +12,7 @@ import msgspec
 from mainspring.cli.config_flags import config_options, load, sources
 from mainspring.cli.doctor import doctor, drop_namespace
 from mainspring.cli.globals import connection_options, settings
-from mainspring.cli.output import say, show, show_document, show_rows, show_table
+from mainspring.cli.output import cell, say, show, show_document, show_rows, show_table
 from mainspring.config import SECRET_SETTINGS, shown_url
 
 
@@ -131,12 +131,8 @@ def config(ctx: click.Context, /, validate: bool, output: str | None, file: Path
     origins = sources(flags, file)
     document = {name: {"value": value, "source": origins[name]} for name, value in values.items()}
     if not show_document(document, output or settings(ctx).output):
-        rows = [(name, _plain(value), origins[name]) for name, value in values.items()]
+        rows = [(name, cell(value), origins[name]) for name, value in values.items()]
         show_table(("setting", "value", "source"), rows, settings(ctx))
-
-
-def _plain(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @runtime_checkable

@@ -21,13 +21,13 @@ def show(view: View, settings: Globals) -> None:
     """One thing: a line for each of its fields."""
     if not show_document(view, settings.output):
         fields = _fields(view)
-        show_table(("field", "value"), [(name, _cell(value)) for name, value in fields.items()], settings)
+        show_table(("field", "value"), [(name, cell(value)) for name, value in fields.items()], settings)
 
 
 def show_rows(view: View, rows: Sequence[View], columns: Sequence[str], settings: Globals) -> None:
     """Many things: a table with these fields of the rows; programs get the whole view."""
     if not show_document(view, settings.output):
-        cells = [[_cell(_fields(row).get(column)) for column in columns] for row in rows]
+        cells = [[cell(_fields(row).get(column)) for column in columns] for row in rows]
         show_table(columns, cells, settings)
 
 
@@ -74,9 +74,10 @@ def _fields(view: View) -> dict[str, object]:
     return msgspec.json.decode(msgspec.json.encode(view), type=dict[str, object])
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A value in a table, as it is written in JSON and TOML; empty for nothing."""
     if value is None:
         return ""
-    if isinstance(value, dict | list):
+    if isinstance(value, dict | list | tuple):
         return msgspec.json.encode(value).decode() if value else ""
     return str(value).lower() if isinstance(value, bool) else str(value)
