@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from mainspring.testing.ending import Ending
 from mainspring.testing.oracle.journal import write_journal
 from mainspring.testing.simulation.counters import enough, total, unreached
 from mainspring.testing.simulation.plan import Plan, read_plan, write_plan
@@ -53,28 +54,26 @@ def main(**options: Any) -> None:
     Ends with 1 if there are some; with 3 if there are none, but the search was long (1,000 seeds of a service) and
     something that has to happen sometimes never did.
     """
+    ending = Ending()
+    shown = {name: options[name] for name in ("shrinks", "runs", "whole", "keep")} | {"ending": ending}
     chosen = options["replay"], options["seed"]
     if any(one is not None for one in chosen):
         plan = read_plan(options["replay"]) if options["replay"] else draw_plan(options["seed"], options["service"])
-        sys.exit(_show(plan, **_shown(options)))
-    failed, missing = _search(options)
+        sys.exit(_show(plan, **shown))
+    failed, missing = _search(options, ending)
     for found in failed[:SHOWN]:
-        _show(draw_plan(found.seed, options["service"]), **_shown(options))
+        _show(draw_plan(found.seed, options["service"]), **shown)
     sys.exit(BROKEN if failed else NEVER_HAPPENED if missing else 0)
 
 
-def _shown(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: options[name] for name in ("shrinks", "runs", "whole", "keep")}
-
-
-def _search(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
+def _search(options: dict[str, Any], ending: Ending) -> tuple[list[Found], list[str]]:
     """What failed, and what never happened although it should have."""
     began = time.monotonic()
     failed: list[Found] = []
     reached: list[list[str]] = []
     seeds = range(options["first"], options["first"] + options["seeds"])
     with _bar(len(seeds), "seeds") as advance:
-        for found in search(seeds, options["service"], processes=options["processes"]):
+        for found in search(seeds, options["service"], processes=options["processes"], is_over=ending.is_told):
             advance()
             reached.append(found.reached)
             if found.violations:
@@ -82,6 +81,10 @@ def _search(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
                 rules = ",".join(dict.fromkeys(violation.rule for violation in found.violations))
                 click.echo(f"seed {found.seed}  {rules}  {found.violations[0].id}: {found.violations[0].detail}")
     seconds = time.monotonic() - began
+    if ending.is_told():
+        numbers = sorted(found.seed for found in failed)
+        which = f": {', '.join(map(str, numbers))}" if numbers else ""
+        _end(ending, f"{len(reached)} of {len(seeds)} seeds in {seconds:.0f} s, {len(failed)} failed{which}")
     click.echo(f"{len(reached)} seeds in {seconds:.0f} s ({len(reached) / seconds:.1f}/s), {len(failed)} failed")
     service = options["service"]
     missing = unreached(total(reached), service) if len(reached) >= enough(service) else []
@@ -90,9 +93,17 @@ def _search(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
     return sorted(failed, key=lambda found: found.seed), missing
 
 
-def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path) -> int:
+def _end(ending: Ending, told: str) -> NoReturn:
+    assert ending.by is not None
+    click.echo(f"ended by {ending.by.name}: {told}")
+    sys.exit(128 + ending.by)
+
+
+def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path, ending: Ending) -> int:
     """Show the history of a plan, and the smallest that fails in the same way."""
     outcome = simulate(plan)
+    if ending.is_told():
+        _end(ending, f"seed {plan.seed} {'failed' if outcome.violations else 'did not fail'}")
     click.echo(f"--- seed {plan.seed}: {len(plan.operations)} operations, {outcome.seconds:.1f} s, {outcome.digest}")
     if not outcome.violations:
         if whole:
@@ -101,7 +112,13 @@ def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path) -> i
         return 0
     if shrinks:
         with _bar(runs, "shrinking") as advance:
-            outcome = shrink(outcome, runs=runs, told=lambda _: advance())
+
+            def told(made: int) -> None:
+                advance()
+                if ending.is_told():
+                    _end(ending, f"seed {plan.seed} failed, {made - 1} runs were made to shrink it")
+
+            outcome = shrink(outcome, runs=runs, told=told)
         _tell_plan(outcome.plan)
     click.echo("\n".join(timeline(outcome.journal, outcome.violations, whole=whole)))
     _keep(outcome, keep)
