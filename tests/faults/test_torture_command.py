@@ -1,4 +1,4 @@
-"""tools/torture.py as a command: it ends when it is told to, with everything it started, and refuses what it cannot do."""
+"""tools/torture.py: it ends when it is told to, with everything it started, and refuses what it cannot do."""
 
 from __future__ import annotations
 

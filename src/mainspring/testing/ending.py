@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import Final
+from typing import Final, Self
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG: Final = 1
@@ -22,13 +22,19 @@ _SHOW_CURSOR: Final = "\x1b[?25h"
 class Ending:
     """Remembers the first signal, for whoever looks between two pieces of work; ends the process at the second.
 
-    Nothing is raised: what is at work may catch it.
+    Nothing is raised: what is at work may catch it. A context manager.
     """
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
-        for number in SIGNALS:
-            signal.signal(number, self._hear)
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def is_told(self) -> bool:
         return self.by is not None

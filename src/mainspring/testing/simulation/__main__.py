@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mainspring.testing.ending import Ending
 from mainspring.testing.oracle.journal import write_journal
 from mainspring.testing.simulation.counters import enough, total, unreached
-from mainspring.testing.simulation.plan import Plan, read_plan, write_plan
+from mainspring.testing.simulation.plan import NoPlan, Plan, read_plan, write_plan
 from mainspring.testing.simulation.search import Found, search
 from mainspring.testing.simulation.shrinking import LONGEST, shrink
 from mainspring.testing.simulation.simulate import Outcome, simulate
@@ -27,19 +29,29 @@ SERVICES = ("timers", "jobs", "fetches", "idempotency", "all")
 SHOWN = 3
 """Failing seeds of a search that are shrunk and shown."""
 BROKEN = 1
+NOT_RUN = 2
 NEVER_HAPPENED = 3
-"""No promise is broken, in a search that has not looked where it should; 2 is a command that was not understood."""
+EXCLUDED = {"replay": ("seed", "service", "seeds", "first", "processes"), "seed": ("seeds", "first", "processes")}
+"""Options that say nothing beside another."""
+
+
+class Refused(click.ClickException):
+    """One line, and none about usage: the command was understood."""
+
+    exit_code = NOT_RUN
 
 
 @click.command()
-@click.option("--seeds", default=500, show_default=True, help="How many seeds to run.")
+@click.option("--seeds", type=click.IntRange(min=1), default=500, show_default=True, help="How many seeds to run.")
 @click.option("--from", "first", default=0, show_default=True, help="The first of them.")
 @click.option("--seed", type=int, help="Run this one alone, and show its history.")
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Run a replay file.")
 @click.option("--service", type=click.Choice(SERVICES), default="timers", show_default=True)
-@click.option("--processes", type=int, help="How many processes; one for each core by default.")
+@click.option("--processes", type=click.IntRange(min=1), help="How many processes; one for each core by default.")
 @click.option("--shrink/--no-shrink", "shrinks", default=True, help="Make failing histories smaller.")
-@click.option("--runs", default=LONGEST, show_default=True, help="How many runs that may take.")
+@click.option(
+    "--runs", type=click.IntRange(min=0), default=LONGEST, show_default=True, help="How many runs that may take."
+)
 @click.option("--whole", is_flag=True, help="Show every event, and not only those of broken ids.")
 @click.option(
     "--keep",
@@ -48,22 +60,63 @@ NEVER_HAPPENED = 3
     show_default=True,
     help="Where replay files go.",
 )
-def main(**options: Any) -> None:
+@click.pass_context
+def main(context: click.Context, /, **options: Any) -> None:
     """Search for broken promises in simulated histories.
 
-    Ends with 1 if there are some; with 3 if there are none, but the search was long (1,000 seeds of a service) and
-    something that has to happen sometimes never did.
+    \b
+    It ends with
+        0  no promise was broken
+        1  a promise was broken
+        2  nothing was run: what was asked for makes no sense, or cannot be done
+        3  no promise was broken, but in a long search (1,000 seeds of a service)
+           something that has to happen sometimes never did
+      130  it was ended by SIGINT (Ctrl-C)
+      143  it was ended by SIGTERM
     """
-    ending = Ending()
+    _refuse(context)
+    _try_out(options["keep"])
+    with Ending() as ending:
+        sys.exit(_carry_out(options, ending))
+
+
+def _refuse(context: click.Context) -> None:
+    """Options that say nothing beside others."""
+    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    given = [name for name in flags if context.get_parameter_source(str(name)) is ParameterSource.COMMANDLINE]
+    for name, excluded in EXCLUDED.items():
+        if name in given and (other := next((one for one in excluded if one in given), None)):
+            raise Refused(f"Expected {flags[name]} without {flags[other]}, got both")
+
+
+def _try_out(folder: Path) -> None:
+    """See that replay files can be kept, before there are any. No folder is left behind."""
+    with ExitStack() as stack:
+        try:
+            for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+                missing.mkdir()
+                stack.callback(missing.rmdir)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise Refused(f"Expected a folder that can be written, got {folder}: {error.strerror}") from None
+
+
+def _plan(options: dict[str, Any]) -> Plan:
+    try:
+        return read_plan(options["replay"]) if options["replay"] else draw_plan(options["seed"], options["service"])
+    except NoPlan as error:
+        raise Refused(str(error)) from None
+
+
+def _carry_out(options: dict[str, Any], ending: Ending) -> int:
     shown = {name: options[name] for name in ("shrinks", "runs", "whole", "keep")} | {"ending": ending}
     chosen = options["replay"], options["seed"]
     if any(one is not None for one in chosen):
-        plan = read_plan(options["replay"]) if options["replay"] else draw_plan(options["seed"], options["service"])
-        sys.exit(_show(plan, **shown))
+        return _show(_plan(options), **shown)
     failed, missing = _search(options, ending)
     for found in failed[:SHOWN]:
         _show(draw_plan(found.seed, options["service"]), **shown)
-    sys.exit(BROKEN if failed else NEVER_HAPPENED if missing else 0)
+    return BROKEN if failed else NEVER_HAPPENED if missing else 0
 
 
 def _search(options: dict[str, Any], ending: Ending) -> tuple[list[Found], list[str]]:
