@@ -4,8 +4,8 @@
     python tools/torture.py --store postgresql --seconds 300         five minutes on PostgreSQL, which is started for it
     python tools/torture.py --judge DIRECTORY                        look at a run again: what was wrong, as a timeline
 
-Prints figures, and the row of the table in docs/guides/operating.md. Exits 1 if a promise was broken, and then keeps
-the directory of the run with its journal.
+Prints figures, and the row of the table in docs/guides/operating.md. Ends with 1 if a promise was broken, and then
+keeps the directory of the run with its journal; with 2 if it did not run; with 130 or 143 if it was told to end.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # database serv
 
 from tests.cluster.stale_writes.counting import count_stale_writes
 from tests.servers.catalogue import SERVERS
+from tests.servers.obtaining import Unobtainable
+from tests.servers.process import ServerFailed
 from tests.servers.server import Server
 
+from mainspring.testing.ending import end_at_once
 from mainspring.testing.oracle.journal import read_journal
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.oracle.timeline import timeline
@@ -35,10 +38,11 @@ from mainspring.testing.torture.run import Torture, kept_world, torture
 
 STORES = ("sqlite", "postgresql", "mysql", "mongodb")
 SHOWN = 20
+NOT_RUN = 2
 
 
 def main() -> int:
-    arguments = argparse.ArgumentParser(description="Torture real servers, and check what they did.")
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--store", choices=STORES, default="sqlite", help="[sqlite]")
     arguments.add_argument("--seconds", type=float, default=60.0, help="how long blows fall [60]")
     arguments.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="[random, and printed]")
@@ -47,8 +51,13 @@ def main() -> int:
     if chosen.judge is not None:
         return look_again(chosen.judge)
     directory = Path(tempfile.mkdtemp(prefix="mainspring-torture-"))
+    end_at_once(lambda: f"nothing was judged, files are in {directory}")
     sys.stderr.write(f"seed {chosen.seed} on {chosen.store}, files in {directory}\n")
-    figures = carry_out(directory, chosen.store, seed=chosen.seed, seconds=chosen.seconds)
+    try:
+        figures = carry_out(directory, chosen.store, seed=chosen.seed, seconds=chosen.seconds)
+    except (Unobtainable, ServerFailed) as error:
+        sys.stderr.write(f"{chosen.store}: {error}\n")
+        return NOT_RUN
     sys.stdout.write(f"\nseed {chosen.seed}\n{figures}\n\n{heading()}\n{figures.row()}\n")
     for violation in figures.violations[:SHOWN]:
         sys.stdout.write(f"{str(violation)[:500]}\n")

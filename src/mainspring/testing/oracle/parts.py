@@ -36,7 +36,7 @@ class Asked(Part, frozen=True, kw_only=True):
     job: JobTerms | None = None
 
 
-class JobTerms(Part, frozen=True, kw_only=True):
+class JobTerms(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a job is to be after a request: its calendar and its policies. Edits are told as they result."""
 
     schedule: str

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from mainspring.testing.ending import Ending
 from mainspring.testing.oracle.journal import write_journal
 from mainspring.testing.simulation.counters import enough, total, unreached
-from mainspring.testing.simulation.plan import Plan, read_plan, write_plan
+from mainspring.testing.simulation.plan import NoPlan, Plan, read_plan, write_plan
 from mainspring.testing.simulation.search import Found, search
 from mainspring.testing.simulation.shrinking import LONGEST, shrink
 from mainspring.testing.simulation.simulate import Outcome, simulate
@@ -26,19 +29,29 @@ SERVICES = ("timers", "jobs", "fetches", "idempotency", "all")
 SHOWN = 3
 """Failing seeds of a search that are shrunk and shown."""
 BROKEN = 1
+NOT_RUN = 2
 NEVER_HAPPENED = 3
-"""No promise is broken, in a search that has not looked where it should; 2 is a command that was not understood."""
+EXCLUDED = {"replay": ("seed", "service", "seeds", "first", "processes"), "seed": ("seeds", "first", "processes")}
+"""Options that say nothing beside another."""
+
+
+class Refused(click.ClickException):
+    """One line, and none about usage: the command was understood."""
+
+    exit_code = NOT_RUN
 
 
 @click.command()
-@click.option("--seeds", default=500, show_default=True, help="How many seeds to run.")
+@click.option("--seeds", type=click.IntRange(min=1), default=500, show_default=True, help="How many seeds to run.")
 @click.option("--from", "first", default=0, show_default=True, help="The first of them.")
 @click.option("--seed", type=int, help="Run this one alone, and show its history.")
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Run a replay file.")
 @click.option("--service", type=click.Choice(SERVICES), default="timers", show_default=True)
-@click.option("--processes", type=int, help="How many processes; one for each core by default.")
+@click.option("--processes", type=click.IntRange(min=1), help="How many processes; one for each core by default.")
 @click.option("--shrink/--no-shrink", "shrinks", default=True, help="Make failing histories smaller.")
-@click.option("--runs", default=LONGEST, show_default=True, help="How many runs that may take.")
+@click.option(
+    "--runs", type=click.IntRange(min=0), default=LONGEST, show_default=True, help="How many runs that may take."
+)
 @click.option("--whole", is_flag=True, help="Show every event, and not only those of broken ids.")
 @click.option(
     "--keep",
@@ -47,34 +60,73 @@ NEVER_HAPPENED = 3
     show_default=True,
     help="Where replay files go.",
 )
-def main(**options: Any) -> None:
+@click.pass_context
+def main(context: click.Context, /, **options: Any) -> None:
     """Search for broken promises in simulated histories.
 
-    Ends with 1 if there are some; with 3 if there are none, but the search was long (1,000 seeds of a service) and
-    something that has to happen sometimes never did.
+    \b
+    It ends with
+        0  no promise was broken
+        1  a promise was broken
+        2  nothing was run: what was asked for makes no sense, or cannot be done
+        3  no promise was broken, but in a long search (1,000 seeds of a service)
+           something that has to happen sometimes never did
+      130  it was ended by SIGINT (Ctrl-C)
+      143  it was ended by SIGTERM
     """
+    _refuse(context)
+    _try_out(options["keep"])
+    with Ending() as ending:
+        sys.exit(_carry_out(options, ending))
+
+
+def _refuse(context: click.Context) -> None:
+    """Options that say nothing beside others."""
+    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    given = [name for name in flags if context.get_parameter_source(str(name)) is ParameterSource.COMMANDLINE]
+    for name, excluded in EXCLUDED.items():
+        if name in given and (other := next((one for one in excluded if one in given), None)):
+            raise Refused(f"Expected {flags[name]} without {flags[other]}, got both")
+
+
+def _try_out(folder: Path) -> None:
+    """See that replay files can be kept, before there are any. No folder is left behind."""
+    with ExitStack() as stack:
+        try:
+            for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+                missing.mkdir()
+                stack.callback(missing.rmdir)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise Refused(f"Expected a folder that can be written, got {folder}: {error.strerror}") from None
+
+
+def _plan(options: dict[str, Any]) -> Plan:
+    try:
+        return read_plan(options["replay"]) if options["replay"] else draw_plan(options["seed"], options["service"])
+    except NoPlan as error:
+        raise Refused(str(error)) from None
+
+
+def _carry_out(options: dict[str, Any], ending: Ending) -> int:
+    shown = {name: options[name] for name in ("shrinks", "runs", "whole", "keep")} | {"ending": ending}
     chosen = options["replay"], options["seed"]
     if any(one is not None for one in chosen):
-        plan = read_plan(options["replay"]) if options["replay"] else draw_plan(options["seed"], options["service"])
-        sys.exit(_show(plan, **_shown(options)))
-    failed, missing = _search(options)
+        return _show(_plan(options), **shown)
+    failed, missing = _search(options, ending)
     for found in failed[:SHOWN]:
-        _show(draw_plan(found.seed, options["service"]), **_shown(options))
-    sys.exit(BROKEN if failed else NEVER_HAPPENED if missing else 0)
+        _show(draw_plan(found.seed, options["service"]), **shown)
+    return BROKEN if failed else NEVER_HAPPENED if missing else 0
 
 
-def _shown(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: options[name] for name in ("shrinks", "runs", "whole", "keep")}
-
-
-def _search(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
+def _search(options: dict[str, Any], ending: Ending) -> tuple[list[Found], list[str]]:
     """What failed, and what never happened although it should have."""
     began = time.monotonic()
     failed: list[Found] = []
     reached: list[list[str]] = []
     seeds = range(options["first"], options["first"] + options["seeds"])
     with _bar(len(seeds), "seeds") as advance:
-        for found in search(seeds, options["service"], processes=options["processes"]):
+        for found in search(seeds, options["service"], processes=options["processes"], is_over=ending.is_told):
             advance()
             reached.append(found.reached)
             if found.violations:
@@ -82,6 +134,10 @@ def _search(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
                 rules = ",".join(dict.fromkeys(violation.rule for violation in found.violations))
                 click.echo(f"seed {found.seed}  {rules}  {found.violations[0].id}: {found.violations[0].detail}")
     seconds = time.monotonic() - began
+    if ending.is_told():
+        numbers = sorted(found.seed for found in failed)
+        which = f": {', '.join(map(str, numbers))}" if numbers else ""
+        _end(ending, f"{len(reached)} of {len(seeds)} seeds in {seconds:.0f} s, {len(failed)} failed{which}")
     click.echo(f"{len(reached)} seeds in {seconds:.0f} s ({len(reached) / seconds:.1f}/s), {len(failed)} failed")
     service = options["service"]
     missing = unreached(total(reached), service) if len(reached) >= enough(service) else []
@@ -90,9 +146,17 @@ def _search(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
     return sorted(failed, key=lambda found: found.seed), missing
 
 
-def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path) -> int:
+def _end(ending: Ending, told: str) -> NoReturn:
+    assert ending.by is not None
+    click.echo(f"ended by {ending.by.name}: {told}")
+    sys.exit(128 + ending.by)
+
+
+def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path, ending: Ending) -> int:
     """Show the history of a plan, and the smallest that fails in the same way."""
     outcome = simulate(plan)
+    if ending.is_told():
+        _end(ending, f"seed {plan.seed} {'failed' if outcome.violations else 'did not fail'}")
     click.echo(f"--- seed {plan.seed}: {len(plan.operations)} operations, {outcome.seconds:.1f} s, {outcome.digest}")
     if not outcome.violations:
         if whole:
@@ -101,7 +165,13 @@ def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path) -> i
         return 0
     if shrinks:
         with _bar(runs, "shrinking") as advance:
-            outcome = shrink(outcome, runs=runs, told=lambda _: advance())
+
+            def told(made: int) -> None:
+                advance()
+                if ending.is_told():
+                    _end(ending, f"seed {plan.seed} failed, {made - 1} runs were made to shrink it")
+
+            outcome = shrink(outcome, runs=runs, told=told)
         _tell_plan(outcome.plan)
     click.echo("\n".join(timeline(outcome.journal, outcome.violations, whole=whole)))
     _keep(outcome, keep)

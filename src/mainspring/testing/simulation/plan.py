@@ -7,10 +7,10 @@ a replay file. Instants are milliseconds from the start of the run.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from mainspring.model import RetryPolicy
 from mainspring.testing.oracle.parts import JobTerms
@@ -19,7 +19,10 @@ Service = Literal["timers", "jobs", "fetches", "idempotency"]
 DestinationKind = Literal["fast", "slow", "silent", "refusing", "flapping", "gone", "busy", "cuts"]
 RegimeKind = Literal["refuse", "lose", "hang", "late"]
 BlowKind = Literal["kill", "pause", "stop", "restart", "join", "cut-peers", "store-clock", "wall-clock"]
-
+Natural = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(ge=0)]
+Period = Annotated[float, Meta(gt=0)]
 
 OPENING: Final = 2_000
 """Until then instances start, and nothing goes wrong."""
@@ -27,33 +30,33 @@ EXECUTORS: Final = 100
 """The number of the first executor; those of instances are below."""
 
 
-class Destination(Struct, frozen=True, kw_only=True):
+class Destination(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A receiver of calls."""
 
     kind: DestinationKind = "fast"
-    seconds: float = 0.02
+    seconds: Seconds = 0.02
     """How long it takes to answer, at most."""
     healed: bool = True
     """Whether it becomes a fast one when all is healed."""
 
 
-class Regime(Struct, frozen=True, kw_only=True):
+class Regime(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The store fails in one way for a while: for all, or for an instance, a shard, a verb."""
 
-    at: int
-    length: int
+    at: Natural
+    length: Natural
     kind: RegimeKind
     """refuse: nothing is done. lose: it is done, and nobody is told. hang: nothing happens until the caller gives up.
     late: the caller gives up, and then it is done."""
     node: int | None = None
-    shard: int | None = None
+    shard: Natural | None = None
     verb: str | None = None
 
 
-class Blow(Struct, frozen=True, kw_only=True):
+class Blow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something happens to an instance, or to all at once."""
 
-    at: int
+    at: Natural
     kind: BlowKind
     node: int = 0
     """-1: all of them."""
@@ -63,67 +66,67 @@ class Blow(Struct, frozen=True, kw_only=True):
     """kill, pause: not at `at`, but when the instance next comes to this crash point."""
 
 
-class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a client asks for. Fields that a verb does not need say nothing."""
 
-    client: int
-    at: int
+    client: Natural
+    at: Natural
     verb: str
     ids: tuple[str, ...] = ()
-    node: int = 0
+    node: Natural = 0
     """Which instance it asks."""
-    timeout: int = 10_000
+    timeout: Natural = 10_000
     awaits: bool = True
     """Whether the client waits for the answer before it goes on."""
     again: bool = False
     """Whether it looks how things stand if it does not know what became of it."""
-    destination: int = 0
+    destination: Natural = 0
     delay: int | None = None
     """Due so many milliseconds after it is asked; negative: in the past, by an instant."""
-    instant: int | None = None
+    instant: Natural | None = None
     """Due at this instant of the run."""
     at_most_once: bool = False
-    policy: int = 0
+    policy: Natural = 0
     """Which of the world's policies."""
-    call_timeout: int = 1000
+    call_timeout: Natural = 1000
     label: str = ""
-    hold: int = 0
+    hold: Natural = 0
     """A foreign transaction: how long it stays open. Work, the block of a lock: how long it takes."""
     job: JobTerms | None = None
     """What a job is to be; its bounds are instants of the run. None in a foreign write: what nobody understands."""
-    origin: int | None = None
+    origin: Natural | None = None
     """A fetch: which destination gets the result."""
     method: str = "GET"
     executor: bool = False
     """A fetch: whether the executors of the pool make the call."""
-    keeps: int = 86_400_000
+    keeps: Natural = 86_400_000
     """A fetch: for how long its result is offered."""
 
 
-class World(Struct, frozen=True, kw_only=True):
+class World(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that stays the same in a run."""
 
-    instances: int = 1
-    starts_ms: int = 0
+    instances: Annotated[int, Meta(ge=1, le=EXECUTORS)] = 1
+    starts_ms: Natural = 0
     """How long after `EPOCH_MS` the run begins: shortly before clocks change, for one."""
-    shards: int = 1
-    window_limit: int = 8192
-    in_flight_limit: int = 1024
-    host_limit: int = 128
-    page_size: int = 500
-    circuit_failures: int = 20
-    circuit_seconds: float = 5.0
-    lease_seconds: float = 6.0
-    renew_seconds: float = 2.0
-    look_seconds: float = 1.0
-    drain_seconds: float = 10.0
+    shards: Count = 1
+    window_limit: Count = 8192
+    in_flight_limit: Count = 1024
+    host_limit: Count = 128
+    page_size: Count = 500
+    circuit_failures: Count = 20
+    circuit_seconds: Seconds = 5.0
+    lease_seconds: Period = 6.0
+    renew_seconds: Period = 2.0
+    look_seconds: Period = 1.0
+    drain_seconds: Seconds = 10.0
     destinations: tuple[Destination, ...] = (Destination(),)
     policies: tuple[RetryPolicy, ...] = (RetryPolicy(),)
-    latency: int = 0
+    latency: Natural = 0
     """Milliseconds that a call of the store takes at most, unless it meets a spike or a fault."""
     spikes: bool = False
     """Whether one call of a hundred takes fifty times as long."""
-    store_timeout: int = 2000
+    store_timeout: Natural = 2000
     """When a caller gives up waiting for the store."""
     sqlite: bool = False
     """Whether rows are in SQLite, in memory, and not in dictionaries."""
@@ -131,27 +134,27 @@ class World(Struct, frozen=True, kw_only=True):
     """Whether the store tells of foreign writers."""
     one_machine: bool = False
     """Whether all instances are processes of one machine, which know at once that one is gone."""
-    wire: int = 5
+    wire: Natural = 5
     """Milliseconds that anything takes from process to process, at most."""
-    wakeups_lost: int = 0
+    wakeups_lost: Annotated[int, Meta(ge=0, le=100)] = 0
     """Percent of what instances tell each other."""
-    skews: tuple[int, ...] = (0,)
+    skews: Annotated[tuple[int, ...], Meta(min_length=1)] = (0,)
     """By how many milliseconds the wall clock of each instance is wrong at the start."""
-    wait_seconds: float = 10.0
+    wait_seconds: Seconds = 10.0
     """Idempotency: how long a caller waits for one who is at work."""
-    ttl_seconds: float = 86_400.0
+    ttl_seconds: Seconds = 86_400.0
     """Idempotency: how long a result is kept."""
     resolves: bool = False
     """Idempotency: whether programs find out what became of work whose outcome is unknown."""
     left_dead: tuple[int, ...] = ()
     """Instances that stay dead when all is healed."""
-    left_cut: int | None = None
+    left_cut: Natural | None = None
     """An instance that cannot reach the store even then."""
-    executors: int = 0
+    executors: Annotated[int, Meta(ge=0, le=EXECUTORS)] = 0
     """Processes of the pool that makes calls of fetches."""
-    fetch_limit: int = 2000
-    fetch_pending_limit: int = 50_000
-    fetch_retention: int = 7 * 86_400_000
+    fetch_limit: Count = 2000
+    fetch_pending_limit: Count = 50_000
+    fetch_retention: Natural = 7 * 86_400_000
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -159,11 +162,11 @@ class World(Struct, frozen=True, kw_only=True):
         return (*range(self.instances), *range(EXECUTORS, EXECUTORS + self.executors))
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run."""
 
     seed: int
-    service: str = "timers"
+    service: Service = "timers"
     world: World = World()
     operations: tuple[Operation, ...] = ()
     regimes: tuple[Regime, ...] = ()
@@ -182,8 +185,35 @@ class Plan(Struct, frozen=True, kw_only=True):
         return max(ends, default=0) + 500
 
 
+class NoPlan(Exception):
+    """A file that has no plan, or one that cannot be run."""
+
+
 def read_plan(path: Path) -> Plan:
-    return msgspec.json.decode(path.read_bytes(), type=Plan)
+    try:
+        plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NoPlan(f"Expected a replay file, got {path}: {error}") from None
+    if missing := _missing(plan):
+        raise NoPlan(f"Expected a replay file, got {path}: its world has no {missing}")
+    return plan
+
+
+def _missing(plan: Plan) -> str:
+    """The first thing that a plan speaks of, and that is not in its world."""
+    world = plan.world
+    for operation in plan.operations:
+        if operation.node >= world.instances:
+            return f"instance {operation.node}"
+        if operation.policy >= len(world.policies):
+            return f"policy {operation.policy}"
+        if (host := max(operation.destination, operation.origin or 0)) >= len(world.destinations):
+            return f"destination {host}"
+    nodes = {*world.nodes, -1}
+    struck = [*(regime.node for regime in plan.regimes), *(blow.node for blow in plan.blows), *world.left_dead]
+    return next(
+        (f"instance {node}" for node in (*struck, world.left_cut) if node is not None and node not in nodes), ""
+    )
 
 
 def write_plan(path: Path, plan: Plan) -> None:

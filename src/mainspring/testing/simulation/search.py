@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from typing import Final
+import selectors
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import IO, Final
 
+import msgspec
 from msgspec import Struct
 
+from mainspring.testing.ending import mortal
 from mainspring.testing.oracle.history import Violation
 from mainspring.testing.simulation.simulate import simulate
 from mainspring.testing.simulation.swarm import draw_plan
 
-CHUNK: Final = 10
-"""Seeds that a process runs before it tells of them, and before its garbage is collected."""
-WAITING: Final = 3
-"""Chunks that wait for each process."""
+COLLECTED: Final = 10
+"""Seeds that a process runs before its garbage is collected."""
+LOOK_SECONDS: Final = 0.2
+"""How often somebody asks whether the search is over."""
 
 
 class Found(Struct, frozen=True):
@@ -35,27 +39,79 @@ def look(seed: int, service: str = "timers") -> Found:
     return Found(seed, outcome.violations, outcome.digest, outcome.reached)
 
 
-def look_at(seeds: Sequence[int], service: str) -> list[Found]:
-    found = [look(seed, service) for seed in seeds]
-    gc.collect()
-    return found
+def look_at(seeds: Iterator[int] | Sequence[int], service: str) -> Iterator[Found]:
+    for done, seed in enumerate(seeds, 1):
+        yield look(seed, service)
+        if done % COLLECTED == 0:
+            gc.collect()
 
 
-def search(seeds: Sequence[int], service: str = "timers", *, processes: int | None = None) -> Iterator[Found]:
-    """In the order in which they end."""
-    processes = processes or len(os.sched_getaffinity(0))
-    chunks = iter([seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)])
-    if processes == 1 or len(seeds) <= CHUNK:
-        for chunk in chunks:
-            yield from look_at(chunk, service)
-        return
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running: set[Future[list[Found]]] = set()
-        while True:
-            while len(running) < processes * WAITING and (later := next(chunks, None)) is not None:
-                running.add(pool.submit(look_at, later, service))
-            if not running:
+def search(
+    seeds: Sequence[int],
+    service: str = "timers",
+    *,
+    processes: int | None = None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> Iterator[Found]:
+    """In the order in which they end; no more once `is_over`."""
+    processes = min(processes or len(os.sched_getaffinity(0)), len(seeds) // COLLECTED)
+    if processes <= 1:
+        for found in look_at(seeds, service):
+            yield found
+            if is_over():
                 return
-            ended, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in ended:
-                yield from future.result()
+        return
+    left = iter(seeds)
+    with ExitStack() as stack, selectors.DefaultSelector() as answers:
+        for _ in range(processes):
+            worker = stack.enter_context(_Worker(service))
+            worker.ask(next(left))
+            answers.register(worker.answers, selectors.EVENT_READ, worker)
+        while answers.get_map() and not is_over():
+            for key, _ in answers.select(LOOK_SECONDS):
+                worker = key.data
+                found = worker.answer()
+                if (seed := next(left, None)) is None:
+                    answers.unregister(worker.answers)
+                else:
+                    worker.ask(seed)
+                yield found
+
+
+class _Worker:
+    """A process that is told seeds, a line each, and answers with what it found. Killed at the end of the block.
+
+    In a group of its own, so that an interrupt at the terminal reaches only us.
+    """
+
+    def __init__(self, service: str) -> None:
+        self._seed = 0
+        self._process = subprocess.Popen(  # noqa: S603
+            mortal([sys.executable, "-m", "mainspring.testing.simulation.worker", service]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,
+        )
+
+    @property
+    def answers(self) -> IO[bytes]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def ask(self, seed: int) -> None:
+        assert self._process.stdin is not None
+        self._seed = seed
+        self._process.stdin.write(b"%d\n" % seed)
+        self._process.stdin.flush()
+
+    def answer(self) -> Found:
+        if not (line := self.answers.readline()):
+            raise RuntimeError(f"Expected an answer, got exit code {self._process.wait()} at seed {self._seed}")
+        return msgspec.json.decode(line, type=Found)
+
+    def __enter__(self) -> _Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()

@@ -16,6 +16,7 @@ from typing import Final
 
 from mainspring import crashpoint
 from mainspring.client import AsyncClient
+from mainspring.testing.ending import mortal
 
 TOKEN: Final = "torture-token-of-enough-length"  # noqa: S105
 _READY: Final = re.compile(rb"is ready at (http://\S+)")
@@ -23,7 +24,10 @@ _POLL_SECONDS: Final = 0.01
 
 
 class ServerProcess:
-    """Started by the constructor. `ready` waits for the banner; every way to end it also reaps it."""
+    """Started by the constructor. `ready` waits for the banner; every way to end it also reaps it.
+
+    It is killed when whoever started it ends, however that ends.
+    """
 
     def __init__(
         self, directory: Path, surroundings: Mapping[str, str] | None = None, /, *, crash_at: str = "", **settings: str
@@ -42,8 +46,8 @@ class ServerProcess:
         self.log = directory / f"server-{time.monotonic_ns()}.log"
         self.url = ""
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "mainspring", "serve"], env=environment, stdout=log, stderr=log
+            self._process = subprocess.Popen(  # noqa: S603
+                mortal([sys.executable, "-m", "mainspring", "serve"]), env=environment, stdout=log, stderr=log
             )
 
     @property

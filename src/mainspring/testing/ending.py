@@ -1,0 +1,90 @@
+"""How commands of the test kit end when they are told to, by SIGINT or SIGTERM, and what they started ends with them.
+
+python ending.py PARENT COMMAND…        runs a command that is killed when the process PARENT ends
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import FrameType
+from typing import Final, Self
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_PR_SET_PDEATHSIG: Final = 1
+_SHOW_CURSOR: Final = "\x1b[?25h"
+
+
+class Ending:
+    """Remembers the first signal, for whoever looks between two pieces of work; ends the process at the second.
+
+    Nothing is raised: what is at work may catch it. A context manager.
+    """
+
+    def __init__(self) -> None:
+        self.by: signal.Signals | None = None
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def is_told(self) -> bool:
+        return self.by is not None
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        if self.by is not None:
+            leave(number)
+        self.by = signal.Signals(number)
+
+
+def end_at_once(last_words: Callable[[], str]) -> None:
+    """From now on a signal ends this process with one line. For those whose children do not outlive them."""
+
+    def hear(number: int, _: FrameType | None) -> None:
+        _write(f"\nended by {signal.Signals(number).name}: {last_words()}\n")
+        leave(number)
+
+    for number in SIGNALS:
+        signal.signal(number, hear)
+
+
+def leave(number: int) -> None:
+    """Without any cleaning up, as a signal would."""
+    if sys.stderr.isatty():
+        _write(_SHOW_CURSOR)  # a progress bar hides it
+    os._exit(128 + number)
+
+
+def _write(text: str) -> None:
+    """Not through `sys.stderr`: somebody may be in the middle of writing to it."""
+    with suppress(OSError):
+        os.write(2, text.encode())
+
+
+def die_with(parent: int) -> None:
+    """Be killed when the process that has started this one ends, however it ends. Linux; nothing happens elsewhere.
+
+    More exactly, when the thread ends that has started it.
+    """
+    if prctl := getattr(ctypes.CDLL(None), "prctl", None):
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def mortal(command: Sequence[str]) -> list[str]:
+    """A command that does the same, and is killed when this process ends."""
+    return [sys.executable, "-IS", __file__, str(os.getpid()), *command]
+
+
+if __name__ == "__main__":
+    die_with(int(sys.argv[1]))
+    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606

@@ -1,0 +1,56 @@
+"""tools/torture.py: it ends when it is told to, with everything it started, and refuses what it cannot do."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).parents[2] / "tools" / "torture.py"
+SOON = 10.0
+
+
+def command_lines(mark: str) -> list[str]:
+    """Of processes that run and have this in their environment."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and mark.encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_torture_that_is_ended_leaves_no_server_behind(number: signal.Signals, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, TOOL, "--seconds", "300"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"TMPDIR": str(tmp_path), "PYTHONPATH": ":".join(sys.path)},
+    ) as tool:
+        try:
+            deadline = time.monotonic() + 60
+            while not any("mainspring serve" in line for line in command_lines(str(tmp_path))):
+                assert time.monotonic() < deadline
+                assert tool.poll() is None
+                time.sleep(0.05)
+            tool.send_signal(number)
+            _, told = tool.communicate(timeout=SOON)
+        finally:
+            tool.kill()
+    deadline = time.monotonic() + SOON
+    while left := command_lines(str(tmp_path)):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+    if number != signal.SIGKILL:
+        [directory] = tmp_path.glob("mainspring-torture-*")
+        assert tool.returncode == 128 + number
+        assert "Traceback" not in told
+        assert told.splitlines()[-1] == f"ended by {number.name}: nothing was judged, files are in {directory}"
