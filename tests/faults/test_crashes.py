@@ -57,19 +57,26 @@ async def test_promises_survive_every_crash_point(tmp_path: Path) -> None:
 )
 async def test_a_bug_in_the_servers_is_found(tmp_path: Path, bug: str, rules: set[str]) -> None:
     path = os.pathsep.join([str(PLANTED), os.environ.get("PYTHONPATH", "")])
-    figures = await torture(
-        tmp_path,
-        Torture(
-            store_url=f"sqlite:///{tmp_path}/shared.db",
-            seed=3,
-            seconds=10,
-            destinations=50,
-            blows={"kill": 1},
-            surroundings={"PYTHONPATH": path, "PLANTED": bug},
-        ),
-    )
-    assert rules & {violation.rule for violation in figures.violations}, violations(figures)
-    assert not figures.is_good
+    found: set[str] = set()
+    for seed in (3, 4, 5):  # what a run of ten seconds meets depends on the machine
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        figures = await torture(
+            directory,
+            Torture(
+                store_url=f"sqlite:///{directory}/shared.db",
+                seed=seed,
+                seconds=10,
+                destinations=50,
+                blows={"kill": 1},
+                surroundings={"PYTHONPATH": path, "PLANTED": bug},
+            ),
+        )
+        found |= {violation.rule for violation in figures.violations}
+        assert figures.is_good == (not figures.violations)
+        if rules & found:
+            return
+    raise AssertionError(f"found {found}, and none of {rules}")
 
 
 async def test_a_crash_point_that_does_not_exist_is_refused(tmp_path: Path) -> None:
