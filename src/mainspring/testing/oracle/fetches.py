@@ -62,7 +62,9 @@ def overdue(history: History) -> Iterator[Finding]:
         fetch = found.get(req_id)
         if fetch is None or fetch.expired or fetch.delivery_id != life:
             told = [o.invoke.at for o in accepted if o.views[0].delivery_id == life]
-            if left.at < min(told) + kept:
+            # Who was told may have asked again for what somebody had asked for before, and got no answer.
+            asked = [o.invoke.at for o in operations if o.verb == "create" and o.may_have_acted]
+            if left.at < min(told + [at for at in asked if at < min(told)][-1:]) + kept:
                 yield Finding(req_id, "it was accepted, and is not on record")
         elif fetch.state not in FINAL and left.at > since + timeout + allowed:
             yield Finding(
