@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import secrets
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # database servers are those of the tests
 
+import msgspec
 from tests.cluster.stale_writes.counting import count_stale_writes
 from tests.servers.catalogue import SERVERS
 from tests.servers.obtaining import Unobtainable
@@ -30,7 +32,7 @@ from tests.servers.process import ServerFailed
 from tests.servers.server import Server
 
 from mainspring.testing.ending import end_at_once
-from mainspring.testing.oracle.journal import read_journal
+from mainspring.testing.oracle.journal import Left, read_journal
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.oracle.timeline import timeline
 from mainspring.testing.torture.figures import Figures, heading
@@ -44,7 +46,7 @@ NOT_RUN = 2
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--store", choices=STORES, default="sqlite", help="[sqlite]")
-    arguments.add_argument("--seconds", type=float, default=60.0, help="how long blows fall [60]")
+    arguments.add_argument("--seconds", type=_seconds, default=60.0, help="how long blows fall [60]")
     arguments.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="[random, and printed]")
     arguments.add_argument("--judge", type=Path, help="the directory of an earlier run: look at its journal again")
     chosen = arguments.parse_args()
@@ -55,7 +57,7 @@ def main() -> int:
     sys.stderr.write(f"seed {chosen.seed} on {chosen.store}, files in {directory}\n")
     try:
         figures = carry_out(directory, chosen.store, seed=chosen.seed, seconds=chosen.seconds)
-    except (Unobtainable, ServerFailed) as error:
+    except (Unobtainable, ServerFailed, subprocess.CalledProcessError) as error:
         sys.stderr.write(f"{chosen.store}: {error}\n")
         return NOT_RUN
     sys.stdout.write(f"\nseed {chosen.seed}\n{figures}\n\n{heading()}\n{figures.row()}\n")
@@ -66,6 +68,13 @@ def main() -> int:
         return 1
     shutil.rmtree(directory)
     return 0
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"Expected a number above 0, got {text}")
+    return seconds
 
 
 def carry_out(directory: Path, store: str, *, seed: int, seconds: float) -> Figures:
@@ -106,8 +115,15 @@ def bar(seconds: float) -> Callable[[float, int], None]:
 
 
 def look_again(directory: Path) -> int:
-    journal = read_journal(directory / "journal.jsonl")
-    violations = judge(journal, kept_world(directory))
+    try:
+        journal, world = read_journal(directory / "journal.jsonl"), kept_world(directory)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        sys.stderr.write(f"Expected the directory of a run, got {directory}: {error}\n")
+        return NOT_RUN
+    if not any(isinstance(event, Left) for event in journal):
+        sys.stderr.write(f"Expected the journal of a whole run, got one in {directory} that was ended before\n")
+        return NOT_RUN
+    violations = judge(journal, world)
     for violation in violations[:SHOWN]:
         sys.stdout.write(f"{timeline(journal, violation)}\n\n")
     sys.stdout.write(f"{len(violations)} violations\n")

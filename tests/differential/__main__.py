@@ -3,7 +3,8 @@
     python -m tests.differential                                         400 steps on all of them
     python -m tests.differential --steps 2000 --seed 7 postgresql mysql  these steps, on these
 
-Exits 1 at the first difference, and says how to see it again.
+Ends with 1 at the first difference, and says how to see it again; with 2 if there was nothing to compare; with 130 or
+143 if it was told to end.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from mainspring.testing.ending import end_at_once
 from tests.differential.comparing import Report, compare
 from tests.servers.catalogue import SERVERS
 from tests.servers.obtaining import Unobtainable
@@ -24,15 +27,19 @@ DATABASES = ("postgresql", "mysql", "mongodb", "cassandra", "dynamodb")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(DATABASES)}; all when none is given")
     parser.add_argument("--steps", type=int, default=400, help="requests to each [400]")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="[random, and printed]")
     chosen = parser.parse_args()
+    if chosen.steps < 1:
+        parser.error(f"Expected at least one step, got {chosen.steps}")
     if unknown := set(chosen.names) - set(DATABASES):
         parser.error(f"Expected names of {', '.join(DATABASES)}, got {', '.join(sorted(unknown))}")
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="mainspring-differential-"))
+        end_at_once(lambda: _removed(directory))
         urls = {"sqlite": f"sqlite:///{directory}/reference.db"}
         for name in chosen.names or DATABASES:
             server = stack.enter_context(SERVERS[name]())
@@ -42,9 +49,17 @@ def main() -> int:
                 sys.stderr.write(f"{name}: {error}\n")
                 continue
             urls[name] = server.start().fresh()
+        if len(urls) == 1 or (chosen.names and len(urls) <= len(set(chosen.names))):
+            sys.stderr.write("Expected the databases to compare, got one that is not to be had\n")
+            return 2
         sys.stderr.write(f"seed {chosen.seed}: sqlite and {', '.join(list(urls)[1:])}\n")
         report = asyncio.run(compare(urls, seed=chosen.seed, steps=chosen.steps, progress=bar(chosen.steps)))
     return tell(report, chosen.seed)
+
+
+def _removed(directory: str) -> str:
+    shutil.rmtree(directory, ignore_errors=True)
+    return "nothing is known about the remaining steps"
 
 
 def bar(steps: int) -> Callable[[int], None]:

@@ -54,3 +54,30 @@ def test_a_torture_that_is_ended_leaves_no_server_behind(number: signal.Signals,
         assert tool.returncode == 128 + number
         assert "Traceback" not in told
         assert told.splitlines()[-1] == f"ended by {number.name}: nothing was judged, files are in {directory}"
+
+
+def refused(*arguments: object) -> str:
+    """The last line that it says."""
+    ended = subprocess.run(
+        [sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "Traceback" not in ended.stderr
+    return ended.stderr.splitlines()[-1]
+
+
+def test_a_directory_that_has_no_run_cannot_be_judged(tmp_path: Path) -> None:
+    assert refused(TOOL, "--judge", tmp_path / "missing").startswith("Expected the directory of a run, got ")
+    assert refused(TOOL, "--judge", tmp_path).startswith("Expected the directory of a run, got ")
+    (tmp_path / "journal.jsonl").write_text("garbage\n")
+    assert refused(TOOL, "--judge", tmp_path).startswith("Expected the directory of a run, got ")
+    (tmp_path / "journal.jsonl").write_text("")
+    (tmp_path / "world.json").write_text('{"commits": false}')
+    assert refused(TOOL, "--judge", tmp_path).startswith("Expected the journal of a whole run, got ")
+
+
+def test_commands_refuse_numbers_that_would_do_nothing() -> None:
+    for seconds in ("-1", "0", "nan", "inf"):
+        assert "Expected a number above 0" in refused(TOOL, f"--seconds={seconds}")
+    assert "Expected at least one step, got 0" in refused("-m", "tests.differential", "--steps", "0")
+    assert "Expected parts of names, got xyz" in refused("-m", "tests.simulation.planted", "xyz")
