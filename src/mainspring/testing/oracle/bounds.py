@@ -111,5 +111,6 @@ def _allowed_us(history: History, delivery: Delivery, call: At[Call], meanwhile:
     seconds = world.host(call.event.host).seconds
     work = meanwhile * seconds / slots
     announced = any(operation.verb != "transaction" for operation, _ in delivery.told)
+    announced = announced and not world.wakeups_lost
     look = 0 if announced and not any(fault.kind == "peers" for fault in history.faults) else world.look_seconds
     return LATE_US + (4 * world.latency_ms + world.wire_ms) * 1000 + round((work + look) * 1_000_000)

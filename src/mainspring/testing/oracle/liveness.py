@@ -20,7 +20,7 @@ WAITING: Final = frozenset({"scheduled", "retrying", "running"})
 def live(history: History) -> Iterator[Finding]:
     """Live. Heal at t, or when the last paused process goes on. Then every shard has an owner that is alive by t + L +
     2 s + the store's timeout. A row that waits is begun, and one in flight ended, by max(its instant, t) + the same + a
-    look + the work before it; and while anything is due, something happens at least every 3 * max(L, look).
+    look + the work before it; and while anything is due, something happens at least every 3 * max(L, look, circuit).
 
     The work before it is that of its destination's queue, that of all others as far as they share its slots, and that
     of every bad destination, where the limits are so small that those may take all there is. With commits a row's
@@ -88,7 +88,10 @@ class _Watch:
 
     @property
     def _is_stuck(self) -> bool:
-        pace = max(self._world.lease_seconds, self._world.look_seconds)
+        # Who answers too slowly for a timeout has an open circuit, healed or not: probes come that far apart.
+        is_slow = any(host.kind != "fast" for host in self._world.hosts.values())
+        circuit = self._world.circuit_seconds if is_slow else 0.0
+        pace = max(self._world.lease_seconds, self._world.look_seconds, circuit)
         return self._stood_still_us > 3 * pace * 1_000_000
 
     @cached_property

@@ -43,6 +43,8 @@ class World(Struct, frozen=True, kw_only=True):
     host_limit: int = 128
     page_size: int = 500
     circuit_seconds: float = 5.0
+    wakeups_lost: bool = False
+    """Whether instances may not hear what others tell them of new rows: then a look finds these."""
     hosts: dict[str, Host] = {}
     """Destinations that are not named here are fast."""
     fetch_retention_seconds: float = 86_400.0

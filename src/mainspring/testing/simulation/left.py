@@ -27,6 +27,7 @@ def oracle_world(world: World) -> oracle.World:
         host_limit=world.host_limit,
         page_size=world.page_size,
         circuit_seconds=world.circuit_seconds,
+        wakeups_lost=world.wakeups_lost > 0,
         fetch_retention_seconds=world.fetch_retention / 1000,
         hosts={
             host_of(number): oracle.Host(kind=known.kind, seconds=known.seconds, healed=known.healed)
