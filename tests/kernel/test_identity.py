@@ -12,7 +12,7 @@ from mainspring.kernel.carrier import Ending
 from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Attempt, Delivery, Result, Shard, State, Timer
 from mainspring.store import Begin, Finish, Put, Verdict
-from tests.kernel.cluster import NAMESPACE, Cluster, done
+from tests.kernel.cluster import NAMESPACE, Cluster, Member, done
 from tests.kernel.test_engine import simulate
 from tests.kernel.troubled_store import TroubledStore
 
@@ -220,5 +220,23 @@ def test_a_late_page_makes_nothing_unknown_that_was_recorded(seed: int) -> None:
             history = await cluster.store.history(NAMESPACE.key_of(name))
             assert Result.UNKNOWN not in [attempt.outcome for attempt in history]
         assert await cluster.rows() == []
+
+    simulate(scenario)
+
+
+def test_a_lease_that_was_lost_and_taken_anew_is_not_taken_for_one_that_nobody_renews() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        a, b = (Member(name, cluster).ownership for name in "ab")
+        for _ in range(3):
+            await b.renew()
+        await a.renew()
+        assert {member.instance for member in a.members} == {"a", "b"}
+        await asyncio.sleep(10)  # both leases run out, because nobody reaches the store
+        for _ in range(3):
+            await b.renew()
+        await b.claim()
+        await a.renew()
+        assert {member.instance for member in a.members} == {"a", "b"}
+        assert await a.claim() == [], "they are those of one who is alive"
 
     simulate(scenario)

@@ -95,8 +95,8 @@ class Ownership:
         self._uncertain = False
         """A claim or release ended with an unknown outcome: the store may name this instance where it owns nothing."""
         self._check_at = 0.0
-        self._seen: dict[str, tuple[int, float]] = {}
-        """The version of each lease, and when it was first seen."""
+        self._seen: dict[str, tuple[tuple[int, int | None], float]] = {}
+        """Of each lease the renewal that was seen last, and when that was."""
         self.awaited = 0
         """Shards that belong here and are still held by an owner that is alive."""
         self._placed: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())
@@ -181,8 +181,10 @@ class Ownership:
         monotonic = self._clock.monotonic()
         seen = {}
         for lease in leases:
-            version, since = self._seen.get(lease.key, (0, 0.0))
-            seen[lease.key] = (version, since) if version == lease.version else (lease.version, monotonic)
+            # The version alone comes back: a lease that was lost and taken anew counts from 1.
+            renewal = (lease.version, lease.expires_at)
+            known, since = self._seen.get(lease.key, (None, 0.0))
+            seen[lease.key] = (renewal, since if known == renewal else monotonic)
         self._seen = seen
         return [lease for lease in leases if monotonic - seen[lease.key][1] <= self.lease_seconds]
 
