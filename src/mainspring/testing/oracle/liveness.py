@@ -136,6 +136,10 @@ class _Watch:
         base += (8 * self._world.latency_ms + self._world.store_timeout_ms) * 1000 + self._queue_us(host)
         if self._world.host(host).kind != "fast":
             base += round(self._world.circuit_seconds * 1_000_000)  # its circuit may be open when it is healed
+        if self._world.slots < 4:
+            base += (
+                self._world.call_timeout_ms * 1000
+            )  # of calls that were under way to silent ones when all was healed
         return base + self._others_us
 
     @cached_property
