@@ -137,9 +137,7 @@ class _Watch:
         if self._world.host(host).kind != "fast":
             base += round(self._world.circuit_seconds * 1_000_000)  # its circuit may be open when it is healed
         if self._world.slots < 4:
-            base += (
-                self._world.call_timeout_ms * 1000
-            )  # of calls that were under way to silent ones when all was healed
+            base += self._world.call_timeout_ms * 1000  # of calls to silent ones that were under way by then
         return base + self._others_us
 
     @cached_property
