@@ -355,7 +355,7 @@ class _Job:
             return f"not by its policy ({', '.join(sorted(overlaps))})"
         busy = any(
             (other.kind == "scheduled" or (other.kind == "catchup" and _took_ms(other) >= instant - scheduled))
-            and (other.state in LAUNCHED or other.state not in FINAL)
+            and (other.state in LAUNCHED or other.state not in FINAL or (other.state == "cancelled" and other.attempts))
             and scheduled < instant
             and (other.finished_at is None or to_ms(other.finished_at) >= instant)
             for other in self.runs
