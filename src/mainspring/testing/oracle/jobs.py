@@ -296,7 +296,7 @@ class _Job:
 
     def _unfinished(self) -> Iterator[str]:
         since = max(self.left.healed_at, 0)
-        for run in self.runs:
+        for run in self.runs if self.left.alive else ():
             planned = max(to_ms(run.scheduled_at), to_ms(run.planned_at))
             settled = max(self.history.at_of(planned), since) + SETTLED_MS * 1000 + self.history.lease_us
             if run.kind == "backfill" and not all(o.is_ok for o in self.operations if o.verb == "backfill"):
