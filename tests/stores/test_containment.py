@@ -12,7 +12,7 @@ from mainspring.store import RecordStore, TimerStore, Verdict
 from mainspring.stores.cassandra import CassandraStore
 from mainspring.stores.cassandra.connection import Connection, Row
 from mainspring.stores.cassandra.limits import DEFAULT_BYTES, largest_row
-from mainspring.stores.containment import contained
+from mainspring.stores.containment import cancellable, contained
 from mainspring.stores.dynamodb import DynamoDBStore
 from mainspring.stores.mongodb import MongoDBStore
 from mainspring.stores.partly import answered, verdicts
@@ -67,7 +67,7 @@ async def test_a_cancellation_that_a_driver_loses_ends_its_task_all_the_same(ans
         write = get = list_timers = load_due = next_due = begin = finish = history = prune_history = shards = nothing
         claim_shards = release_shards = get_record = put_record = delete_record = scan_records = damaged = nothing
 
-    store = contained(Losing)()
+    store = cancellable(contained(Losing))()
 
     async def ask_for_ever() -> None:
         while True:

@@ -18,22 +18,30 @@ from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.store import RecordStore, TimerStore
 
 S = TypeVar("S")
+Verb = Callable[..., Awaitable[Any]]
 
 _VERBS: Final = [name for contract in (TimerStore, RecordStore) for name in vars(contract) if not name.startswith("_")]
 
 
 def contained(store: type[S]) -> type[S]:
-    """A class of stores with all of its verbs wrapped."""
+    """A class of stores with all of its verbs wrapped: so that no other errors leave them."""
+    return _wrapped(store, _contained)
+
+
+def cancellable(store: type[S]) -> type[S]:
+    """The same, so that no cancellation is lost in them. Not for drivers that cancel who calls them, and leave it so."""
+    return _wrapped(store, _cancellable)
+
+
+def _wrapped(store: type[S], wrap: Callable[[Verb], Verb]) -> type[S]:
     for name in _VERBS:
-        setattr(store, name, _contained(getattr(store, name)))
+        setattr(store, name, wrap(getattr(store, name)))
     return store
 
 
-def _contained(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def _contained(verb: Verb) -> Verb:
     @wraps(verb)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        task = asyncio.current_task()
-        cancelled = 0 if task is None else task.cancelling()
         try:
             return await verb(*args, **kwargs)
         except MainspringError:
@@ -41,6 +49,17 @@ def _contained(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[A
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise StoreUnavailable(f"Expected the store to do {verb.__name__}, got: {reason}") from error
+
+    return call
+
+
+def _cancellable(verb: Verb) -> Verb:
+    @wraps(verb)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        task = asyncio.current_task()
+        cancelled = 0 if task is None else task.cancelling()
+        try:
+            return await verb(*args, **kwargs)
         finally:
             if task is not None and task.cancelling() > cancelled:
                 raise asyncio.CancelledError

@@ -17,7 +17,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, was_applied
-from mainspring.stores.containment import contained
+from mainspring.stores.containment import cancellable, contained
 from mainspring.stores.mongodb import conditional, ownership, queries, schema
 from mainspring.stores.mongodb.conditional import Conditional, Delete, Insert, Result, Update
 from mainspring.stores.mongodb.connection import (
@@ -83,6 +83,7 @@ def _lane(name: str, collection: Collection) -> Lane[Conditional, Result]:
     return Lane(name, write, beside=HELD_UP_LIMIT)
 
 
+@cancellable
 @contained
 class MongoDBStore:
     """A `Store` in the database that the URL names."""

@@ -15,7 +15,7 @@ from mainspring.errors import Unsupported
 from mainspring.model import Record
 from mainspring.store import PAGE_BYTES
 from mainspring.stores.collections import LOOKED_UP
-from mainspring.stores.containment import contained
+from mainspring.stores.containment import cancellable, contained
 from mainspring.stores.redis import scripts
 from mainspring.stores.redis.address import Address
 from mainspring.stores.redis.client import Client
@@ -32,6 +32,7 @@ _LOOK_STEP: Final = 1000
 _GLOB: Final = re.compile(r"([*?\[\]\\^-])")
 
 
+@cancellable
 @contained
 class RedisStore(NoTimers):
     """A `RecordStore`; the verbs of timers raise `Unsupported`."""

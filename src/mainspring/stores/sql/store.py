@@ -13,7 +13,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
-from mainspring.stores.containment import contained
+from mainspring.stores.containment import cancellable, contained
 from mainspring.stores.plan import (
     BeginAttempts,
     Claim,
@@ -51,6 +51,7 @@ _HELD: Final = "Expected to write a record, got one that somebody's open transac
 _END_OF_TIME: Final = (2**62, 0)
 
 
+@cancellable
 @contained
 class SqlStore:
     """A `Store` on the database that `driver` connects to. Any number of processes may share it."""
