@@ -29,7 +29,7 @@ def contained(store: type[S]) -> type[S]:
 
 
 def cancellable(store: type[S]) -> type[S]:
-    """The same, so that no cancellation is lost in them. Not for drivers that cancel who calls them, and leave it so."""
+    """The same, so that no cancellation is lost in them. Not for drivers that cancel their caller, and leave it so."""
     return _wrapped(store, _cancellable)
 
 
