@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -169,15 +170,30 @@ def test_a_token_file_that_others_may_read_or_write_is_refused(tmp_path: Path, m
         assert (result.exit_code, "chmod 600" in result.stderr) == (2, True)
 
 
-def test_a_file_of_another_owner_is_no_token_file_of_ours(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a file away")
-    path = private(tmp_path / "token")
-    os.chown(path, 1234, 1234)
-    assert read_token(Config(token_file=str(path)))[0] == GOOD_TOKEN, "root reads the files of those it looks after"
-    path.chmod(0o640)
-    with pytest.raises(ConfigError, match="chmod 600"):
-        read_token(Config(token_file=str(path)))
+@pytest.mark.parametrize(
+    ("who", "owner", "mode", "is_private"),
+    [
+        (0, 1234, 0o600, True),  # root reads the files of those it looks after
+        (0, 1234, 0o640, False),
+        (1000, 0, 0o640, True),  # so service managers hand out secrets
+        (1000, 0, 0o644, False),
+        (1000, 1000, 0o600, True),
+        (1000, 1000, 0o640, False),
+        (1000, 1234, 0o600, False),
+    ],
+)
+def test_whose_a_token_file_may_be(
+    monkeypatch: pytest.MonkeyPatch, who: int, owner: int, mode: int, is_private: bool
+) -> None:
+    path = private(Path("token"))
+    found = os.stat_result((stat.S_IFREG | mode, 0, 0, 1, owner, owner, 0, 0, 0, 0))
+    monkeypatch.setattr("mainspring.config.os.geteuid", lambda: who)
+    monkeypatch.setattr("mainspring.config.os.fstat", lambda _: found)
+    if is_private:
+        assert read_token(Config(token_file=str(path)))[0] == GOOD_TOKEN
+    else:
+        with pytest.raises(ConfigError, match="chmod 600"):
+            read_token(Config(token_file=str(path)))
 
 
 @pytest.mark.parametrize(("mode", "text"), [(0o644, GOOD_TOKEN), (0o600, "short")])
