@@ -1,4 +1,4 @@
-"""What leaves a store: errors that the contract names, and no other; and every cancellation.
+"""What leaves a store: errors that the contract names, and no other (`contained`); and cancellations (`cancellable`).
 
 Whatever a driver, a codec or a row that somebody else has written raises besides, is `StoreUnavailable` to the engine,
 which waits and asks again, and not its end.
