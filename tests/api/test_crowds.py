@@ -40,7 +40,7 @@ async def peers(listener: Listener, number: int, says: bytes = b"") -> AsyncIter
             if says:
                 writer.write(says)
                 await reader.readuntil(b"\r\n\r\n")
-        await asyncio.sleep(0.1)  # until none of them counts as just arrived
+        await asyncio.sleep(0.05)  # until all of them are accepted
         yield held
     finally:
         for _, writer in held:

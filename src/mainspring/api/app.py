@@ -253,14 +253,11 @@ _PROBLEM_HEADERS: Final = secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY)
 
 
 def _admit(scope: Scope, headers: dict[bytes, bytes], digests: tuple[bytes, ...]) -> None:
-    """Raise unless the request may be answered. A listener has put into the state of the connection what it may do."""
-    state = scope.get("state", {})
-    if state.get("crowded", False):
-        raise Unavailable("Expected fewer connections, got too many; only what needs no token is answered on this one")
+    """Raise unless the request may be answered. A listener wants to know who has shown a token, and may be full."""
     _check_token(headers.get(b"authorization", b""), digests)
-    recognise = state.get("recognise")
-    if recognise is not None:
-        recognise()
+    recognise = scope.get("state", {}).get("recognise")
+    if recognise is not None and not recognise():
+        raise Unavailable("Expected fewer connections, got too many; only what needs no token is answered on this one")
 
 
 def _check_token(header: bytes, digests: tuple[bytes, ...]) -> None:

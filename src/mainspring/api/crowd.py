@@ -3,21 +3,19 @@
 Whoever has shown a token is known; everybody else is a stranger. Strangers give way first: at once when all places
 are taken, those of the address that has most of them before others, and down to a bound for each address with every
 look around. Who gives way has been idle longest, and is due no answer. After them come known peers that are idle, if
-it is they who have most of the places. If nobody gives way, a few more are let in, for health checks: they are told
-what needs no token, and nothing else.
+it is they who have most of the places. If nobody gives way, a few more are let in, and are told what needs no token,
+so that health checks are answered. Who shows a token there, or comes when these places are taken too, gets the place
+of a stranger that has just connected and said nothing yet: in a rush everybody has just connected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from ipaddress import IPv6Address
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 RESERVE: Final = 32
 """Places beyond the limit."""
-
-Admission = Literal["let in", "crowded", "refused"]
-"""Crowded: let in for what needs no token."""
 
 
 class Member(Protocol):
@@ -28,8 +26,8 @@ class Member(Protocol):
         """Whom its peer counts with; see `network_of`."""
         ...
 
-    def gives_way(self, *, known: bool) -> bool:
-        """Whether nothing is lost with it but a connection."""
+    def gives_way(self, *, known: bool, pressed: bool) -> bool:
+        """Whether nothing is lost with it but a connection; if pressed, even if it has just been made."""
         ...
 
     def dismiss(self) -> None:
@@ -45,21 +43,32 @@ class Crowd:
         self._stranger_limit = stranger_limit
         self._known: dict[Member, None] = {}
         self._strangers: dict[str, dict[Member, None]] = {}
+        self._beyond: set[Member] = set()
+        """Strangers who were let in although all places were taken."""
         self._size = 0
 
-    def admit(self, member: Member) -> Admission:
-        """Find a place for a stranger."""
-        has_room = self._size < self._limit or self._make_room()
-        if not has_room and self._size >= self._limit + RESERVE:
-            return "refused"
+    def admit(self, member: Member) -> bool:
+        """Let a stranger in, unless there is no place at all."""
+        full = self._size >= self._limit and not self._make_room()
+        if full and self._size >= self._limit + RESERVE and not self._make_room(pressed=True):
+            return False
+        if full:
+            self._beyond.add(member)
         self._strangers.setdefault(member.network, {})[member] = None
         self._size += 1
-        return "let in" if has_room else "crowded"
+        return True
 
-    def recognise(self, member: Member) -> None:
-        """It has shown a token."""
+    def is_beyond(self, member: Member) -> bool:
+        """Whether it was let in although all places were taken."""
+        return member in self._beyond
+
+    def recognise(self, member: Member) -> bool:
+        """It has shown a token: whether there is a place for it."""
+        if self.is_beyond(member) and self._size > self._limit and not self._make_room(pressed=True):
+            return False
         if self._forget_stranger(member):
             self._known[member] = None
+        return True
 
     def touch(self, member: Member) -> None:
         """It was used just now."""
@@ -82,15 +91,15 @@ class Crowd:
                 if not self._dismiss_one(group, known=False):
                     break
 
-    def _make_room(self) -> bool:
+    def _make_room(self, *, pressed: bool = False) -> bool:
         largest_first = sorted(self._strangers.values(), key=len, reverse=True)
-        if any(self._dismiss_one(group, known=False) for group in largest_first):
+        if any(self._dismiss_one(group, known=False, pressed=pressed) for group in largest_first):
             return True
-        # Else a rush of strangers, too fresh to give way, would drive out those who are known.
+        # Else strangers that are busy would drive out those who are known.
         return 2 * len(self._known) > self._limit and self._dismiss_one(self._known, known=True)
 
-    def _dismiss_one(self, group: Iterable[Member], *, known: bool) -> bool:
-        member = next((member for member in group if member.gives_way(known=known)), None)
+    def _dismiss_one(self, group: Iterable[Member], *, known: bool, pressed: bool = False) -> bool:
+        member = next((member for member in group if member.gives_way(known=known, pressed=pressed)), None)
         if member is None:
             return False
         self.leave(member)
@@ -102,6 +111,7 @@ class Crowd:
         if member not in group:
             return False
         del group[member]
+        self._beyond.discard(member)
         if not group:
             del self._strangers[member.network]
         return True

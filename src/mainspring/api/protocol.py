@@ -63,7 +63,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self._idle_since = guard.tick
         self._stalled_since = NOT_WAITING
         self._used_at = 0.0
-        self._is_crowded = False
         self._unparsed: deque[memoryview] = deque()
         self._is_over = False
         """Nothing that arrives is looked at any more."""
@@ -81,11 +80,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self.flow = _Flow(transport)
         self.network = network_of(self.client[0]) if self.client else ""
         self._used_at = self.loop.time()
-        admission = self._guard.crowd.admit(self)
-        if admission == "refused":
+        if not self._guard.crowd.admit(self):
             self._refuse("unavailable", f"Expected at most {self._guard.limits.connections} connections, got more")
-        self._is_crowded = admission == "crowded"
-        self.app_state.update(recognise=partial(self._guard.crowd.recognise, self), crowded=self._is_crowded)
+        self.app_state.update(recognise=partial(self._guard.crowd.recognise, self))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._guard.crowd.leave(self)
@@ -178,7 +175,9 @@ class GuardedProtocol(HttpToolsProtocol):
             default_headers=[],
             message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue,
-            keep_alive=version != "1.0" and self.parser.should_keep_alive() and not (refused or self._is_crowded),
+            keep_alive=version != "1.0"
+            and self.parser.should_keep_alive()
+            and not (refused or self._guard.crowd.is_beyond(self)),
             on_response=self.on_response_complete,
         )
         self._in_body = self._began_in_piece = True
@@ -251,7 +250,7 @@ class GuardedProtocol(HttpToolsProtocol):
         elif not answering and guard.tick - self._idle_since > guard.idle_ticks:
             self.transport.close()
 
-    def gives_way(self, *, known: bool) -> bool:
+    def gives_way(self, *, known: bool, pressed: bool) -> bool:
         """Whether nothing is lost with this connection. A stranger's answer that nobody takes is nothing, either."""
         if self.flow.write_paused:
             return not known
@@ -259,7 +258,8 @@ class GuardedProtocol(HttpToolsProtocol):
             return False
         if known and self._receiving_since != NOT_WAITING:
             return False
-        return self.loop.time() - self._used_at > FRESH_SECONDS and not _readable(self.transport)
+        is_fresh = self.loop.time() - self._used_at < FRESH_SECONDS
+        return (pressed or not is_fresh) and not _readable(self.transport)
 
     def dismiss(self) -> None:
         self.transport.abort()
