@@ -31,7 +31,7 @@ test: check ## Run the checks and all tests; installs the database servers that 
 
 .PHONY: test-fast
 test-fast: $(VENV)/.test ## Run the tests that are quick and need no database server.
-	$(PYTHON) -m pytest -m "not slow and not server" $(ARGS)
+	$(PYTHON) -m pytest -m "not slow and not server" --numprocesses 4 $(ARGS)
 
 .PHONY: check
 check: $(VENV)/.test ## Check style, types, import directions and generated files.

@@ -49,6 +49,7 @@ async def attack(name: str, port: int) -> int:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.slow
 async def test_an_attack_costs_others_little_time_and_the_server_little_memory(server: Running, name: str) -> None:
     async with asyncio.timeout(60):
         await witness(server.port, seconds=0.3)

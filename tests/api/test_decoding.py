@@ -248,6 +248,7 @@ def survives(body: bytes) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(field_names, json_values), st.booleans())
+@pytest.mark.slow
 def test_random_json_gives_a_message_or_invalid_input(value: dict[str, Any], ascii_only: bool) -> None:
     survives(json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass"))
 

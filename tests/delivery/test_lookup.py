@@ -76,6 +76,7 @@ async def test_a_name_of_the_hosts_file_stays_quick(monkeypatch: pytest.MonkeyPa
     await drain(dead)
 
 
+@pytest.mark.slow
 async def test_calls_to_thirty_dead_names_do_not_delay_a_call_to_a_good_one(
     sender: Sender, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_directory_that_has_no_run_cannot_be_judged(tmp_path: Path) -> None:
     assert refused(TOOL, "--judge", tmp_path).startswith("Expected the journal of a whole run, got ")
 
 
+@pytest.mark.slow
 def test_commands_refuse_numbers_that_would_do_nothing() -> None:
     for seconds in ("-1", "0", "nan", "inf"):
         assert "Expected a number above 0" in refused(TOOL, f"--seconds={seconds}")

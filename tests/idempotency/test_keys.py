@@ -87,7 +87,7 @@ DIFFERENT: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("same", EQUAL, ids=str)
+@pytest.mark.parametrize("same", EQUAL)
 def test_equal_payloads_have_one_form(same: list[object]) -> None:
     assert len({canonical(value) for value in same}) == 1
 

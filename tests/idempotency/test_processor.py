@@ -395,7 +395,7 @@ def test_the_key_of_a_record_may_be_given_back_with_its_payload() -> None:
         processor.process({"id": 2}, key=key)
 
 
-@pytest.mark.parametrize("store", ["sqlite:///app.db", InMemoryStore, None, {}, _Client()], ids=str)
+@pytest.mark.parametrize("store", ["sqlite:///app.db", InMemoryStore, None, {}, _Client()])
 def test_what_is_no_store_is_refused(store: Any) -> None:
     with pytest.raises(ConfigError, match=r"Expected a store, such as InMemoryStore\(\)"):
         IdempotentProcessor(store, _named)

@@ -94,6 +94,7 @@ def test_every_minute_around_a_change_follows_the_table(zone: str) -> None:
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe"])
+@pytest.mark.slow
 def test_every_second_around_a_change_follows_the_table(zone: str) -> None:
     for day in CHANGES[zone]:
         three = datetime.fromisoformat(day) + timedelta(hours=2)

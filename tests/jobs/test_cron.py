@@ -240,6 +240,7 @@ EXPRESSIONS = st.tuples(parts(0, 59), parts(0, 23), parts(1, 31), parts(1, 12), 
 
 @settings(max_examples=150, deadline=None)
 @given(EXPRESSIONS, st.integers(0, 40_000), st.integers(0, 86_399))
+@pytest.mark.slow
 def test_random_expressions_match_what_a_naive_look_at_every_minute_finds(
     expression: tuple[Part, Part, Part, Part, Part], day: int, second: int
 ) -> None:

@@ -35,6 +35,7 @@ JOBS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.slow
 def test_every_instant_ends_once_through_crashes_freezes_and_a_bad_store(seed: int) -> None:
     async def main(world: World) -> None:
         dice = random.Random(seed)

@@ -169,6 +169,7 @@ def test_years_of_a_job_of_every_second_are_accounted_for_at_once(catchup: Catch
         max_size=12,
     ),
 )
+@pytest.mark.slow
 def test_plans_in_a_row_account_for_every_instant_exactly_once(
     text: str, zone: str, dst: Dst, start: int, steps: list[tuple[int, Catchup, int, int]]
 ) -> None:

@@ -43,6 +43,7 @@ def test_a_claim_that_lands_late_for_a_shard_that_belongs_elsewhere_is_given_bac
     simulate(scenario)
 
 
+@pytest.mark.slow
 def test_a_release_and_a_check_that_failed_half_way_leave_no_shard_without_an_owner() -> None:
     async def scenario(cluster: Cluster) -> None:
         shard_count = 5000

@@ -388,6 +388,7 @@ class RandomHistory(RuleBasedStateMachine):
         assert judge(told(journal), msgspec.structs.replace(known, commits=False)) == []
 
 
+@pytest.mark.slow
 def test_random_legal_histories_raise_nothing() -> None:
     run_state_machine_as_test(
         RandomHistory,

@@ -119,6 +119,7 @@ def test_a_server_does_not_outlive_a_run_that_is_killed() -> None:
 @pytest.mark.parametrize(
     ("environment", "status"), [({}, 0), ({"CI": "false"}, 0), ({"CI": "0"}, 0), ({"CI": "true"}, 1), ({"CI": "1"}, 1)]
 )
+@pytest.mark.slow
 def test_a_missing_server_is_named_at_the_end_and_fails_only_in_ci(
     environment: dict[str, str], status: int, tmp_path: Path
 ) -> None:

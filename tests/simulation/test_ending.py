@@ -66,6 +66,7 @@ def workers_of(search: subprocess.Popen[str]) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_a_search_ends_at_once_and_says_what_was_done(number: signal.Signals, tmp_path: Path) -> None:
     with searching(tmp_path, 2) as search:
         workers = workers_of(search)
@@ -76,6 +77,7 @@ def test_a_search_ends_at_once_and_says_what_was_done(number: signal.Signals, tm
         assert not any(map(is_running, workers))
 
 
+@pytest.mark.slow
 def test_processes_of_a_search_do_not_outlive_it(tmp_path: Path) -> None:
     with searching(tmp_path, 2) as search:
         workers = workers_of(search)

@@ -42,6 +42,7 @@ def digests_elsewhere(seeds: tuple[int, ...], hash_seed: int) -> list[str]:
     return told.stdout.split()
 
 
+@pytest.mark.slow
 def test_a_seed_has_one_history_in_any_process_and_order() -> None:
     here = {seed: look(seed).digest for seed in SEEDS}
     assert len(set(here.values())) == len(SEEDS)

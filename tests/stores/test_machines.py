@@ -32,10 +32,12 @@ def bounds(request: pytest.FixtureRequest) -> settings:
 
 
 @pytest.mark.parametrize("fresh_url", TIMER_STORES, indirect=True)
+@pytest.mark.slow
 def test_timers_follow_the_model(open_store: OpenStore, bounds: settings) -> None:
     run_state_machine_as_test(timer_machine(open_store), settings=bounds)
 
 
 @pytest.mark.parametrize("fresh_url", RECORD_STORES, indirect=True)
+@pytest.mark.slow
 def test_records_follow_the_model(open_store: OpenStore, bounds: settings) -> None:
     run_state_machine_as_test(record_machine(open_store), settings=bounds)

@@ -182,6 +182,7 @@ def another_process(path: str, seconds: float) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 async def test_no_write_of_two_processes_under_a_fence_commits_after_the_next_claim(
     path: str, store: SQLiteStore, raw: apsw.Connection
 ) -> None:

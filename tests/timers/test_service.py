@@ -436,6 +436,7 @@ async def test_a_list_of_large_timers_comes_in_pages_that_are_bounded_in_bytes(i
     assert sorted(seen) == sorted(f"t{n}" for n in range(120))
 
 
+@pytest.mark.slow
 async def test_large_timers_that_are_due_together_all_fire(instance: Instance, target: TargetServer) -> None:
     """More than one page holds in bytes, in one shard."""
     await instance.namespaces.create(CreateNamespace(name="one", shard_count=1))
