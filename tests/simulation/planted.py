@@ -15,8 +15,9 @@ from mainspring.kernel.agenda import Agenda, ShardState
 from mainspring.kernel.carrier import Ending
 from mainspring.kernel.dispatcher import Dispatcher
 from mainspring.kernel.fenced import FencedWrites
-from mainspring.kernel.lanes import LaneState, Tier
+from mainspring.kernel.lanes import LaneState
 from mainspring.kernel.ownership import Ownership
+from mainspring.kernel.shares import Tier
 from mainspring.kernel.window import Window
 from mainspring.model import Delivery, Shard, Timer
 from mainspring.store import Begin, Finish, Position, Put, Remove, Verdict

@@ -21,7 +21,7 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.call import Reply, Sends
 from mainspring.delivery.guard import Guard
-from mainspring.errors import Conflict, InvalidInput, StoreUnavailable, UnsafeTarget
+from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.jobs.definition import BrokenJob, Job
 from mainspring.jobs.handlers import DueJob, JobHandler
 from mainspring.jobs.judging import is_of_another, objection
@@ -37,6 +37,7 @@ from mainspring.kernel.carrier import Ending, Lane, put_aside
 from mainspring.kernel.ownership import Ownership
 from mainspring.model import Result, Timer
 from mainspring.timers.decision import ANSWER_HEAD, PUT_OFF_MS, decide
+from mainspring.timers.destinations import Destinations
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.timers.namespaces import DEFAULT, NamespaceService
 
@@ -45,7 +46,6 @@ _STATES: Final[dict[Result, LaunchState]] = {
     Result.FAILED: "failed",
     Result.UNKNOWN: "unknown",
 }
-_LANES_KEPT: Final = 16_384
 LEASE_RETRY_SECONDS: Final = 0.05
 
 
@@ -71,7 +71,6 @@ class Launcher:
         host_limit: int,
     ) -> None:
         self._sender = sender
-        self._guard = guard
         self._namespaces = namespaces
         self._registry = registry
         self._ledger = ledger
@@ -81,27 +80,13 @@ class Launcher:
         self._host_limit = host_limit
         self._settler = Settler(ledger=ledger, rows=rows, clock=clock)
         self._queueing = Queueing(ledger=ledger, rows=rows, settler=self._settler)
-        self._lanes: dict[str, Lane] = {}
+        self._destinations = Destinations(guard)
         self.handlers: dict[str, JobHandler] = {}
 
     # --- the Carrier protocol -------------------------------------------------------------------------
 
     def lane(self, timer: Timer) -> Lane:
-        url = timer.detail.callback_url
-        lane = self._lanes.get(url)
-        if lane is None:
-            if len(self._lanes) >= _LANES_KEPT:
-                self._lanes.clear()
-            lane = self._lanes[url] = Lane(f"{timer.namespace} {self._destination(url)}", self._host_limit)
-        return lane
-
-    def _destination(self, url: str) -> str:
-        if url.startswith(HANDLER_SCHEME):
-            return url
-        try:
-            return self._guard.check_url(url).lane
-        except (InvalidInput, UnsafeTarget):
-            return url  # the sender will say so
+        return self._destinations.lane(timer.namespace, timer.detail.callback_url, self._host_limit)
 
     def refusal(self, timer: Timer, now: int) -> Ending | None:
         return None

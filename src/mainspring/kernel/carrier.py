@@ -25,6 +25,9 @@ class Lane(Struct, frozen=True):
     limit: int
     room: Callable[[], int] | None = None
     """For a lane whose limit moves: how many calls there is room for now. `Dispatcher.pump` when there is more."""
+    namespace: str = ""
+    owner: str = ""
+    """Whose destination it is. What the lanes of one owner take counts together, and so it does in a namespace."""
 
 
 class Ending(Struct, frozen=True, kw_only=True):

@@ -27,8 +27,11 @@ from mainspring.kernel.batches import Batches, Spawn
 from mainspring.kernel.carrier import Carrier, Ending, put_aside
 from mainspring.kernel.fenced import FencedWrites
 from mainspring.kernel.finisher import Finisher
-from mainspring.kernel.lanes import LaneState, Tier, Turns
+from mainspring.kernel.lanes import LaneState
 from mainspring.kernel.settings import EngineSettings
+from mainspring.kernel.shares import Parties, Tier
+from mainspring.kernel.slots import Slots
+from mainspring.kernel.turns import Turns
 from mainspring.kernel.window import Window
 from mainspring.model import State, Timer
 from mainspring.store import Begin, Store, Verdict
@@ -63,18 +66,21 @@ class Dispatcher:
         self._writes = FencedWrites(store=store, clock=clock, agenda=agenda, deposed=deposed)
         self._spawn = spawn
         self._settings = settings
-        # A call is in the window, too: some of it is for what waits.
-        self._slots = min(settings.in_flight_limit, max(1, settings.window_limit * 3 // 4))
         self._lanes: dict[str, LaneState] = {}
-        self.window = Window(limit=settings.window_limit, page_size=settings.page_size, lane_of=self._lane_of)
+        self._parties = Parties()
+        everybody = self._parties.all
+        # A call is in the window, too: some of it is for what waits.
+        self._slots = Slots(min(settings.in_flight_limit, max(1, settings.window_limit * 3 // 4)), everybody)
+        self.window = Window(
+            limit=settings.window_limit, page_size=settings.page_size, lane_of=self._lane_of, everybody=everybody
+        )
         self._turns = Turns()
         self._rouse_at = 0.0
         self._any_promoted = False
         self._promote_at = 0.0
         self._calls: dict[str, tuple[LaneState, asyncio.Task[None] | None]] = {}
-        self._guests: set[str] = set()
-        """Those among the calls whose destination was not proven when they got their slot."""
-        self._guest_next = False
+        self._first_tier = 0
+        """Who gets the next slot before the others do."""
         self._unsent: dict[str, tuple[int, int]] = {}
         """Attempts that were begun, or may have been, and certainly not sent: version and fence. They may still be."""
         self._changed: dict[str, int] = {}
@@ -156,11 +162,14 @@ class Dispatcher:
         wanted = self._carrier.lane(timer)
         lane = self._lanes.pop(wanted.name, None)
         if lane is None:
-            settings = self._settings
-            lane = LaneState(
-                wanted, circuit_failures=settings.circuit_failures, circuit_seconds=settings.circuit_seconds
-            )
             self._forget_lanes()
+            lane = LaneState(
+                wanted,
+                self._parties.find(wanted.namespace, wanted.owner or wanted.name),
+                clock=self._clock,
+                circuit_failures=self._settings.circuit_failures,
+                circuit_seconds=self._settings.circuit_seconds,
+            )
         self._lanes[wanted.name] = lane  # behind those that were used longer ago
         lane.limit = wanted.limit
         return lane
@@ -168,15 +177,16 @@ class Dispatcher:
     def _forget_lanes(self) -> None:
         """Keep lanes within twice the window. What has nothing to do is forgotten, half a window at once.
 
-        First what did not answer last time, and of that, and of the others, what was used longest ago.
+        First what is trusted least, and of that what was used longest ago.
         """
         limit = self._settings.window_limit
-        if len(self._lanes) < 2 * limit:
+        if max(len(self._lanes), len(self._parties)) < 2 * limit:
             return
         idle = [lane for lane in self._lanes.values() if lane.idle]
-        idle.sort(key=lambda lane: lane.tier is Tier.PROVEN)
-        for lane in idle[: len(self._lanes) - limit * 3 // 2]:
+        idle.sort(key=lambda lane: lane.tier, reverse=True)
+        for lane in idle[: max(0, len(self._lanes) - limit * 3 // 2)]:
             del self._lanes[lane.name]
+        self._parties.keep({lane.owner for lane in self._lanes.values()})
 
     @property
     def waits_for_circuits(self) -> bool:
@@ -200,45 +210,35 @@ class Dispatcher:
         self._give_slots()
 
     def _give_slots(self) -> None:
+        """Whichever tier has got a slot comes last next time: none that never runs out of timers shuts out another."""
         monotonic = self._clock.monotonic()
-        self._invite(monotonic)
-        for tier in Tier:
+        first = self._first_tier
+        for place in range(first, first + len(Tier)):
+            tier = Tier(place % len(Tier))
             for _ in range(self._turns.count(tier)):
-                if self.in_flight >= tier.part_of(self._slots):
-                    break
-                lane = self._turns.next(tier)
+                free = self._slots.free(tier)
+                lane = self._turns.next(tier, free) if free > 0 else None
                 if lane is None:
                     break
-                self._fill(lane, monotonic)
+                if self._fill(lane, tier, monotonic):
+                    self._first_tier = (tier + 1) % len(Tier)
 
-    def _invite(self, monotonic: float) -> None:
-        """Every other slot is offered to who is not proven, while such have less than an eighth: proven ones that never
-        run out of timers take all slots otherwise, for ever."""
-        if not self._guest_next or self.in_flight >= self._slots or len(self._guests) >= max(1, self._slots // 8):
-            return
-        for tier in (Tier.UNTRIED, Tier.DOUBTFUL):
-            for _ in range(self._turns.count(tier)):
-                lane = self._turns.next(tier)
-                if lane is not None and self._fill(lane, monotonic, at_least=1):
-                    return
-
-    def _fill(self, lane: LaneState, monotonic: float, *, at_least: int = 0) -> int:
-        """Answers how many slots the lane has taken. `at_least`: so many, though its tier has none left."""
+    def _fill(self, lane: LaneState, tier: Tier, monotonic: float) -> bool:
+        """Answers whether the lane has taken any slots."""
         own = lane.free_slots(monotonic)
-        fair = max(at_least, lane.fair_slots(taken=self.in_flight, slots=self._slots))
+        fair = self._slots.fair(lane, tier)
         taken = 0
-        is_guest = lane.tier is not Tier.PROVEN
         while taken < min(own, fair) and lane.queue:
             timer = self.window.take(lane)
             self._calls[timer.uuid] = (lane, None)
-            if is_guest:
-                self._guests.add(timer.uuid)
+            self._slots.take(timer.uuid, lane, tier)
             self._starting.put(timer.shard_id, (lane, timer))
-            self._guest_next = not is_guest
             taken += 1
         if lane.queue:
-            self._turns.wait(lane, resting=own <= fair or self.in_flight < lane.tier.part_of(self._slots))
-        return taken
+            # If others could have more, it has its share, until one of its calls ends.
+            has_share = lane.tier is tier and self._slots.has_room(lane.owner, tier)
+            self._turns.wait(lane, resting=taken >= own or has_share)
+        return taken > 0
 
     # --- starter --------------------------------------------------------------------------------------
 
@@ -341,7 +341,7 @@ class Dispatcher:
         lane.in_flight -= 1
         self.window.weigh(lane)
         self._calls.pop(timer.uuid, None)
-        self._guests.discard(timer.uuid)
+        self._slots.release(timer.uuid)
         self._turns.rouse(lane)
 
     def _forget(self, lane: LaneState, timer: Timer) -> None:

@@ -2,17 +2,18 @@
 
 A row is in the window from the moment it is taken in until its outcome is recorded: queued in its lane, in flight, or
 waiting for the record. The window is bounded, so rows are left in the store, and for each of them there is a *mark*: a
-place in its shard from where on rows of its lane were left. A lane with rows queued has marks of its own; all other
-lanes of a tier share one mark a shard. Reading on from a mark serves every lane that has room, and moves all marks that
-it passes.
+place in its shard from where on rows of its lane were left. A lane with rows queued has marks of its own, and so have
+the owner and the namespace around it, for their lanes without; all others share the marks of everybody, one for a shard
+and a tier. Reading on from a mark serves every lane that has room, and moves all marks that it passes.
 
 Invariant: a row that was offered and is not in the window stands behind a mark that covers it. What is taken out of
 memory without an outcome, for whatever reason, is marked; nothing is ever neither here nor marked.
 
-Who gets room: a lane takes rows as long as it holds no more than it leaves free. When the window is full, a lane takes
-the place of the last row of the heaviest lane, if that is heavier by two: a lane weighs what it has queued, and one
-more while it has a call. So long queues shrink to make room for lanes that have little, and a lane that has nothing at
-all is kept out only by lanes that have one row each.
+Who gets room: a lane takes rows as long as it holds no more than it leaves free, and the same holds for its owner and
+its namespace (see `shares`). When the window is full, one takes the place of the last row of the heaviest, if that is
+heavier by two: of the heaviest namespace, or else of the heaviest owner in its own, or else of his heaviest lane. A
+lane weighs what it has queued, and one more while it has a call. So long queues, and crowds of one owner, shrink to
+make room for those that have little; one that has nothing at all is kept out only by others that have one row each.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from mainspring.kernel.lanes import LaneState, Mark, Tier, place_before
+from mainspring.kernel.lanes import LaneState, place_before
+from mainspring.kernel.shares import Mark, Member, Party, Tier
 from mainspring.model import Timer
 from mainspring.store import Position
 
@@ -29,21 +31,18 @@ _ENOUGH_TO_EVICT: Final = 2
 
 
 class Window:
-    def __init__(self, *, limit: int, page_size: int, lane_of: Callable[[Timer], LaneState]) -> None:
+    def __init__(self, *, limit: int, page_size: int, lane_of: Callable[[Timer], LaneState], everybody: Party) -> None:
         self._limit = limit
         self._page_size = page_size
         self._lane_of = lane_of
         self.rows: dict[str, Timer] = {}
         self.admitted = 0
         """Rows that were queued, ever."""
-        self._by_weight: defaultdict[int, dict[str, LaneState]] = defaultdict(dict)
-        """The lanes that have something queued."""
-        self._heaviest = 0
+        self._everybody = everybody
         self._queues = 0
-        self._lanes_left: defaultdict[int, dict[str, LaneState]] = defaultdict(dict)
-        """For each shard, the lanes with rows in memory that have left rows there."""
-        self._others_left: dict[tuple[int, Tier], Mark] = {}
-        """For each shard and tier, where rows of other lanes begin."""
+        """Lanes that have something queued."""
+        self._left: defaultdict[int, dict[Member, None]] = defaultdict(dict)
+        """For each shard, who has left rows there."""
         self._again: dict[int, tuple[Mark, int]] = {}
         """For each shard, where rows begin that could not be worked on, and when to try again."""
         self._promoted: dict[int, None] = {}
@@ -71,17 +70,17 @@ class Window:
 
     def _take_in(self, timer: Timer, lane: LaneState, *, has_room: bool) -> bool:
         if not has_room:
-            if not self._can_evict(lane):
+            heavier = self._heavier(lane.owner, _weight_of(lane))
+            if heavier is None:
                 self.leave(timer, lane)
                 return False
-            self._evict()
+            self._evict(heavier)
         self.rows[timer.uuid] = timer
         return True
 
     def take(self, lane: LaneState) -> Timer:
         """The next row of a lane, for its next call; it stays in the window, but is not queued any more."""
-        timer = lane.queue.popleft()
-        lane.in_flight += 1
+        timer = lane.take()
         self.weigh(lane)
         return timer
 
@@ -97,48 +96,54 @@ class Window:
         return False
 
     def _has_room(self, lane: LaneState) -> bool:
-        return len(lane.queue) < lane.tier.part_of(self._limit) - len(self.rows)
+        free = lane.tier.part_of(self._limit) - len(self.rows)
+        return len(lane.queue) < free and self._have_room(lane.owner, free)
 
-    def _can_evict(self, lane: LaneState) -> bool:
-        return self._heaviest >= len(lane.queue) + bool(lane.in_flight) + _ENOUGH_TO_EVICT
+    def _have_room(self, party: Party, free: int) -> bool:
+        """Whether a party and the one around it may take in another row, if so many are free."""
+        return all(one.has_room(free=free, taken=one.weight) for one in (party, *party.around))
 
-    def _evict(self) -> None:
-        lane = next(iter(self._by_weight[self._heaviest].values()))
-        timer = lane.queue.pop()
+    def _heavier(self, party: Party, weight: int) -> Party | None:
+        """The outermost party around a member of this one that weighs so much in which somebody else can give way."""
+        outside_in = (*reversed(party.around), party)
+        for one, inside in zip(outside_in, (*outside_in[1:], None), strict=True):
+            if one.members.top >= (weight if inside is None else inside.weight) + _ENOUGH_TO_EVICT:
+                return one
+        return None
+
+    def _evict(self, party: Party) -> None:
+        heavy: Member = party
+        while isinstance(heavy, Party):
+            heavy = heavy.members.heaviest
+        assert isinstance(heavy, LaneState)
+        timer = heavy.queue.pop()
         del self.rows[timer.uuid]
-        self.leave(timer, lane)
-        self.weigh(lane)
+        self.leave(timer, heavy)
+        self.weigh(heavy)
 
     def weigh(self, lane: LaneState) -> None:
         """The queue of a lane has changed, or the number of its calls."""
         before = lane.weight
-        after = lane.weight = len(lane.queue) + bool(lane.in_flight) if lane.queue else 0
-        if after == before:
+        lane.weight = _weight_of(lane) if lane.queue else 0
+        change = lane.weight - before
+        if not change:
             return
-        if before:
-            del self._by_weight[before][lane.name]
-        else:
-            self._queues += 1
-        if after:
-            self._by_weight[after][lane.name] = lane
-        else:
-            self._queues -= 1
-            self._share_marks(lane)
-        self._heaviest = max(self._heaviest, after)
-        while self._heaviest and not self._by_weight[self._heaviest]:
-            del self._by_weight[self._heaviest]
-            self._heaviest -= 1
+        self._queues += bool(lane.weight) - bool(before)
+        member: Member = lane
+        for party in (lane.owner, *lane.owner.around):
+            party.members.move(member, before)
+            if not member.weight:
+                self._pass_on_marks(member, party)
+            before, member = party.weight, party
+            party.weight += change
 
     # --- marks ----------------------------------------------------------------------------------------
 
     def leave(self, timer: Timer, lane: LaneState) -> None:
         """A row stays in the store for want of room."""
-        mark = self._mark(timer)
-        if lane.queue:
-            lane.left[timer.shard_id] = mark.joined(lane.left.get(timer.shard_id))
-            self._lanes_left[timer.shard_id][lane.name] = lane
-        else:
-            self._mark_others(timer.shard_id, lane.tier, mark)
+        around: tuple[Member, ...] = (lane, lane.owner, *lane.owner.around)
+        known = next((member for member in around if member.weight), self._everybody)
+        self._set_mark(known, timer.shard_id, lane.tier, self._mark(timer))
 
     def leave_until(self, timer: Timer, at: int) -> None:
         """A row is not to be worked on before `at`; it is found again then."""
@@ -147,60 +152,66 @@ class Window:
 
     def promote(self) -> None:
         """A lane was proven: what it had to leave before may be taken in now, though its tier then may not."""
-        self._promoted.update(dict.fromkeys(shard for shard, _ in self._others_left))
+        self._promoted.update(dict.fromkeys(self._left))
 
     def _mark(self, timer: Timer) -> Mark:
         return Mark(place_before(timer), self.pages)
 
-    def _mark_others(self, shard_id: int, tier: Tier, mark: Mark) -> None:
-        self._others_left[shard_id, tier] = mark.joined(self._others_left.get((shard_id, tier)))
+    def _set_mark(self, member: Member, shard_id: int, tier: Tier, mark: Mark) -> None:
+        member.left[shard_id, tier] = mark.joined(member.left.get((shard_id, tier)))
+        self._left[shard_id][member] = None
 
-    def _share_marks(self, lane: LaneState) -> None:
-        """A lane without rows in memory has no marks of its own."""
-        for shard_id, mark in lane.left.items():
-            self._unlist(shard_id, lane)
-            self._mark_others(shard_id, lane.tier, mark)
-        lane.left.clear()
+    def _pass_on_marks(self, member: Member, party: Party) -> None:
+        """Who has nothing in memory has no marks of its own."""
+        for shard_id, tier in tuple(member.left):
+            self._set_mark(party, shard_id, tier, member.left.pop((shard_id, tier)))
+            self._unlist(shard_id, member)
 
-    def _unlist(self, shard_id: int, lane: LaneState) -> None:
-        lanes = self._lanes_left[shard_id]
-        lanes.pop(lane.name, None)
-        if not lanes:
-            del self._lanes_left[shard_id]
+    def _unlist(self, shard_id: int, member: Member) -> None:
+        """Unless it has a mark there."""
+        if not any((shard_id, tier) in member.left for tier in Tier):
+            members = self._left[shard_id]
+            members.pop(member, None)
+            if not members:
+                del self._left[shard_id]
 
     def shards_left(self) -> list[int]:
         """The shards in which rows were left."""
-        return list(dict.fromkeys((*(shard for shard, _ in self._others_left), *self._lanes_left, *self._again)))
+        return list(dict.fromkeys((*self._left, *self._again)))
 
     @property
     def left_any(self) -> bool:
-        return bool(self._others_left or self._lanes_left or self._again)
+        return bool(self._left or self._again)
 
     def read_from(self, shard_id: int, now: int) -> Position | None:
         """The first mark in a shard behind which there is something for a lane that has room now."""
-        lanes = self._lanes_left.get(shard_id, {}).values()
-        places = [lane.left[shard_id].place for lane in lanes if self._wants(lane)]
-        for tier in Tier:
-            mark = self._others_left.get((shard_id, tier))
-            if mark is not None and (self._welcomes(tier) or (shard_id in self._promoted and self.room)):
-                places.append(mark.place)
+        places = [
+            mark.place
+            for member in self._left.get(shard_id, ())
+            for tier in Tier
+            if (mark := member.left.get((shard_id, tier))) and self._wants(member, tier, shard_id)
+        ]
         if shard_id in self._again and self._again[shard_id][1] <= now:
             places.append(self._again[shard_id][0].place)
         return min(places, default=None)
 
-    def _wants(self, lane: LaneState) -> bool:
-        """Whether a lane has used up half of its share. Less would be many pages for few rows each."""
-        share = min(self._page_size, self._limit // self._queues)
-        return len(lane.queue) < max(1, share // 2) and (self._has_room(lane) or self._can_evict(lane))
+    def _wants(self, member: Member, tier: Tier, shard_id: int) -> bool:
+        """Whether there is room for what was left; of a party, for its lanes that have nothing queued."""
+        if isinstance(member, LaneState):
+            # And whether it has used up half of its share: less would be many pages for few rows each.
+            share = min(self._page_size, self._limit // self._queues)
+            wants = len(member.queue) < max(1, share // 2)
+            return wants and (self._has_room(member) or self._heavier(member.owner, _weight_of(member)) is not None)
+        assert isinstance(member, Party)
+        if shard_id in self._promoted and self.room:
+            return True
+        may_have_call = tier is not Tier.UNTRIED
+        free = tier.part_of(self._limit) - len(self.rows)
+        return self._have_room(member, free) or self._heavier(member, may_have_call) is not None
 
     @property
     def room(self) -> int:
         return max(0, self._limit - len(self.rows))
-
-    def _welcomes(self, tier: Tier) -> bool:
-        """Whether there is room for a lane that has nothing queued."""
-        may_have_call = tier is not Tier.UNTRIED
-        return len(self.rows) < tier.part_of(self._limit) or self._heaviest >= may_have_call + _ENOUGH_TO_EVICT
 
     def passed(self, shard_id: int, start: Position, end: Position | None, *, now: int, page: int) -> None:
         """What is due behind `start` up to `end` was read, and is about to be offered; None: up to the last.
@@ -213,15 +224,11 @@ class Window:
                 return mark
             return None if end is None else Mark(end, mark.pages)
 
-        for lane in list(self._lanes_left.get(shard_id, {}).values()):
-            if (mark := moved(lane.left[shard_id])) is not None:
-                lane.left[shard_id] = mark
-            else:
-                del lane.left[shard_id]
-                self._unlist(shard_id, lane)
-        for tier in Tier:
-            if (known := self._others_left.pop((shard_id, tier), None)) and (mark := moved(known)):
-                self._others_left[shard_id, tier] = mark
+        for member in list(self._left.get(shard_id, ())):
+            for tier in Tier:
+                if (known := member.left.pop((shard_id, tier), None)) and (mark := moved(known)):
+                    member.left[shard_id, tier] = mark
+            self._unlist(shard_id, member)
         if shard_id in self._again and self._again[shard_id][1] <= now:
             known, at = self._again.pop(shard_id)
             if (mark := moved(known)) is not None:
@@ -241,14 +248,16 @@ class Window:
             for timer in leaving:
                 del self.rows[timer.uuid]
         for shard_id in shard_ids:
-            for lane in list(self._lanes_left.get(shard_id, {}).values()):
-                del lane.left[shard_id]
-                self._unlist(shard_id, lane)
-            for tier in Tier:
-                self._others_left.pop((shard_id, tier), None)
+            for member in self._left.pop(shard_id, ()):
+                for tier in Tier:
+                    member.left.pop((shard_id, tier), None)
             self._again.pop(shard_id, None)
             self._promoted.pop(shard_id, None)
 
     def busy(self, shard_ids: set[int]) -> bool:
         """Whether anything of these shards is in memory."""
         return any(timer.shard_id in shard_ids for timer in self.rows.values())
+
+
+def _weight_of(lane: LaneState) -> int:
+    return len(lane.queue) + bool(lane.in_flight)

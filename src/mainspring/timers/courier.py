@@ -22,12 +22,13 @@ from mainspring.clock import Clock
 from mainspring.delivery.call import Call, Reply, Sends
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.signing import sign
-from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
+from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import Delivery, Namespace, Result, RetryPolicy, Timer
 from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
 from mainspring.timers.decision import Reschedules, decide, lost
+from mainspring.timers.destinations import Destinations
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.timers.messages import to_instant
 from mainspring.timers.namespaces import NamespaceService
@@ -118,7 +119,7 @@ class Courier:
         self._host_limit = host_limit
         self._max_payload = max_payload
         self._reschedules = reschedules
-        self._lanes: dict[tuple[str, str], Lane] = {}
+        self.destinations = Destinations(guard)
         self._gone: dict[str, int] = {}
         """URLs, and until when they count as gone."""
         self.handlers: dict[str, Handler] = {}
@@ -128,21 +129,7 @@ class Courier:
     def lane(self, timer: Timer) -> Lane:
         namespace = self._namespaces.cached(timer.namespace)
         limit = (namespace and namespace.host_limit) or self._host_limit
-        url = timer.detail.callback_url
-        lane = self._lanes.get((timer.namespace, url))
-        if lane is None or lane.limit != limit:
-            if len(self._lanes) > 10_000:
-                self._lanes.clear()
-            lane = self._lanes[timer.namespace, url] = Lane(f"{timer.namespace} {self._destination(url)}", limit)
-        return lane
-
-    def _destination(self, url: str) -> str:
-        if url.startswith(HANDLER_SCHEME):
-            return url
-        try:
-            return self._guard.check_url(url).lane
-        except (InvalidInput, UnsafeTarget):
-            return url  # the guard was stricter than when the timer was made; the sender will say so
+        return self.destinations.lane(timer.namespace, timer.detail.callback_url, limit)
 
     def refusal(self, timer: Timer, now: int) -> Ending | None:
         if self._gone.get(timer.detail.callback_url, 0) <= now:

@@ -64,7 +64,7 @@ class Observer:
         self._note(name, "unsent", len(dispatcher._unsent))
         self._note(name, "changed", len(dispatcher._changed))
         courier = self._courier_of(name)
-        self._note(name, "addresses", len(courier._lanes))
+        self._note(name, "addresses", len(courier.destinations))
         self._note(name, "gone", len(courier._gone))
         self._look_at_what_is_left(dispatcher)
         if len(self._world.destinations) < MANY:
@@ -76,7 +76,7 @@ class Observer:
         window = dispatcher.window
         if window.left_any and window.room == 0:
             self._sometimes("rows left in the store")
-            if window._others_left:
+            if window._everybody.left:
                 self._sometimes("full window meets empty lane")
         if any(shard.left_to is not None for shard in dispatcher._agenda.shards.values()):
             self._sometimes("second refill")

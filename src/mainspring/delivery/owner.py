@@ -1,0 +1,34 @@
+"""Whose a destination is, as far as its name tells.
+
+Names below a domain that can be registered cost nothing, and neither do addresses in a network that is handed out as a
+whole. What counts together here is a guess, and errs towards together: customers of one hosting domain are one owner.
+That costs them nothing but shares that are smaller when there is not enough for everybody.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final
+
+_NETWORK_BITS: Final = {4: 24, 6: 48}
+_SHORT_LABEL: Final = 3
+"""Below a country's domain so short a label is a registry's (co.uk, com.au) rather than one that was registered."""
+
+
+def owner_of(host: str) -> str:
+    """The domain that somebody has registered, or the network of an address."""
+    address = _address(host)
+    if address is not None:
+        return str(ip_network((address, _NETWORK_BITS[address.version]), strict=False))
+    labels = host.split(".")
+    is_shared = len(labels) > 2 and len(labels[-1]) == 2 and len(labels[-2]) <= _SHORT_LABEL
+    return ".".join(labels[-3:] if is_shared else labels[-2:])
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    if not (host[-1:].isdigit() or ":" in host):
+        return None  # the last label of a name is never a number
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None

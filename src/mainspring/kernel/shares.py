@@ -1,0 +1,141 @@
+"""Who shares what all have together: namespaces, in each of them owners of destinations, and the lanes of each owner.
+
+A name costs its owner nothing: with one wildcard in a zone he has as many destinations as he likes. So fairness between
+lanes is none against him. What the lanes of an owner take counts together, and so does what a namespace takes; at each
+level the same rule holds: nobody takes more than it leaves to others, in the window as among the slots. Only a
+namespace that is alone may have everything.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from enum import IntEnum
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from mainspring.store import Position
+
+NAMESPACE_GENEROSITY: Final = 3
+"""A namespace may have three times what it leaves, as there are few; an owner or a lane no more than it leaves."""
+
+
+class Tier(IntEnum):
+    """What is known of a destination."""
+
+    TRUSTED = 0
+    """It has answered many times, and promptly."""
+    PROVEN = 1
+    """It answered promptly last time."""
+    UNTRIED = 2
+    DOUBTFUL = 3
+    """It cannot be reached, or lets us wait."""
+
+    def part_of(self, total: int) -> int:
+        """Up to where lanes of this tier may fill the window. At least one, if there is one."""
+        return total - total * (0, 1, 2, 4)[self] // 16
+
+
+class Mark(NamedTuple):
+    """Rows were left in the store from `place` on, the last of them when so many pages had been asked for."""
+
+    place: Position
+    pages: int
+
+    def joined(self, other: Mark | None) -> Mark:
+        return self if other is None else Mark(min(self.place, other.place), max(self.pages, other.pages))
+
+
+def share(*, free: int, taken: int, generosity: int = 1) -> int:
+    """How many more somebody may take who has so many, up to what is left then, so many times. One, if he has none."""
+    return max(0, -((taken - generosity * free) // (generosity + 1)))
+
+
+class Member:
+    """A lane, or a party of lanes."""
+
+    def __init__(self) -> None:
+        self.weight = 0
+        """What it has queued, and whether it has a call besides; of a party, the sum."""
+        self.left: dict[tuple[int, Tier], Mark] = {}
+        """For each shard and tier, from where on rows were left in the store. These are kept by the window."""
+
+
+M = TypeVar("M", bound=Member)
+
+
+class Scale(Generic[M]):
+    """Which of several members is heaviest. Those that weigh nothing are not on it."""
+
+    def __init__(self) -> None:
+        self.top = 0
+        self._by_weight: defaultdict[int, dict[M, None]] = defaultdict(dict)
+
+    def move(self, member: M, before: int) -> None:
+        """A member weighs something else than before."""
+        if before:
+            del self._by_weight[before][member]
+        if member.weight:
+            self._by_weight[member.weight][member] = None
+        self.top = max(self.top, member.weight)
+        while self.top and not self._by_weight[self.top]:
+            del self._by_weight[self.top]
+            self.top -= 1
+
+    @property
+    def heaviest(self) -> M:
+        return next(iter(self._by_weight[self.top]))
+
+
+class Party(Member):
+    """A namespace, an owner in one, or all of them."""
+
+    def __init__(self, around: Party | None = None, *, generosity: int = 1) -> None:
+        super().__init__()
+        self.members: Scale[Member] = Scale()
+        """Those that weigh something."""
+        self.calls = [0] * len(Tier)
+        """Those in flight, by the tier that their lane had when they began. Kept by `Slots`."""
+        self.around: tuple[Party, ...] = () if around is None else (around, *around.around)
+        """From the next to the one that is all of them."""
+        self.is_alone = around is None
+        self._generosity = generosity
+
+    def share(self, *, free: int, taken: int) -> int:
+        """How many more it may take of something, of which it has so many."""
+        return max(0, free) if self.is_alone else share(free=free, taken=taken, generosity=self._generosity)
+
+    def has_room(self, *, free: int, taken: int) -> bool:
+        return self.share(free=free, taken=taken) > 0
+
+
+class Parties:
+    """All that are known. Those of which no lane is left are forgotten with the lanes."""
+
+    def __init__(self) -> None:
+        self.all = Party()
+        self._namespaces: dict[str, Party] = {}
+        self._owners: dict[tuple[str, str], Party] = {}
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def find(self, namespace: str, owner: str) -> Party:
+        """The owner in this namespace."""
+        party = self._owners.get((namespace, owner))
+        if party is None:
+            around = self._namespaces.get(namespace)
+            if around is None:
+                around = self._namespaces[namespace] = Party(self.all, generosity=NAMESPACE_GENEROSITY)
+                self._see_who_is_alone()
+            party = self._owners[namespace, owner] = Party(around)
+        return party
+
+    def keep(self, owners: set[Party]) -> None:
+        """Forget all others."""
+        self._owners = {key: owner for key, owner in self._owners.items() if owner in owners}
+        kept = {owner.around[0] for owner in owners}
+        self._namespaces = {name: party for name, party in self._namespaces.items() if party in kept}
+        self._see_who_is_alone()
+
+    def _see_who_is_alone(self) -> None:
+        for namespace in self._namespaces.values():
+            namespace.is_alone = len(self._namespaces) == 1

@@ -1,0 +1,64 @@
+"""The slots for calls that all lanes share.
+
+For each tier a few are kept, whatever the others take: destinations that hang, be they dead, new, or such that answered
+until just now, take none of these from the others. A few are enough for destinations that answer promptly. All other
+slots go to who comes first, but nobody takes more than it leaves free, neither lane, nor owner, nor namespace; and the
+first call to a destination is one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mainspring.kernel.lanes import LaneState
+from mainspring.kernel.shares import Party, Tier, share
+
+_ENOUGH_TO_KEEP: Final = 6
+"""So many slots in all, and one is kept for each tier."""
+
+
+class Slots:
+    def __init__(self, total: int, everybody: Party) -> None:
+        self._total = total
+        small = int(total >= _ENOUGH_TO_KEEP)
+        self._kept = (max(small, total // 16), max(small, total // 16), max(small, total // 16), total // 32)
+        self._everybody = everybody
+        self._calls: dict[str, tuple[LaneState, Tier]] = {}
+
+    def __len__(self) -> int:
+        """How many are taken."""
+        return len(self._calls)
+
+    def take(self, uuid: str, lane: LaneState, tier: Tier) -> None:
+        self._calls[uuid] = (lane, tier)
+        self._count(lane, tier, 1)
+
+    def release(self, uuid: str) -> None:
+        lane, tier = self._calls.pop(uuid)
+        self._count(lane, tier, -1)
+
+    def _count(self, lane: LaneState, tier: Tier, change: int) -> None:
+        for party in (lane.owner, *lane.owner.around):
+            party.calls[tier] += change
+
+    def free(self, tier: Tier) -> int:
+        """How many more this tier may take."""
+        calls = self._everybody.calls
+        kept = sum(max(0, self._kept[other] - calls[other]) for other in Tier if other is not tier)
+        return self._total - len(self) - kept
+
+    def has_room(self, owner: Party, tier: Tier) -> bool:
+        """Whether there is one for some lane of this owner."""
+        free = self.free(tier)
+        return all(party.has_room(free=free, taken=party.calls[tier]) for party in (owner, owner.around[0]))
+
+    def fair(self, lane: LaneState, tier: Tier) -> int:
+        """How many more a lane may take."""
+        free = self.free(tier)
+        if free <= 0:
+            return 0
+        fair = min(
+            share(free=free, taken=lane.in_flight),
+            *(party.share(free=free, taken=party.calls[tier]) for party in (lane.owner, lane.owner.around[0])),
+        )
+        return min(fair, 1) if tier is Tier.UNTRIED else fair

@@ -1,0 +1,97 @@
+"""The lanes that wait. Ready ones wait for a slot of all lanes, in turn; resting ones for one of their own.
+
+A lane with a queue is in exactly one of the two. What makes a resting lane ready again is the end of a call of its own,
+or `rouse`, which whoever gives slots calls from time to time: circuits close and limits move by themselves. It is the
+turn of a namespace first, then of an owner there, and then of one of his lanes, so that many lanes are no advantage.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from mainspring.kernel.lanes import LaneState
+from mainspring.kernel.shares import Party, Tier
+
+
+class Turns:
+    def __init__(self) -> None:
+        self._ready: Sequence[_Rota] = tuple(_Rota(tier) for tier in Tier)
+        self._resting: dict[str, LaneState] = {}
+
+    def arrive(self, lane: LaneState) -> None:
+        """It has something queued."""
+        if not lane.turn:
+            self._wait_for_slot(lane)
+
+    def rouse(self, *lanes: LaneState) -> None:
+        """Let these lanes, or all that rest, try again; among others, if their tier is another one by now."""
+        for lane in lanes or tuple(self._resting.values()):
+            if lane.turn == "resting":
+                del self._resting[lane.name]
+                self._wait_for_slot(lane)
+            elif lane.turn == "ready" and lane.turn_tier is not lane.tier:
+                self._wait_for_slot(lane)
+
+    def next(self, tier: Tier, free: int) -> LaneState | None:
+        """The lane whose turn it is, as so many slots are free; it then waits for nothing until it is told to."""
+        while (lane := self._ready[tier].next(free)) is not None:
+            if lane.turn != "ready" or lane.turn_tier is not tier:
+                continue  # it waits elsewhere by now
+            lane.turn = ""
+            if not lane.queue:
+                continue
+            if lane.tier is tier:
+                return lane
+            self._wait_for_slot(lane)
+        return None
+
+    @property
+    def any_resting(self) -> bool:
+        return bool(self._resting)
+
+    def count(self, tier: Tier) -> int:
+        return self._ready[tier].size
+
+    def wait(self, lane: LaneState, *, resting: bool) -> None:
+        if resting:
+            lane.turn = "resting"
+            self._resting[lane.name] = lane
+        else:
+            self._wait_for_slot(lane)
+
+    def _wait_for_slot(self, lane: LaneState) -> None:
+        lane.turn, lane.turn_tier = "ready", lane.tier
+        self._ready[lane.turn_tier].append(lane)
+
+
+class _Rota:
+    def __init__(self, tier: Tier) -> None:
+        self.size = 0
+        self._tier = tier
+        self._lanes: dict[Party, dict[Party, deque[LaneState]]] = {}
+        """By namespace and owner; whose turn was last is behind the others."""
+
+    def append(self, lane: LaneState) -> None:
+        self._lanes.setdefault(lane.owner.around[0], {}).setdefault(lane.owner, deque()).append(lane)
+        self.size += 1
+
+    def next(self, free: int) -> LaneState | None:
+        """Passes over parties that have their share of the slots."""
+        for namespace, owners in self._lanes.items():
+            if namespace.has_room(free=free, taken=namespace.calls[self._tier]):
+                for owner in owners:
+                    if owner.has_room(free=free, taken=owner.calls[self._tier]):
+                        return self._take(namespace, owner)
+        return None
+
+    def _take(self, namespace: Party, owner: Party) -> LaneState:
+        owners = self._lanes.pop(namespace)
+        lanes = owners.pop(owner)
+        lane = lanes.popleft()
+        if lanes:
+            owners[owner] = lanes
+        if owners:
+            self._lanes[namespace] = owners
+        self.size -= 1
+        return lane
