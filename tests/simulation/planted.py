@@ -18,6 +18,7 @@ from mainspring.kernel.fenced import FencedWrites
 from mainspring.kernel.lanes import LaneState
 from mainspring.kernel.ownership import Ownership
 from mainspring.kernel.shares import Tier
+from mainspring.kernel.slots import Slots
 from mainspring.kernel.window import Window
 from mainspring.model import Delivery, Shard, Timer
 from mainspring.store import Begin, Finish, Position, Put, Remove, Verdict
@@ -158,11 +159,11 @@ def _unsent_attempts_are_kept_for_ever(_: Any) -> Any:
     return remember
 
 
-def _nothing_kept_for_the_proven(_: Any) -> Any:
-    def part_of(self: Tier, total: int) -> int:
-        return total
+def _no_slots_are_kept(_: Any) -> Any:
+    def free(self: Slots, tier: Tier) -> int:
+        return self._total - len(self)
 
-    return part_of
+    return free
 
 
 # --- whatever is due is done ------------------------------------------------------------------------------
@@ -235,7 +236,7 @@ PLANTED: Final = {
     "dispatcher: forgets no unsent attempt": Planted(
         "B", Dispatcher, "_remember_unsent", _unsent_attempts_are_kept_for_ever
     ),
-    "lanes.part_of: no last quarter": Planted("T7", Tier, "part_of", _nothing_kept_for_the_proven),
+    "slots.free: nothing is kept": Planted("T7", Slots, "free", _no_slots_are_kept),
     "window.leave: a lane in neither list": Planted("Live", Window, "leave", _rows_of_new_lanes_are_not_marked),
     "ownership.check: forgets doubt": Planted("Live", Ownership, "check", _doubt_is_forgotten),
     "agenda.note: the position stays": Planted("Live", Agenda, "note", _the_position_stays),
