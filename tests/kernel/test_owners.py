@@ -170,6 +170,6 @@ def test_what_is_known_of_owners_is_bounded() -> None:
             await cluster.create(f"n{number}/t", in_ms=200, url=f"http://www.o{number}")
         await asyncio.sleep(60)
         assert len(cluster.ledger.sendings) == 5000
-        assert len(member.engine.dispatcher._parties) <= 2 * 512  # the bound itself is what is tested
+        assert len(member.engine.dispatcher._lanes.parties) <= 2 * 512  # the bound itself is what is tested
 
     simulate(scenario, SETTINGS)

@@ -15,7 +15,7 @@ from mainspring.kernel.agenda import Agenda, ShardState
 from mainspring.kernel.carrier import Ending
 from mainspring.kernel.dispatcher import Dispatcher
 from mainspring.kernel.fenced import FencedWrites
-from mainspring.kernel.lanes import LaneState
+from mainspring.kernel.lanes import Lanes, LaneState
 from mainspring.kernel.ownership import Ownership
 from mainspring.kernel.shares import Tier
 from mainspring.kernel.slots import Slots
@@ -146,10 +146,10 @@ def _no_limit_of_a_host(_: Any) -> Any:
 
 
 def _lanes_are_kept_for_ever(_: Any) -> Any:
-    def forget_lanes(self: Dispatcher) -> None:
+    def make_room(self: Lanes) -> None:
         """Each may be needed again."""
 
-    return forget_lanes
+    return make_room
 
 
 def _unsent_attempts_are_kept_for_ever(_: Any) -> Any:
@@ -232,7 +232,7 @@ PLANTED: Final = {
         "F", Ownership, "renew", _the_lease_counts_from_after_the_write
     ),
     "lanes.free_slots: ignores the limit": Planted("B", LaneState, "free_slots", _no_limit_of_a_host),
-    "dispatcher: forgets no lane": Planted("B", Dispatcher, "_forget_lanes", _lanes_are_kept_for_ever),
+    "lanes: forgets none": Planted("B", Lanes, "_make_room", _lanes_are_kept_for_ever),
     "dispatcher: forgets no unsent attempt": Planted(
         "B", Dispatcher, "_remember_unsent", _unsent_attempts_are_kept_for_ever
     ),

@@ -22,7 +22,7 @@ FOUND = {
     "dispatcher: ignores the lease": 146,
     "ownership.renew: counts from after the write": 12,
     "lanes.free_slots: ignores the limit": 0,
-    "dispatcher: forgets no lane": 8,
+    "lanes: forgets none": 8,
     "dispatcher: forgets no unsent attempt": 62,
     "lanes.part_of: no last quarter": 323,
     "fenced.begin: a shard fails the batch": 1,

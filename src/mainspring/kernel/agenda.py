@@ -24,6 +24,8 @@ class ShardState:
         self.draining = False
         self.reading = False
         """A page is being read, from the position or from a mark."""
+        self.hangs = False
+        """The last page took too long: nobody waits for the next."""
         self.left_to: Position | None = None
         """How far a pass over rows that were left has come; None: there is none."""
         self.sweeping = False

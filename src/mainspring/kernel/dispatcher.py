@@ -25,11 +25,11 @@ from mainspring.errors import StoreUnavailable
 from mainspring.kernel.agenda import Agenda, ShardState
 from mainspring.kernel.batches import Batches, Spawn
 from mainspring.kernel.carrier import Carrier, Ending, put_aside
-from mainspring.kernel.fenced import FencedWrites
+from mainspring.kernel.fenced import FencedWrites, contained
 from mainspring.kernel.finisher import Finisher
-from mainspring.kernel.lanes import LaneState
+from mainspring.kernel.lanes import Lanes, LaneState
 from mainspring.kernel.settings import EngineSettings
-from mainspring.kernel.shares import Parties, Tier
+from mainspring.kernel.shares import Tier
 from mainspring.kernel.slots import Slots
 from mainspring.kernel.turns import Turns
 from mainspring.kernel.window import Window
@@ -66,9 +66,8 @@ class Dispatcher:
         self._writes = FencedWrites(store=store, clock=clock, agenda=agenda, deposed=deposed)
         self._spawn = spawn
         self._settings = settings
-        self._lanes: dict[str, LaneState] = {}
-        self._parties = Parties()
-        everybody = self._parties.all
+        self._lanes = Lanes(settings, clock)
+        everybody = self._lanes.parties.all
         # A call is in the window, too: some of it is for what waits.
         self._slots = Slots(min(settings.in_flight_limit, max(1, settings.window_limit * 3 // 4)), everybody)
         self.window = Window(
@@ -115,7 +114,7 @@ class Dispatcher:
 
     @property
     def open_circuits(self) -> int:
-        return sum(lane.is_open for lane in self._lanes.values())
+        return sum(lane.is_open for lane in self._lanes)
 
     def note(self, shard_id: int, due_at: int) -> None:
         """A row with this due instant was committed. Costs nothing unless it is the next one due."""
@@ -133,7 +132,7 @@ class Dispatcher:
         is_lost = timer.state is State.RUNNING and self._unsent.get(timer.uuid) != (timer.version, shard.fence)
         if not (self.window.hold if is_lost else self.window.admit)(timer, lane):
             if lane.tier is Tier.UNTRIED and lane.idle:
-                del self._lanes[lane.name]
+                self._lanes.forget(lane)
             return False
         if is_lost:
             reason = "Its owner stopped before it recorded an outcome; the call may have been made."
@@ -159,34 +158,7 @@ class Dispatcher:
         return True
 
     def _lane_of(self, timer: Timer) -> LaneState:
-        wanted = self._carrier.lane(timer)
-        lane = self._lanes.pop(wanted.name, None)
-        if lane is None:
-            self._forget_lanes()
-            lane = LaneState(
-                wanted,
-                self._parties.find(wanted.namespace, wanted.owner or wanted.name),
-                clock=self._clock,
-                circuit_failures=self._settings.circuit_failures,
-                circuit_seconds=self._settings.circuit_seconds,
-            )
-        self._lanes[wanted.name] = lane  # behind those that were used longer ago
-        lane.limit = wanted.limit
-        return lane
-
-    def _forget_lanes(self) -> None:
-        """Keep lanes within twice the window. What has nothing to do is forgotten, half a window at once.
-
-        First what is trusted least, and of that what was used longest ago.
-        """
-        limit = self._settings.window_limit
-        if max(len(self._lanes), len(self._parties)) < 2 * limit:
-            return
-        idle = [lane for lane in self._lanes.values() if lane.idle]
-        idle.sort(key=lambda lane: lane.tier, reverse=True)
-        for lane in idle[: max(0, len(self._lanes) - limit * 3 // 2)]:
-            del self._lanes[lane.name]
-        self._parties.keep({lane.owner for lane in self._lanes.values()})
+        return self._lanes.find(self._carrier.lane(timer))
 
     @property
     def waits_for_circuits(self) -> bool:
@@ -249,8 +221,8 @@ class Dispatcher:
             shard = self._agenda.shards.get(timer.shard_id)
             if shard is None or shard.draining or not self._lease_valid():
                 self._put_back(lane, timer)
-            elif timer.state is State.RUNNING:
-                self._begun(lane, timer)  # before, and nothing was sent
+            elif timer.state is State.RUNNING:  # begun before, and nothing was sent
+                self._spawn(self._send_begun(lane, timer, shard.fence))
             elif (refused := self._carrier.refusal(timer, now)) is not None:
                 self._release_slot(lane, timer)
                 self._finisher.end(timer, refused, fence=shard.fence)
@@ -285,6 +257,21 @@ class Dispatcher:
         self._writes.note_deposed(deposed)
         self.serve()
 
+    async def _send_begun(self, lane: LaneState, timer: Timer, fence: int) -> None:
+        """Since it was read, a row that was begun and not sent may have been changed, or judged by another owner."""
+        try:
+            [current] = await contained(self._store.get([timer.key]))
+        except StoreUnavailable:
+            self._put_back(lane, timer)
+            return
+        shard = self._agenda.shards.get(timer.shard_id)
+        is_ours = shard is not None and not shard.draining and shard.fence == fence and self._lease_valid()
+        if is_ours and current is not None and (current.version, current.fence) == (timer.version, fence):
+            self._begun(lane, timer)
+        else:
+            self._put_back(lane, timer)
+        self.serve()
+
     def _begun(self, lane: LaneState, begun: Timer) -> None:
         self._unsent.pop(begun.uuid, None)
         self.window.rows[begun.uuid] = begun
@@ -299,7 +286,7 @@ class Dispatcher:
     async def _recheck(self, timer: Timer) -> None:
         """A row had changed between load and begin: look at it as it is now."""
         try:
-            [current] = await self._store.get([timer.key])
+            [current] = await contained(self._store.get([timer.key]))
         except StoreUnavailable:
             self._find_again(timer)
             return
@@ -372,7 +359,7 @@ class Dispatcher:
 
     def let_go(self, shard_ids: set[int]) -> None:
         """Take the queued timers of these shards out of memory; they stay in the store."""
-        self.window.let_go(shard_ids, self._lanes.values())
+        self.window.let_go(shard_ids, self._lanes)
 
     def busy(self, shard_ids: set[int]) -> bool:
         """Whether anything of these shards is in flight or not yet recorded."""

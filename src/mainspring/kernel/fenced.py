@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from mainspring import telemetry
@@ -12,9 +12,21 @@ from mainspring.kernel.agenda import Agenda
 from mainspring.store import Begin, Finish, Store, Verdict
 
 Item = TypeVar("Item", Begin, Finish)
+Answer = TypeVar("Answer")
 
 COMPLAINT_SECONDS: Final = 5.0
 """Between two lines in the log about the same trouble."""
+
+
+async def contained(answer: Awaitable[Answer]) -> Answer:
+    """No error of a store may end the engine: if it fails in a way that nobody has foreseen, it is unavailable."""
+    try:
+        return await answer
+    except StoreUnavailable:
+        raise
+    except Exception as error:
+        telemetry.logger.exception("the store failed in an unforeseen way")
+        raise StoreUnavailable("an unforeseen error") from error
 
 
 class FencedWrites:

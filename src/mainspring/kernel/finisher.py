@@ -8,6 +8,7 @@ A shard that was lost and has come back may have had another owner, who has judg
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
@@ -17,8 +18,8 @@ from mainspring.errors import StoreUnavailable
 from mainspring.kernel.agenda import Agenda
 from mainspring.kernel.batches import Batches, Spawn
 from mainspring.kernel.carrier import Ending, conclude, conclude_small
-from mainspring.kernel.fenced import FencedWrites
-from mainspring.model import Timer
+from mainspring.kernel.fenced import FencedWrites, contained
+from mainspring.model import State, Timer
 from mainspring.store import Finish, Put, Store, Verdict
 
 RECENT: Final = 100
@@ -28,7 +29,7 @@ RECENT: Final = 100
 class Ended:
     """An attempt that is over and not yet recorded."""
 
-    __slots__ = ("begun", "current", "ending", "fence", "is_found", "is_small", "may_be_recorded")
+    __slots__ = ("begun", "current", "ending", "fence", "is_found", "is_small", "may_be_recorded", "written")
 
     def __init__(self, begun: Timer, ending: Ending, fence: int, *, is_found: bool) -> None:
         self.begun = begun
@@ -41,6 +42,8 @@ class Ended:
         """The row as it stands, as far as is known."""
         self.may_be_recorded = False
         """It was written, and nobody knows with what success: it may land at any time from then on."""
+        self.written: Timer | None = None
+        """The row as it was to be then, if it was to stay."""
         self.is_small = False
         """The database refused the row with all that was to be said about the attempt."""
 
@@ -109,7 +112,9 @@ class Finisher:
                 ended.is_small = True
                 self._put(ended)
             else:
-                ended.may_be_recorded |= verdict is Verdict.UNAVAILABLE
+                if verdict is Verdict.UNAVAILABLE:
+                    ended.may_be_recorded = True
+                    ended.written = finish.change.timer if isinstance(finish.change, Put) else None
                 later.append(ended)
         self._writes.note_deposed(deposed)
         if later:
@@ -134,18 +139,23 @@ class Finisher:
 
     async def _look_again(self, endings: Sequence[Ended]) -> None:
         """The rows may not be what they were: changed by users, or by a record of ours whose answer was lost."""
-        fences = {ended: shard.fence for ended in endings if (shard := self._agenda.shards.get(ended.begun.shard_id))}
+        by_shard: defaultdict[int, list[Ended]] = defaultdict(list)
+        for ended in endings:
+            by_shard[ended.begun.shard_id].append(ended)
+        await asyncio.gather(*(self._look_at(shard_id, ended) for shard_id, ended in by_shard.items()))
+
+    async def _look_at(self, shard_id: int, endings: Sequence[Ended]) -> None:
+        shard = self._agenda.shards.get(shard_id)
+        fence = None if shard is None else shard.fence
         try:
-            rows = await self._store.get([ended.begun.key for ended in endings])
-            over = [
-                await self._is_over(ended, row, fences.get(ended)) for ended, row in zip(endings, rows, strict=True)
-            ]
+            rows = await contained(self._store.get([ended.begun.key for ended in endings]))
+            over = [await self._is_over(ended, row, fence) for ended, row in zip(endings, rows, strict=True)]
         except StoreUnavailable:
             self._spawn(self._look_later(endings))
             return
         for ended, current, is_over in zip(endings, rows, over, strict=True):
             ended.current = current
-            ended.fence = fences.get(ended, ended.fence)
+            ended.fence = ended.fence if fence is None else fence
             if is_over:
                 self._recorded(ended, current)
             else:
@@ -157,17 +167,26 @@ class Finisher:
         if ended.is_found and (current is None or current.version != begun.version):
             return True  # it is read again, as it is
         if ended.fence == fence:
-            return ended.may_be_recorded and await self._is_recorded(ended)
+            return ended.may_be_recorded and await self._is_recorded(ended, current)
         if current is None or current.detail.delivery_id != begun.detail.delivery_id:
-            return await self._is_recorded(ended)
+            return await self._is_recorded(ended, current)
         still = (current.state, current.attempts, current.fence) == (begun.state, begun.attempts, begun.fence)
         return not still
 
-    async def _is_recorded(self, ended: Ended) -> bool:
-        """Whether the history tells of this attempt."""
+    async def _is_recorded(self, ended: Ended, current: Timer | None) -> bool:
+        """Whether the history tells of this attempt, or the row itself, if that is all that was to be written."""
         begun = ended.begun
         if not ended.ending.kept:
-            return False  # what is written again then is the same as before
+            return current is not None and ended.written is not None and _shows(current, ended.written, begun)
         attempt = (begun.detail.delivery_id, begun.generation, begun.attempts)
-        found = await self._store.history(begun.key, limit=RECENT)
+        found = await contained(self._store.history(begun.key, limit=RECENT))
         return any((entry.delivery_id, entry.generation, entry.attempt) == attempt for entry in found)
+
+
+def _shows(current: Timer, written: Timer, begun: Timer) -> bool:
+    """Whether a row has become what was to be written, whatever users have changed of it since."""
+    outcome = written.detail.last_outcome
+    if current.detail.last_outcome != outcome:
+        return False
+    # An earlier attempt may have had the same outcome in the same millisecond.
+    return begun.detail.last_outcome != outcome or current.state is not State.RUNNING

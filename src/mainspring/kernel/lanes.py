@@ -11,11 +11,13 @@ lasts: a slot that is held is one that others do not have, whatever the answer w
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Final, Literal
 
 from mainspring.clock import Clock
 from mainspring.kernel.carrier import Lane
-from mainspring.kernel.shares import Member, Party, Tier
+from mainspring.kernel.settings import EngineSettings
+from mainspring.kernel.shares import Member, Parties, Party, Tier
 from mainspring.model import Timer
 from mainspring.store import Position
 
@@ -100,6 +102,53 @@ class LaneState(Member):
         if self.is_open:
             self._allowed = 1
             self._open_until = monotonic + self._circuit_seconds
+
+
+class Lanes:
+    """All that are known, those used last at the end."""
+
+    def __init__(self, settings: EngineSettings, clock: Clock) -> None:
+        self.parties = Parties()
+        self._settings = settings
+        self._clock = clock
+        self._lanes: dict[str, LaneState] = {}
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def __iter__(self) -> Iterator[LaneState]:
+        return iter(self._lanes.values())
+
+    def find(self, wanted: Lane) -> LaneState:
+        lane = self._lanes.pop(wanted.name, None)
+        if lane is None:
+            self._make_room()
+            lane = LaneState(
+                wanted,
+                self.parties.find(wanted.namespace, wanted.owner or wanted.name),
+                clock=self._clock,
+                circuit_failures=self._settings.circuit_failures,
+                circuit_seconds=self._settings.circuit_seconds,
+            )
+        self._lanes[wanted.name] = lane
+        lane.limit = wanted.limit
+        return lane
+
+    def forget(self, lane: LaneState) -> None:
+        del self._lanes[lane.name]
+
+    def _make_room(self) -> None:
+        """Keep lanes within twice the window. What has nothing to do is forgotten, half a window at once.
+
+        First what is trusted least, and of that what was used longest ago.
+        """
+        limit = self._settings.window_limit
+        if max(len(self._lanes), len(self.parties)) < 2 * limit:
+            return
+        idle = sorted((lane for lane in self if lane.idle), key=lambda lane: lane.tier, reverse=True)
+        for lane in idle[: max(0, len(self._lanes) - limit * 3 // 2)]:
+            self.forget(lane)
+        self.parties.keep({lane.owner for lane in self})
 
 
 def place_before(timer: Timer) -> Position:

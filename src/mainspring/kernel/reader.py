@@ -42,6 +42,7 @@ SWEEP_SHARE: Final = 4
 """A sweep rests this many times as long as it reads."""
 SMALL_PAGE: Final = 64
 """At least so many rows are read from a mark at once."""
+READS_AT_ONCE: Final = 32
 LEFT_PAGES: Final = 4
 """Pages that are read from marks before it is looked again at what is due."""
 
@@ -116,10 +117,14 @@ class Reader:
             self._glance_at = monotonic + self._settings.look_seconds
             self._glancing = True
             await self._for_a_while(self._glance(now))
-        for shard in self._agenda.take_due(now):
-            if not shard.draining:
-                await self._read(shard, now, partial(self._read_due, shard, now))
-                self._dispatcher.serve()
+        due = [shard for shard in self._agenda.take_due(now) if not shard.draining]
+        for start in range(0, len(due), READS_AT_ONCE):
+            reads = (
+                self._read(shard, now, partial(self._read_due, shard, now))
+                for shard in due[start : start + READS_AT_ONCE]
+            )
+            await asyncio.gather(*reads)
+            self._dispatcher.serve()
         if self._dispatcher.window.left_any and self._clock.monotonic() >= self._left_at:
             await self._read_what_was_left(now)
 
@@ -132,10 +137,14 @@ class Reader:
             self._agenda.look(shard.shard_id, now + round(SCAN_PAUSE_SECONDS * 1000))
             return
         shard.reading = True
-        await self._for_a_while(self._guarded(shard, page))
+        if shard.hangs:
+            self._spawn(self._guarded(shard, page))
+        else:
+            await self._for_a_while(self._guarded(shard, page))
 
     async def _guarded(self, shard: ShardState, page: Callable[[], Awaitable[None]]) -> None:
         """What could not be read is read again from where it was: position and marks move when a page has come."""
+        began = self._clock.monotonic()
         try:
             await page()
         except StoreUnavailable as error:
@@ -145,6 +154,7 @@ class Reader:
             self._look_later(shard, "an unforeseen error")
         finally:
             shard.reading = False
+            shard.hangs = self._clock.monotonic() - began > PATIENCE_SECONDS
 
     def _look_later(self, shard: ShardState, reason: str) -> None:
         self._agenda.look(shard.shard_id, self._clock.now_ms() + round(self._settings.store_retry_seconds * 1000))
