@@ -24,7 +24,7 @@ FOUND = {
     "lanes.free_slots: ignores the limit": 0,
     "lanes: forgets none": 8,
     "dispatcher: forgets no unsent attempt": 62,
-    "lanes.part_of: no last quarter": 323,
+    "slots.free: nothing is kept": 323,
     "fenced.begin: a shard fails the batch": 1,
     "window.leave: a lane in neither list": 75,
     "ownership.check: forgets doubt": 15,

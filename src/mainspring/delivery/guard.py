@@ -19,7 +19,7 @@ from msgspec import Struct
 from mainspring import telemetry
 from mainspring.delivery.address import LOOPBACK, Address, Network, normalise, parse_ipv4, why_not_public
 from mainspring.delivery.lookup import Lookups
-from mainspring.delivery.owner import owner_of
+from mainspring.delivery.site import site_of
 from mainspring.errors import ConfigError, InvalidInput, UnsafeTarget
 
 URL_LIMIT: Final = 8192
@@ -41,8 +41,8 @@ class Target(Struct, frozen=True):
     host_header: str
     lane: str
     """`host:port`: what shares limits and circuits."""
-    owner: str
-    """Whom the lane counts with."""
+    site: str
+    """What the lane counts with."""
 
 
 class Guard:
@@ -122,7 +122,7 @@ class Guard:
             path_and_query=path if path.startswith("/") else "/" + path,
             host_header=bracketed if port == _DEFAULT_PORTS[scheme] else f"{bracketed}:{port}",
             lane=f"{bracketed}:{port}",
-            owner=owner_of(host),
+            site=site_of(host),
         )
 
     def _host(self, authority: re.Match[str]) -> str:

@@ -26,8 +26,8 @@ class Lane(Struct, frozen=True):
     room: Callable[[], int] | None = None
     """For a lane whose limit moves: how many calls there is room for now. `Dispatcher.pump` when there is more."""
     namespace: str = ""
-    owner: str = ""
-    """Whose destination it is. What the lanes of one owner take counts together, and so it does in a namespace."""
+    site: str = ""
+    """What the lanes of one site take counts together, and so it does in a namespace."""
 
 
 class Ending(Struct, frozen=True, kw_only=True):

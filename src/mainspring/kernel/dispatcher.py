@@ -208,7 +208,7 @@ class Dispatcher:
             taken += 1
         if lane.queue:
             # If others could have more, it has its share, until one of its calls ends.
-            has_share = lane.tier is tier and self._slots.has_room(lane.owner, tier)
+            has_share = lane.tier is tier and self._slots.has_room(lane.site, tier)
             self._turns.wait(lane, resting=taken >= own or has_share)
         return taken > 0
 

@@ -29,12 +29,10 @@ SILENCE_SECONDS: Final = 2.0
 
 
 class LaneState(Member):
-    def __init__(
-        self, lane: Lane, owner: Party, *, clock: Clock, circuit_failures: int, circuit_seconds: float
-    ) -> None:
+    def __init__(self, lane: Lane, site: Party, *, clock: Clock, circuit_failures: int, circuit_seconds: float) -> None:
         super().__init__()
         self.name = lane.name
-        self.owner = owner
+        self.site = site
         self.limit = lane.limit
         self._room = lane.room
         self._clock = clock
@@ -125,7 +123,7 @@ class Lanes:
             self._make_room()
             lane = LaneState(
                 wanted,
-                self.parties.find(wanted.namespace, wanted.owner or wanted.name),
+                self.parties.find(wanted.namespace, wanted.site or wanted.name),
                 clock=self._clock,
                 circuit_failures=self._settings.circuit_failures,
                 circuit_seconds=self._settings.circuit_seconds,
@@ -148,7 +146,7 @@ class Lanes:
         idle = sorted((lane for lane in self if lane.idle), key=lambda lane: lane.tier, reverse=True)
         for lane in idle[: max(0, len(self._lanes) - limit * 3 // 2)]:
             self.forget(lane)
-        self.parties.keep({lane.owner for lane in self})
+        self.parties.keep({lane.site for lane in self})
 
 
 def place_before(timer: Timer) -> Position:

@@ -42,7 +42,7 @@ SWEEP_SHARE: Final = 4
 """A sweep rests this many times as long as it reads."""
 SMALL_PAGE: Final = 64
 """At least so many rows are read from a mark at once."""
-READS_AT_ONCE: Final = 32
+READS_AT_ONCE: Final = 16
 LEFT_PAGES: Final = 4
 """Pages that are read from marks before it is looked again at what is due."""
 

@@ -1,7 +1,7 @@
-"""Who shares what all have together: namespaces, in each of them owners of destinations, and the lanes of each owner.
+"""Who shares what all have together: namespaces, in each of them sites, and the lanes of each site.
 
 A name costs its owner nothing: with one wildcard in a zone he has as many destinations as he likes. So fairness between
-lanes is none against him. What the lanes of an owner take counts together, and so does what a namespace takes; at each
+lanes is none against him. What the lanes of a site take counts together, and so does what a namespace takes; at each
 level the same rule holds: nobody takes more than it leaves to others, in the window as among the slots. Only a
 namespace that is alone may have everything.
 """
@@ -15,7 +15,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from mainspring.store import Position
 
 NAMESPACE_GENEROSITY: Final = 3
-"""A namespace may have three times what it leaves, as there are few; an owner or a lane no more than it leaves."""
+"""A namespace may have three times what it leaves, as there are few; a site or a lane no more than it leaves."""
 
 
 class Tier(IntEnum):
@@ -86,7 +86,7 @@ class Scale(Generic[M]):
 
 
 class Party(Member):
-    """A namespace, an owner in one, or all of them."""
+    """A namespace, a site in one, or all of them."""
 
     def __init__(self, around: Party | None = None, *, generosity: int = 1) -> None:
         super().__init__()
@@ -113,26 +113,26 @@ class Parties:
     def __init__(self) -> None:
         self.all = Party()
         self._namespaces: dict[str, Party] = {}
-        self._owners: dict[tuple[str, str], Party] = {}
+        self._sites: dict[tuple[str, str], Party] = {}
 
     def __len__(self) -> int:
-        return len(self._owners)
+        return len(self._sites)
 
-    def find(self, namespace: str, owner: str) -> Party:
-        """The owner in this namespace."""
-        party = self._owners.get((namespace, owner))
+    def find(self, namespace: str, site: str) -> Party:
+        """The site in this namespace."""
+        party = self._sites.get((namespace, site))
         if party is None:
             around = self._namespaces.get(namespace)
             if around is None:
                 around = self._namespaces[namespace] = Party(self.all, generosity=NAMESPACE_GENEROSITY)
                 self._see_who_is_alone()
-            party = self._owners[namespace, owner] = Party(around)
+            party = self._sites[namespace, site] = Party(around)
         return party
 
-    def keep(self, owners: set[Party]) -> None:
+    def keep(self, sites: set[Party]) -> None:
         """Forget all others."""
-        self._owners = {key: owner for key, owner in self._owners.items() if owner in owners}
-        kept = {owner.around[0] for owner in owners}
+        self._sites = {key: site for key, site in self._sites.items() if site in sites}
+        kept = {site.around[0] for site in sites}
         self._namespaces = {name: party for name, party in self._namespaces.items() if party in kept}
         self._see_who_is_alone()
 

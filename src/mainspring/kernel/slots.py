@@ -2,7 +2,7 @@
 
 For each tier a few are kept, whatever the others take: destinations that hang, be they dead, new, or such that answered
 until just now, take none of these from the others. A few are enough for destinations that answer promptly. All other
-slots go to who comes first, but nobody takes more than it leaves free, neither lane, nor owner, nor namespace; and the
+slots go to who comes first, but nobody takes more than it leaves free, neither lane, nor site, nor namespace; and the
 first call to a destination is one.
 """
 
@@ -38,7 +38,7 @@ class Slots:
         self._count(lane, tier, -1)
 
     def _count(self, lane: LaneState, tier: Tier, change: int) -> None:
-        for party in (lane.owner, *lane.owner.around):
+        for party in (lane.site, *lane.site.around):
             party.calls[tier] += change
 
     def free(self, tier: Tier) -> int:
@@ -47,10 +47,10 @@ class Slots:
         kept = sum(max(0, self._kept[other] - calls[other]) for other in Tier if other is not tier)
         return self._total - len(self) - kept
 
-    def has_room(self, owner: Party, tier: Tier) -> bool:
-        """Whether there is one for some lane of this owner."""
+    def has_room(self, site: Party, tier: Tier) -> bool:
+        """Whether there is one for some lane of this site."""
         free = self.free(tier)
-        return all(party.has_room(free=free, taken=party.calls[tier]) for party in (owner, owner.around[0]))
+        return all(party.has_room(free=free, taken=party.calls[tier]) for party in (site, site.around[0]))
 
     def fair(self, lane: LaneState, tier: Tier) -> int:
         """How many more a lane may take."""
@@ -59,6 +59,6 @@ class Slots:
             return 0
         fair = min(
             share(free=free, taken=lane.in_flight),
-            *(party.share(free=free, taken=party.calls[tier]) for party in (lane.owner, lane.owner.around[0])),
+            *(party.share(free=free, taken=party.calls[tier]) for party in (lane.site, lane.site.around[0])),
         )
         return min(fair, 1) if tier is Tier.UNTRIED else fair

@@ -2,7 +2,7 @@
 
 A lane with a queue is in exactly one of the two. What makes a resting lane ready again is the end of a call of its own,
 or `rouse`, which whoever gives slots calls from time to time: circuits close and limits move by themselves. It is the
-turn of a namespace first, then of an owner there, and then of one of his lanes, so that many lanes are no advantage.
+turn of a namespace first, then of a site there, and then of one of its lanes, so that many lanes are no advantage.
 """
 
 from __future__ import annotations
@@ -70,28 +70,28 @@ class _Rota:
         self.size = 0
         self._tier = tier
         self._lanes: dict[Party, dict[Party, deque[LaneState]]] = {}
-        """By namespace and owner; whose turn was last is behind the others."""
+        """By namespace and site; whose turn was last is behind the others."""
 
     def append(self, lane: LaneState) -> None:
-        self._lanes.setdefault(lane.owner.around[0], {}).setdefault(lane.owner, deque()).append(lane)
+        self._lanes.setdefault(lane.site.around[0], {}).setdefault(lane.site, deque()).append(lane)
         self.size += 1
 
     def next(self, free: int) -> LaneState | None:
         """Passes over parties that have their share of the slots."""
-        for namespace, owners in self._lanes.items():
+        for namespace, sites in self._lanes.items():
             if namespace.has_room(free=free, taken=namespace.calls[self._tier]):
-                for owner in owners:
-                    if owner.has_room(free=free, taken=owner.calls[self._tier]):
-                        return self._take(namespace, owner)
+                for site in sites:
+                    if site.has_room(free=free, taken=site.calls[self._tier]):
+                        return self._take(namespace, site)
         return None
 
-    def _take(self, namespace: Party, owner: Party) -> LaneState:
-        owners = self._lanes.pop(namespace)
-        lanes = owners.pop(owner)
+    def _take(self, namespace: Party, site: Party) -> LaneState:
+        sites = self._lanes.pop(namespace)
+        lanes = sites.pop(site)
         lane = lanes.popleft()
         if lanes:
-            owners[owner] = lanes
-        if owners:
-            self._lanes[namespace] = owners
+            sites[site] = lanes
+        if sites:
+            self._lanes[namespace] = sites
         self.size -= 1
         return lane

@@ -3,16 +3,16 @@
 A row is in the window from the moment it is taken in until its outcome is recorded: queued in its lane, in flight, or
 waiting for the record. The window is bounded, so rows are left in the store, and for each of them there is a *mark*: a
 place in its shard from where on rows of its lane were left. A lane with rows queued has marks of its own, and so have
-the owner and the namespace around it, for their lanes without; all others share the marks of everybody, one for a shard
+the site and the namespace around it, for their lanes without; all others share the marks of everybody, one for a shard
 and a tier. Reading on from a mark serves every lane that has room, and moves all marks that it passes.
 
 Invariant: a row that was offered and is not in the window stands behind a mark that covers it. What is taken out of
 memory without an outcome, for whatever reason, is marked; nothing is ever neither here nor marked.
 
-Who gets room: a lane takes rows as long as it holds no more than it leaves free, and the same holds for its owner and
+Who gets room: a lane takes rows as long as it holds no more than it leaves free, and the same holds for its site and
 its namespace (see `shares`). When the window is full, one takes the place of the last row of the heaviest, if that is
-heavier by two: of the heaviest namespace, or else of the heaviest owner in its own, or else of his heaviest lane. A
-lane weighs what it has queued, and one more while it has a call. So long queues, and crowds of one owner, shrink to
+heavier by two: of the heaviest namespace, or else of the heaviest site in its own, or else of the heaviest lane there.
+A lane weighs what it has queued, and one more while it has a call. So long queues, and crowds of one site, shrink to
 make room for those that have little; one that has nothing at all is kept out only by others that have one row each.
 """
 
@@ -70,7 +70,7 @@ class Window:
 
     def _take_in(self, timer: Timer, lane: LaneState, *, has_room: bool) -> bool:
         if not has_room:
-            heavier = self._heavier(lane.owner, _weight_of(lane))
+            heavier = self._heavier(lane.site, _weight_of(lane))
             if heavier is None:
                 self.leave(timer, lane)
                 return False
@@ -97,7 +97,7 @@ class Window:
 
     def _has_room(self, lane: LaneState) -> bool:
         free = lane.tier.part_of(self._limit) - len(self.rows)
-        return len(lane.queue) < free and self._have_room(lane.owner, free)
+        return len(lane.queue) < free and self._have_room(lane.site, free)
 
     def _have_room(self, party: Party, free: int) -> bool:
         """Whether a party and the one around it may take in another row, if so many are free."""
@@ -130,7 +130,7 @@ class Window:
             return
         self._queues += bool(lane.weight) - bool(before)
         member: Member = lane
-        for party in (lane.owner, *lane.owner.around):
+        for party in (lane.site, *lane.site.around):
             party.members.move(member, before)
             if not member.weight:
                 self._pass_on_marks(member, party)
@@ -141,7 +141,7 @@ class Window:
 
     def leave(self, timer: Timer, lane: LaneState) -> None:
         """A row stays in the store for want of room."""
-        around: tuple[Member, ...] = (lane, lane.owner, *lane.owner.around)
+        around: tuple[Member, ...] = (lane, lane.site, *lane.site.around)
         known = next((member for member in around if member.weight), self._everybody)
         self._set_mark(known, timer.shard_id, lane.tier, self._mark(timer))
 
@@ -201,7 +201,7 @@ class Window:
             # And whether it has used up half of its share: less would be many pages for few rows each.
             share = min(self._page_size, self._limit // self._queues)
             wants = len(member.queue) < max(1, share // 2)
-            return wants and (self._has_room(member) or self._heavier(member.owner, _weight_of(member)) is not None)
+            return wants and (self._has_room(member) or self._heavier(member.site, _weight_of(member)) is not None)
         assert isinstance(member, Party)
         if shard_id in self._promoted and self.room:
             return True

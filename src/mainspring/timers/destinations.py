@@ -1,4 +1,4 @@
-"""The lanes of URLs: one for each host and port in a namespace, which count together by owner."""
+"""The lanes of URLs: one for each host and port in a namespace, which count together by site."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Destinations:
         if lane is None or lane.limit != limit:
             if len(self._lanes) >= KEPT:
                 self._lanes.clear()
-            destination, owner = self._destination(url)
-            lane = Lane(f"{namespace} {destination}", limit, namespace=namespace, owner=owner)
+            destination, site = self._destination(url)
+            lane = Lane(f"{namespace} {destination}", limit, namespace=namespace, site=site)
             self._lanes[namespace, url] = lane
         return lane
 
@@ -38,4 +38,4 @@ class Destinations:
             target = self._guard.check_url(url)
         except (InvalidInput, UnsafeTarget):
             return url, url  # the guard was stricter than when the timer was made; the sender will say so
-        return target.lane, target.owner
+        return target.lane, target.site

@@ -1,4 +1,4 @@
-"""One owner with names without number, one namespace with timers without number: the others hardly notice."""
+"""One site with names without number, one namespace with timers without number: the others hardly notice."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SETTINGS = EngineSettings(window_limit=512, in_flight_limit=64)
 
 
 @pytest.fixture(autouse=True)
-def owners(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Destinations here are http://host.owner; what stands before the first slash of a timer's id is its namespace."""
+def sites(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Destinations here are http://host.site; what stands before the first slash of a timer's id is its namespace."""
 
     def lane(self: LedgerCarrier, timer: Timer) -> Lane:
         url = timer.detail.callback_url
         namespace = timer.timer_id.partition("/")[0]
-        return Lane(f"{namespace} {url}", self.cluster.lane_limit, namespace=namespace, owner=url.rpartition(".")[2])
+        return Lane(f"{namespace} {url}", self.cluster.lane_limit, namespace=namespace, site=url.rpartition(".")[2])
 
     monkeypatch.setattr(LedgerCarrier, "lane", lane)
 
@@ -33,7 +33,7 @@ def dead(cluster: Cluster, seconds: float = 30.0) -> tuple[float, Ending]:
     return seconds, Ending(outcome=Result.UNKNOWN, next="retry", next_at=next_at, started_at=0, reachable=False)
 
 
-def test_the_dead_names_of_one_owner_do_not_keep_out_destinations_that_were_never_called() -> None:
+def test_the_dead_names_of_one_site_do_not_keep_out_destinations_that_were_never_called() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.behave = lambda timer: dead(cluster) if "evil" in timer.detail.callback_url else (0.01, done())
         await cluster.join("a")
@@ -51,7 +51,7 @@ def test_the_dead_names_of_one_owner_do_not_keep_out_destinations_that_were_neve
 
 
 @pytest.mark.parametrize("answers", [1, 20])
-def test_names_of_one_owner_that_answer_and_then_hang_take_not_all_slots(answers: int) -> None:
+def test_names_of_one_site_that_answer_and_then_hang_take_not_all_slots(answers: int) -> None:
     async def scenario(cluster: Cluster) -> None:
         calls: dict[str, int] = {}
 
@@ -83,7 +83,7 @@ def test_names_of_one_owner_that_answer_and_then_hang_take_not_all_slots(answers
 
 
 @pytest.mark.parametrize("kind", ["dead", "answered once"])
-def test_owners_without_number_that_hang_do_not_delay_calls_to_who_answers(kind: str) -> None:
+def test_sites_without_number_that_hang_do_not_delay_calls_to_who_answers(kind: str) -> None:
     async def scenario(cluster: Cluster) -> None:
         hangs = False
 
@@ -162,7 +162,7 @@ def test_a_namespace_that_is_alone_may_have_nearly_everything() -> None:
     simulate(scenario, SETTINGS)
 
 
-def test_what_is_known_of_owners_is_bounded() -> None:
+def test_what_is_known_of_sites_is_bounded() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.behave = lambda _: (0.01, done())
         member = await cluster.join("a")

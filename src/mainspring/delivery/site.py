@@ -1,7 +1,7 @@
-"""Whose a destination is, as far as its name tells.
+"""The site that a destination belongs to: what one owner has, as far as its name tells.
 
 Names below a domain that can be registered cost nothing, and neither do addresses in a network that is handed out as a
-whole. What counts together here is a guess, and errs towards together: customers of one hosting domain are one owner.
+whole. What counts together here is a guess, and errs towards together: customers of one hosting domain are one site.
 That costs them nothing but shares that are smaller when there is not enough for everybody.
 """
 
@@ -15,7 +15,7 @@ _SHORT_LABEL: Final = 3
 """Below a country's domain so short a label is a registry's (co.uk, com.au) rather than one that was registered."""
 
 
-def owner_of(host: str) -> str:
+def site_of(host: str) -> str:
     """The domain that somebody has registered, or the network of an address."""
     address = _address(host)
     if address is not None:
