@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -49,24 +49,25 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def server(directory: Path, *, store: str = "") -> AsyncIterator[Running]:
+async def server(directory: Path, *, store: str = "", flags: Sequence[str] = ()) -> AsyncIterator[Running]:
     """`mainspring serve` with its data in `directory`, or in the store of that URL, and otherwise its defaults."""
     port = _free_port()
     program = str(Path(sys.executable).with_name("mainspring"))
     arguments = ["serve", "--port", str(port), "--data-dir", str(directory)]
     if store:
         arguments += ("--store", store)
+    arguments += flags
     async with _running((program, *arguments), port, "/health", directory / "server.log") as running:
         yield running
 
 
 @contextlib.asynccontextmanager
-async def executor(directory: Path, *, pool: str) -> AsyncIterator[Running]:
+async def executor(directory: Path, *, pool: str, flags: Sequence[str] = ()) -> AsyncIterator[Running]:
     """`mainspring executor` of a pool, for the server that has its data in `directory`."""
     port = _free_port()
     program = str(Path(sys.executable).with_name("mainspring"))
     arguments = ("executor", "--port", str(port), "--data-dir", str(directory), "--allow-loopback", "--pool", pool)
-    async with _running((program, *arguments), port, "/health", directory / "executor.log") as running:
+    async with _running((program, *arguments, *flags), port, "/health", directory / "executor.log") as running:
         yield running
 
 

@@ -147,7 +147,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Answers in a row that ask for a next call in the past; after so many the timer is parked."),
     ] = 1000
     answer_bytes: Annotated[Positive, Meta(description="How much of a callback's answer is read.")] = 65_536
-    fetch_limit: Annotated[Positive, Meta(description="Calls of fetches in flight.")] = 2000
+    fetch_limit: Annotated[
+        Positive, Meta(description="Calls of fetches in flight; to one host, at most half of them and host_limit.")
+    ] = 2000
     fetch_pending_limit: Annotated[
         Positive, Meta(description="Fetches accepted here that wait for a call to end; more are refused with 429.")
     ] = 50_000

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, Final, Self
 
 import msgspec
@@ -29,7 +30,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.wakeups import Wakeups
 from mainspring.errors import ConfigError, RateLimited, StoreUnavailable, Unavailable
 from mainspring.fetches.executor import Executor
-from mainspring.fetches.fetching import call_sender
+from mainspring.fetches.fetching import call_sender, host_of
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing, ExecutorLease
@@ -93,6 +94,7 @@ async def reachable(remote: RemoteExecutor) -> AsyncIterator[int]:
     config = remote.config
     app = build_executor_app(
         remote.execute,
+        remote.cut_off,
         ready=remote.ready,
         metrics=remote.metrics,
         name=remote.name,
@@ -155,8 +157,11 @@ class RemoteExecutor:
             randomness=self._random,
             spawn=self._spawn,
             limit=config.fetch_limit,
+            host_limit=config.host_limit,
+            host_of=partial(host_of, guard),
             freed=self._free,
         )
+        self.cut_off = self._executor.cut_off
         self.cluster_secret = ""
         self._address = ""
         self._lease_version = 0
@@ -209,30 +214,38 @@ class RemoteExecutor:
         """Take a fetch. Returns once that is written; the call is made afterwards."""
         if self._draining:
             raise Unavailable("Expected an executor that takes calls, got one that stops")
-        await self._wait_for_room()
-        fetch = await self._executor.take(request.req_id)
-        if fetch is not None and fetch.state == "pending":
-            raise self._full()
-        return Executing(room=max(0, self._executor.room))
-
-    async def _wait_for_room(self) -> None:
         if self._waiting >= WAITING_LIMIT:
             raise self._full()
+        deadline = self._clock.monotonic() + WAIT_SECONDS
+        places = self._executor.places
         self._waiting += 1
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                while self._executor.room <= 0:
-                    self._place.clear()
-                    await self._place.wait()
-        except TimeoutError as error:
-            raise self._full() from error
+            if not await self._comes_true(lambda: places.free > 0, deadline):
+                raise self._full()
+            fetch = await self._executor.take(request.req_id)
+            while fetch is not None and fetch.state == "pending":
+                if not await self._comes_true(partial(self._executor.has_room_for, fetch), deadline):
+                    return Executing(room=places.free, is_busy=True)
+                fetch = await self._executor.take(request.req_id)
         finally:
             self._waiting -= 1
+        return Executing(room=places.free)
+
+    async def _comes_true(self, is_so: Callable[[], bool], deadline: float) -> bool:
+        """Whether something is so, or becomes so before the deadline when a place becomes free."""
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                while not is_so():
+                    self._place.clear()
+                    await self._place.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _full(self) -> RateLimited:
         return RateLimited(f"Expected fewer than {self._executor.limit} calls in flight, got as many; try later")
 
-    def _free(self) -> None:
+    def _free(self, hosts: Iterable[str]) -> None:
         self._place.set()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

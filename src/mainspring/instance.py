@@ -145,13 +145,15 @@ class Instance:
             randomness=self._random,
             spawn=self.spawn,
             wake=self._wake,
-            freed=self._pump,
+            pump=self._pump,
             is_crowded=self._is_crowded,
             is_dead=identity.is_dead,
+            address_of=self._address_of,
             secret=lambda: self.cluster_secret,
             senders=surroundings.senders,
         )
         self.fetches = self._fetching.service
+        self.cut_off = self._fetching.executor.cut_off
         self.left_results = self._fetching.left
         self.carriers = Carriers(self.courier, {FETCHES: self._fetching.carrier, **self.scheduling.carriers})
         self.engine: Engine | None = None
@@ -216,9 +218,9 @@ class Instance:
         assert self._tasks is not None, "Expected an instance that is running"
         return self._tasks.create_task(coroutine)
 
-    def _pump(self) -> None:
+    def _pump(self, *lanes: str) -> None:
         if self.engine is not None:
-            self.engine.dispatcher.pump()
+            self.engine.dispatcher.pump(*lanes)
 
     def _is_crowded(self) -> bool:
         """Whether rows that are due wait for a slot, in memory or, for want of room, in the store."""
@@ -282,7 +284,7 @@ class Instance:
             for address in dict.fromkeys(filter(None, addresses)):
                 self._wakeups.announce(address)
 
-    def _address_of(self, lease: Lease, *, neighbours_only: bool) -> str:
+    def _address_of(self, lease: Lease, *, neighbours_only: bool = False) -> str:
         if lease.instance == self.ownership.instance:
             return ""
         if lease.local_address and lease.machine and lease.machine == self._surroundings.identity.machine:

@@ -236,6 +236,7 @@ def api_of(config: Config, instance: Instance, token: str, *, shared: bool) -> A
         version=mainspring.__version__,
         max_body_bytes=config.max_body_bytes,
         wake=partial(instance.receive_wake, shared=shared),
+        cut_off=instance.cut_off,
         cluster_digest=token_digest(instance.cluster_secret),
         idempotent=partial(keyed, config, instance.store),
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -39,13 +40,29 @@ class Network:
         """By URL."""
         self.results: defaultdict[str, list[str]] = defaultdict(list)
         """The states that origins were told and acknowledged, by reqId."""
+        self.most: Counter[str] = Counter()
+        """Calls at a time, by host."""
+        self._now: Counter[str] = Counter()
+        self.offer_seconds = 0.0
+        """How long an origin takes to answer."""
         self.behave: Callable[[Call], tuple[float, Reply]] = lambda _: (0.0, answer())
 
     async def send(self, call: Call) -> Reply:
         self.calls[call.url] += 1
         seconds, reply = self.behave(call)
-        await asyncio.sleep(seconds)
+        async with self.crowding(call.url):
+            await asyncio.sleep(seconds)
         return reply
+
+    @asynccontextmanager
+    async def crowding(self, url: str) -> AsyncIterator[None]:
+        host = urlsplit(url).netloc
+        self._now[host] += 1
+        self.most[host] = max(self.most[host], self._now[host])
+        try:
+            yield
+        finally:
+            self._now[host] -= 1
 
 
 class Post:
@@ -56,6 +73,8 @@ class Post:
 
     async def send(self, call: Call) -> Reply:
         told = msgspec.json.decode(call.body)
+        async with self._network.crowding(call.url):
+            await asyncio.sleep(self._network.offer_seconds)
         self._network.results[told["reqId"]].append(told["state"])
         return answer()
 
@@ -71,6 +90,7 @@ class World:
         latency_seconds: float,
         fault_rate: float,
         fetch_limit: int,
+        host_limit: int,
         retention_days: int,
     ) -> None:
         dice = random.Random(seed)
@@ -85,7 +105,7 @@ class World:
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self.fetching = Fetching(
-            config=Config(fetch_limit=fetch_limit, fetch_retention_days=retention_days),
+            config=Config(fetch_limit=fetch_limit, host_limit=host_limit, fetch_retention_days=retention_days),
             store=store,
             namespaces=namespaces,
             ownership=ownership,
@@ -97,9 +117,10 @@ class World:
             randomness=dice,
             spawn=self._spawn,
             wake=self._wake,
-            freed=self._pump,
+            pump=self._pump,
             is_crowded=lambda: self.engine.dispatcher.queued > 0,
             is_dead=lambda _: False,
+            address_of=lambda _: "",
             secret=lambda: "",
         )
         self.engine = Engine(
@@ -125,8 +146,8 @@ class World:
     def _wake(self, shard_id: int, due_at: int) -> None:
         self.engine.wake(shard_id, due_at)
 
-    def _pump(self) -> None:
-        self.engine.dispatcher.pump()
+    def _pump(self, *lanes: str) -> None:
+        self.engine.dispatcher.pump(*lanes)
 
     def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
@@ -148,6 +169,7 @@ async def world(
     latency_seconds: float = 0.0,
     fault_rate: float = 0.0,
     fetch_limit: int = 100_000,
+    host_limit: int = 100_000,
     retention_days: int = 7,
 ) -> AsyncIterator[World]:
     made = World(
@@ -156,6 +178,7 @@ async def world(
         latency_seconds=latency_seconds,
         fault_rate=0.0,
         fetch_limit=fetch_limit,
+        host_limit=host_limit,
         retention_days=retention_days,
     )
     await made.namespaces.open()

@@ -289,7 +289,7 @@ async def test_an_executor_that_does_not_answer_is_not_asked_again_before_it_has
         for n in range(4):
             if n == 3:
                 await renew(1)
-            await pools.hand_over("far", f"f{n}")
+            await pools.hand_over("far", f"f{n}", host="t.example:80")
             asked.append(len(target.requests))
             await asyncio.sleep(FRESH_SECONDS * 1.1)  # then the leases are read again
     assert asked == [1, 1, 1, 2]

@@ -147,7 +147,7 @@ def test_a_fetch_that_nobody_begins_fails_soon_after_its_timeout_with_nothing_se
             here.watch()
             here.network.behave = lambda _: (busy_seconds, answer())
             for n in range(3):
-                await here.fetches.create(asking(f"http://t.example/busy/{n}", timeout_seconds=1800.0))
+                await here.fetches.create(asking(f"http://busy{n}.example/", timeout_seconds=1800.0))
             while len(here.network.calls) < 3:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
             asked = await asyncio.gather(

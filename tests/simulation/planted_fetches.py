@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from mainspring import crashpoint
 from mainspring.fetches import ledger
 from mainspring.fetches.carrier import FetchCarrier
-from mainspring.fetches.executor import Executor
+from mainspring.fetches.executor import Executor, _Run
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.outcome import Outcome
+from mainspring.fetches.places import Places
 from mainspring.fetches.record import FETCHES, NAMESPACE, Fetch, decode, encode, settled
 from mainspring.fetches.rows import new_row
 from mainspring.kernel.carrier import Ending
@@ -26,13 +27,15 @@ from tests.simulation.planting import Planted, tell
 def _the_mark_is_ignored(_: Any) -> Any:
     """Whoever finds a fetch running makes its call, although somebody else has begun it."""
 
-    async def take(self: Executor, req_id: str) -> Fetch | None:
-        if self.room <= 0:
+    async def take(self: Executor, req_id: str, *, in_place: bool = False) -> Fetch | None:
+        if not (in_place or self.places.free):
             return await self._ledger.find(req_id)
-        fetch = await self._start(req_id, f"{self._random.getrandbits(64):016x}")
+        fetch = await self._start(req_id, f"{self._random.getrandbits(64):016x}", lambda _: True)
         if fetch is not None and fetch.state == "running":
             crashpoint.reach(crashpoint.FETCH_DISPATCHED)
-            self._run(fetch)
+            host = self._host_of(fetch.request.url)
+            self.places.take(host)
+            self._run(_Run(fetch, host))
         return fetch
 
     return take
@@ -102,12 +105,22 @@ def _it_expires_while_it_is_offered(good: Any) -> Any:
     return short
 
 
+def _hosts_share_nothing(_: Any) -> Any:
+    """A host takes whatever is free."""
+
+    def room(self: Places, host: str) -> int:
+        return self.free
+
+    return room
+
+
 PLANTED: Final = {
     "executor.take: ignores the mark": Planted("P", Executor, "take", _the_mark_is_ignored),
     "ledger.settle: overwrites": Planted("P", Ledger, "settle", _the_last_end_stays),
     "carrier.carry: drops an untaken result": Planted("P", FetchCarrier, "carry", _an_untaken_result_is_dropped),
     "record.settled: expires while it is offered": Planted("P", ledger, "settled", _it_expires_while_it_is_offered),
     "ledger.add: a crash leaves no row": Planted("Live", Ledger, "add", _a_crash_leaves_no_row),
+    "places.room: hosts share nothing": Planted("B", Places, "room", _hosts_share_nothing),
     "ledger._give_row: ignores STALE": Planted("Live", Ledger, "_give_row", _a_stale_row_is_left),
 }
 

@@ -77,6 +77,8 @@ class Api:
     max_body_bytes: int = MAX_BODY_BYTES
     wake: Callable[[Wake], None] | None = None
     """Takes what other instances say; None: nobody is listened to."""
+    cut_off: Callable[[str], None] = lambda _: None
+    """Ends the call of a fetch that was cancelled elsewhere, by its mark."""
     cluster_digest: bytes = b""
     """SHA-256 of the secret by which they are known."""
     idempotent: ByKey | None = None
@@ -111,6 +113,7 @@ def build_internal_app(api: Api) -> AsgiApp:
 
 def build_executor_app(
     execute: Callable[[Execute], Awaitable[Executing]],
+    cut_off: Callable[[str], None],
     *,
     ready: Callable[[], Awaitable[None]],
     metrics: Callable[[], str],
@@ -121,7 +124,8 @@ def build_executor_app(
 ) -> AsgiApp:
     """What an executor of a pool answers: instances, and whoever looks after it."""
     routes = status_routes(ready=ready, metrics=metrics, instance=name, version=version)
-    return _App((*routes, *executor_routes(execute)), token_digests=token_digests, cluster_digest=cluster_digest)
+    routes = (*routes, *executor_routes(execute, cut_off))
+    return _App(routes, token_digests=token_digests, cluster_digest=cluster_digest)
 
 
 def _app(api: Api, routes: tuple[Route, ...]) -> AsgiApp:
@@ -135,7 +139,7 @@ def _app(api: Api, routes: tuple[Route, ...]) -> AsgiApp:
 
 
 def _internal(api: Api) -> tuple[Route, ...]:
-    return internal_routes(api.wake) if api.wake is not None else ()
+    return internal_routes(api.wake, api.cut_off) if api.wake is not None else ()
 
 
 class _ClientGone(Exception):  # never leaves this module: there is nobody left to answer

@@ -10,19 +10,35 @@ from mainspring.api.routes import Route
 from mainspring.decoding import decode
 from mainspring.delivery.wakeups import PATH, Wake
 from mainspring.fetches import pools
-from mainspring.fetches.pools import Execute, Executing
+from mainspring.fetches.pools import CUT_OFF_PATH, CutOff, Execute, Executing
 
 
-def internal_routes(wake: Callable[[Wake], None]) -> tuple[Route, ...]:
+def internal_routes(wake: Callable[[Wake], None], cut_off: Callable[[str], None]) -> tuple[Route, ...]:
     async def respond_wake(body: bytes) -> bytes:
         wake(decode(body, Wake))
         return b"{}"
 
-    return (Route("POST", PATH, "internal", "Something has changed", respond_wake, is_internal=True),)
+    return (
+        Route("POST", PATH, "internal", "Something has changed", respond_wake, is_internal=True),
+        _cut_off_route(cut_off),
+    )
 
 
-def executor_routes(execute: Callable[[Execute], Awaitable[Executing]]) -> tuple[Route, ...]:
+def executor_routes(
+    execute: Callable[[Execute], Awaitable[Executing]], cut_off: Callable[[str], None]
+) -> tuple[Route, ...]:
     async def respond_execute(body: bytes) -> bytes:
         return msgspec.json.encode(await execute(decode(body, Execute)))
 
-    return (Route("POST", pools.PATH, "internal", "A call is to be made", respond_execute, is_internal=True),)
+    return (
+        Route("POST", pools.PATH, "internal", "A call is to be made", respond_execute, is_internal=True),
+        _cut_off_route(cut_off),
+    )
+
+
+def _cut_off_route(cut_off: Callable[[str], None]) -> Route:
+    async def respond_cut_off(body: bytes) -> bytes:
+        cut_off(decode(body, CutOff).mark)
+        return b"{}"
+
+    return Route("POST", CUT_OFF_PATH, "internal", "A fetch was cancelled", respond_cut_off, is_internal=True)

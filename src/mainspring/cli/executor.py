@@ -27,6 +27,7 @@ SETTINGS: Final = (
     "renew_seconds",
     "drain_seconds",
     "connect_seconds",
+    "host_limit",
     "fetch_answer_bytes",
     "fetch_retention_days",
     "request_seconds",

@@ -17,14 +17,16 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from mainspring.clock import Clock
-from mainspring.delivery.guard import Guard
-from mainspring.errors import Conflict, InvalidInput, StoreUnavailable, UnsafeTarget
+from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.fetches.executor import Executor
 from mainspring.fetches.inside import is_inside
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.outcome import of_lost_executor, of_no_executor, of_no_room, of_silence
+from mainspring.fetches.places import Places
 from mainspring.fetches.pools import Pools
 from mainspring.fetches.record import IN_PROCESS, Fetch
 from mainspring.fetches.rows import Stage, ending, is_ours, stage_of
@@ -35,8 +37,10 @@ LOOK_LIMIT: Final = 128
 """Rows at a time for which only the store is asked."""
 NO_ROOM_MS: Final = 100
 NO_EXECUTOR_MS: Final = 1_000
-HAND_OVER_LIMIT: Final = 64
-"""Fetches of one pool that are handed over at a time."""
+HAND_OVER_LIMIT: Final = 256
+"""Fetches that are being handed over to executors of pools."""
+HAND_OVERS_OF_ONE: Final = 64
+"""For one host and pool."""
 RETRY_MS: Final = 500
 LONGEST_RETRY_MS: Final = 60_000
 LEFT_MS: Final = 600_000
@@ -51,46 +55,54 @@ class FetchCarrier:
         executor: Executor,
         pools: Pools,
         origins: Origins,
-        guard: Guard,
+        host_of: Callable[[str], str],
         clock: Clock,
         lives: Callable[[str], Awaitable[bool]],
         not_pending: Callable[[str], None],
         waited: Callable[[int], None],
         host_limit: int,
     ) -> None:
-        """`lives` tells whether the executor of a name is alive; `not_pending` is told of fetches that need none any
-        more, whoever has seen to that; `waited` of how many milliseconds one has waited to be begun."""
+        """`host_of` names the host of a URL; `lives` tells whether the executor of a name is alive; `not_pending` is
+        told of fetches that need none any more, whoever has seen to that; `waited` of how many milliseconds one has
+        waited to be begun."""
         self._ledger = ledger
         self._executor = executor
         self._pools = pools
         self._origins = origins
-        self._guard = guard
+        self._host_of = host_of
         self._clock = clock
         self._lives = lives
         self._not_pending = not_pending
         self._waited = waited
         self._host_limit = host_limit
-        self._calls = Lane("fetch calls", executor.limit, room=lambda: executor.room)
+        self._hand_overs = Places(HAND_OVER_LIMIT, host_limit=HAND_OVERS_OF_ONE, clock=clock)
+        """A host is here one of a pool, by the name of its lane."""
         self._looks = Lane("fetch looks", LOOK_LIMIT)
         self._inside = Lane("fetch origins inside", host_limit)
 
     def lane(self, timer: Timer) -> Lane:
-        """New ones wait in memory and in the store until an executor has room; pools and origins have a lane each."""
+        """New ones wait in memory and in the store until an executor has room for their host; hosts and origins have a
+        lane each."""
         stage = stage_of(timer) if is_ours(timer) else None
         if stage is Stage.NEW:
-            pool = timer.detail.labels["executor"]
-            if pool == IN_PROCESS:
-                return self._calls
-            return Lane(f"fetch pool {pool}", HAND_OVER_LIMIT, room=partial(self._pools.room, pool))
+            return self._new_ones(timer.detail.labels["executor"], self._host_of(timer.detail.callback_url))
         if stage is not Stage.DELIVER:
             return self._looks
         url = timer.detail.headers["result-url"]
         if is_inside(url):
             return self._inside
-        try:
-            return Lane(f"fetch origin {self._guard.check_url(url).lane}", self._host_limit)
-        except (InvalidInput, UnsafeTarget):  # the guard was stricter than when it was accepted
-            return self._looks
+        return Lane(f"fetch origin {self._host_of(url)}", self._host_limit)
+
+    def _new_ones(self, pool: str, host: str) -> Lane:
+        name = lane_of(pool, host)
+        if pool == IN_PROCESS:
+            places = self._executor.places
+            return Lane(name, places.host_limit, room=partial(places.ask, host), taking=partial(places.hold, host))
+
+        def room() -> int:
+            return min(self._pools.room(pool, host), self._hand_overs.ask(name))
+
+        return Lane(name, HAND_OVERS_OF_ONE, room=room, taking=partial(self._hand_overs.hold, name))
 
     def refusal(self, timer: Timer, now: int) -> Ending | None:
         """Whatever is due is looked at."""
@@ -110,7 +122,11 @@ class FetchCarrier:
         now = self._clock.now_ms()
         if fetch is None or (fetch.expires_at is not None and fetch.expires_at <= now):
             return Ending(outcome=Result.SUCCEEDED, next="done", started_at=now, kept=False)
-        return ending(fetch, now=now, not_before=_patience(fetch, now))
+        ended = ending(fetch, now=now, not_before=_patience(fetch, now))
+        if stage_of(timer) is Stage.NEW and fetch.pool is None:
+            is_proven = self._executor.places.is_proven(self._host_of(timer.detail.callback_url))
+            ended = replace(ended, reachable=is_proven or None)  # by calls before: this one is yet to be made
+        return ended
 
     def lost(self, timer: Timer, now: int, reason: str) -> Ending:
         """Look again: at once, unless that has been of no use before."""
@@ -127,11 +143,11 @@ class FetchCarrier:
         """Do what the record says is due; answers with the fetch as it then stands."""
         if stage_of(timer) is Stage.NEW:
             self._waited(self._clock.now_ms() - timer.due_at)
-            fetch = await self._dispatch(timer.timer_id, timer.detail.labels["executor"])
+            fetch = await self._dispatch(timer.timer_id, timer.detail.labels["executor"], in_place=True)
         else:
             fetch = await self._ledger.find(timer.timer_id)
             if fetch is not None and fetch.state == "pending":
-                fetch = await self._dispatch(fetch.req_id, fetch.pool or IN_PROCESS)
+                fetch = await self._dispatch(fetch.req_id, fetch.pool or IN_PROCESS, in_place=False)
         if fetch is None:
             return None
         if fetch.outcome is None:
@@ -162,20 +178,25 @@ class FetchCarrier:
             return fetch
         return (await self._ledger.settle(fetch, outcome, by_executor=False))[0]
 
-    async def _dispatch(self, req_id: str, pool: str) -> Fetch | None:
+    async def _dispatch(self, req_id: str, pool: str, *, in_place: bool) -> Fetch | None:
         """Have the call made, if it is still to be made and somebody has room for it."""
         if pool == IN_PROCESS:
-            return await self._executor.take(req_id)
+            return await self._executor.take(req_id, in_place=in_place)
         fetch = await self._ledger.find(req_id)
         if fetch is None or fetch.state != "pending":
             return fetch
-        found = await self._pools.hand_over(pool, req_id)
+        found = await self._pools.hand_over(pool, req_id, host=self._host_of(fetch.request.url))
         now = self._clock.now_ms()
         if not found and fetch.created_at + fetch.timeout_ms <= now:
             return await self._ledger.give_up(req_id, of_no_executor(pool, created_at=fetch.created_at, now=now))
         if fetch.begin_by <= now:
             return await self._ledger.give_up(req_id, of_no_room(created_at=fetch.created_at, now=now))
         return await self._ledger.find(req_id)
+
+
+def lane_of(pool: str, host: str) -> str:
+    """The name of the lane of new fetches to a host."""
+    return f"fetch {pool} {host}"
 
 
 def _patience(fetch: Fetch, now: int) -> int:

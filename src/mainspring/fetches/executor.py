@@ -1,6 +1,10 @@
-"""Makes the calls of fetches: at most `limit` at a time, each once, and sees each to its end.
+"""Makes the calls of fetches: each once, in places that hosts share, and sees each to its end.
 
     call ──▶ settle the record ──▶ offer the result to its origin, once ──▶ move the row
+
+The place is free again when the record is settled. Offers have places of their own, which origins share; if there is
+none for an origin, the first offer is left to the row like all others. A fetch that is cancelled gives its place back
+at once: its call is cut off.
 
 It needs the two stores, a sender and a clock, no engine: so it can work inside an instance or in a process of its own.
 If it dies, the rest is done by whoever owns the row, which goes by the record: what was settled is delivered, and what
@@ -11,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from mainspring import crashpoint, telemetry
@@ -22,6 +27,7 @@ from mainspring.fetches.calling import call
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.outcome import Outcome, of_lost_executor, of_reply
+from mainspring.fetches.places import Places
 from mainspring.fetches.record import FIRST_OFFER_MS, Fetch
 
 T = TypeVar("T")
@@ -30,6 +36,17 @@ START_TRIES: Final = 3
 STORE_RETRY_SECONDS: Final = 0.5
 FAREWELL_SECONDS: Final = 2.0
 """What a stop gives to the records of calls that did not end in time."""
+
+
+class _Run:
+    """A fetch that is seen through here."""
+
+    def __init__(self, fetch: Fetch, host: str) -> None:
+        self.fetch = fetch
+        self.host = host
+        self.has_place = True
+        self.is_calling = True
+        self.reachable: bool | None = None
 
 
 class Executor:
@@ -46,11 +63,15 @@ class Executor:
         randomness: random.Random,
         spawn: Spawn,
         limit: int,
-        freed: Callable[[], None],
+        host_limit: int,
+        host_of: Callable[[str], str],
+        freed: Callable[[Iterable[str]], None],
     ) -> None:
-        """`freed` is told whenever there is room again."""
+        """`host_of` names the host of a URL; `freed` is told of hosts for which there is room again."""
         self.name = name
-        self.limit = limit
+        self.places = Places(limit, host_limit=host_limit, clock=clock)
+        self._offers = Places(limit, host_limit=host_limit, clock=clock)
+        self._host_of = host_of
         self._ledger = ledger
         self._origins = origins
         self._sender = sender
@@ -58,68 +79,102 @@ class Executor:
         self._random = randomness
         self._spawn = spawn
         self._freed = freed
-        self._reserved = 0
-        self._running: dict[asyncio.Task[None], Fetch] = {}
+        self._starting = 0
+        self._running: dict[asyncio.Task[None], _Run] = {}
         self._stopping = False
         self._stopped = False
 
     @property
-    def in_flight(self) -> int:
-        return self._reserved + len(self._running)
+    def limit(self) -> int:
+        return self.places.limit
 
     @property
-    def room(self) -> int:
-        return 0 if self._stopping else self.limit - self.in_flight
+    def in_flight(self) -> int:
+        return min(self.places.taken, self.limit)  # a call that has just begun has the place of its attempt, too
 
-    async def take(self, req_id: str) -> Fetch | None:
+    def has_room_for(self, fetch: Fetch) -> bool:
+        """For who asks again until there is."""
+        return self.places.ask(self._host_of(fetch.request.url)) > 0
+
+    async def take(self, req_id: str, *, in_place: bool = False) -> Fetch | None:
         """Make the call of a fetch, if it is still to be made and there is room; answers with it as it then stands.
 
-        Returns once it is written that the call is made here, and does not wait for the call.
+        Returns once it is written that the call is made here, and does not wait for the call. `in_place`: who asks has
+        taken a place of the host's, and gives it back afterwards.
         """
-        if self.room <= 0:
+        if self._stopping or not (in_place or self.places.free):
             return await self._ledger.find(req_id)
-        self._reserved += 1
+        # Its own for each time: the same fetch may be handed over again while this one is under way.
+        mark = f"{self._random.getrandbits(64):016x}"
+        host: str | None = None
         mine = False
+
+        def may_start(fetch: Fetch) -> bool:
+            nonlocal host
+            wanted = self._host_of(fetch.request.url)
+            if host is None and not in_place and self.places.room(wanted) > 0:
+                self.places.take(wanted)
+                host = wanted
+            return in_place or host is not None
+
+        self._starting += 1
         try:
-            # Its own for each time: the same fetch may be handed over again while this one is under way.
-            mark = f"{self._random.getrandbits(64):016x}"
-            fetch = await self._start(req_id, mark)
+            fetch = await self._start(req_id, mark, may_start)
             mine = fetch is not None and fetch.state == "running" and fetch.mark == mark
             if fetch is not None and mine:
                 crashpoint.reach(crashpoint.FETCH_DISPATCHED)
-                self._run(fetch)
+                if host is None:
+                    host = self._host_of(fetch.request.url)
+                    self.places.take(host)
+                self._run(_Run(fetch, host))
             return fetch
         finally:
-            self._reserved -= 1
-            if not mine:
-                self._freed()
+            self._starting -= 1
+            if host is not None and not mine:
+                self._free(host, None)
 
-    async def _start(self, req_id: str, mark: str) -> Fetch | None:
+    async def _start(self, req_id: str, mark: str, may_start: Callable[[Fetch], bool]) -> Fetch | None:
         """Written or not, after a lost answer nobody knows: asking again with the same mark tells."""
         now = self._clock.now_ms()
         for _ in range(START_TRIES - 1):
             try:
-                return await self._ledger.start(req_id, executor=self.name, mark=mark, now=now)
+                return await self._ledger.start(req_id, executor=self.name, mark=mark, now=now, may_start=may_start)
             except StoreUnavailable:
                 await asyncio.sleep(STORE_RETRY_SECONDS)
-        return await self._ledger.start(req_id, executor=self.name, mark=mark, now=now)
+        return await self._ledger.start(req_id, executor=self.name, mark=mark, now=now, may_start=may_start)
 
-    def _run(self, fetch: Fetch) -> None:
+    def _run(self, run: _Run) -> None:
         if self._stopped:
+            self._leave(run)
             return  # too late; whoever looks after the rows next finds that this executor is gone
-        task = self._spawn(self._see_through(fetch))
-        self._running[task] = fetch
+        task = self._spawn(self._see_through(run))
+        self._running[task] = run
         task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        self._running.pop(task, None)
-        self._freed()
+        self._leave(self._running.pop(task))
+
+    def _leave(self, run: _Run) -> None:
+        """It needs its place no more."""
+        if run.has_place:
+            run.has_place = False
+            self._free(run.host, run.reachable)
+
+    def _free(self, host: str, reachable: bool | None) -> None:
+        self.places.give_back(host, reachable=reachable)
+        self._freed((*self.places.first_in_line, host))
+
+    def cut_off(self, mark: str) -> None:
+        """Nobody wants the result of this call any more: should it be under way here, it ends."""
+        for task, run in self._running.items():
+            if run.fetch.mark == mark and run.is_calling:
+                task.cancel()
 
     async def stop(self, seconds: float) -> None:
         """Take nothing more; wait so long for what is under way, then record the rest as unknown."""
-        self._stopping = True
+        self._stopping = self.places.closed = self._offers.closed = True
         deadline = self._clock.monotonic() + seconds
-        while self.in_flight:
+        while self._starting or self._running:
             if self._clock.monotonic() >= deadline:
                 break
             await asyncio.sleep(0.01)
@@ -129,38 +184,63 @@ class Executor:
             task.cancel()
         if left:
             await asyncio.wait(left)
-            farewells = [self._spawn(self._give_up(fetch)) for fetch in left.values()]
+            farewells = [self._spawn(self._give_up(run.fetch)) for run in left.values()]
             await asyncio.wait(farewells, timeout=FAREWELL_SECONDS)
             for farewell in farewells:
                 farewell.cancel()
 
-    async def _see_through(self, fetch: Fetch) -> None:
+    async def _see_through(self, run: _Run) -> None:
         try:
-            await self._work(fetch)
+            await self._work(run)
         except Exception:  # noqa: BLE001 - nothing foreseen raises; should it, the watchdog ends this fetch and no other
             telemetry.logger.exception("a fetch ended with an unforeseen error")
 
-    async def _work(self, fetch: Fetch) -> None:
-        outcome = await self._call(fetch)
+    async def _work(self, run: _Run) -> None:
+        fetch = run.fetch
+        outcome = await self._call(run)
         crashpoint.reach(crashpoint.FETCH_ANSWERED)
-        offers = self._origins.reaches(fetch)
-        settled, first = await self._until_available(
-            lambda: self._ledger.settle(fetch, outcome, by_executor=True, offers=offers)
-        )
-        crashpoint.reach(crashpoint.FETCH_SETTLED)
-        if settled is None or not first:
-            return  # whoever ended it before sees to the rest
-        if settled.delivery.state == "waiting" and offers:
-            offer = self._origins.offer(settled, outcome, timeout_ms=FIRST_OFFER_MS)
-            try:
-                settled = await offer or settled
-            except StoreUnavailable as error:
-                telemetry.warning("an offer was not recorded and will be repeated", reason=error.detail)
-        moved = settled
-        await self._until_available(lambda: self._ledger.move(moved))
+        with self._place_for_offer(fetch) as offers:
+            settled, first = await self._until_available(
+                lambda: self._ledger.settle(fetch, outcome, by_executor=True, offers=offers)
+            )
+            crashpoint.reach(crashpoint.FETCH_SETTLED)
+            if settled is None or not first:
+                return  # whoever ended it before sees to the rest
+            if settled.delivery.state == "waiting" and offers:
+                self._leave(run)
+                settled = await self._offer(settled, outcome)
+            moved = settled
+            await self._until_available(lambda: self._ledger.move(moved))
 
-    async def _call(self, fetch: Fetch) -> Outcome:
-        called = await call(self._sender, fetch.request, timeout_ms=fetch.timeout_ms, clock=self._clock)
+    @contextmanager
+    def _place_for_offer(self, fetch: Fetch) -> Iterator[bool]:
+        """Whether the first offer of the result is made from here."""
+        url = fetch.result_url
+        origin = self._host_of(url) if url is not None and self._origins.reaches(fetch) else None
+        if origin is None or not self._offers.room(origin):
+            yield False
+            return
+        self._offers.take(origin)
+        try:
+            yield True
+        finally:
+            self._offers.give_back(origin)
+
+    async def _offer(self, fetch: Fetch, outcome: Outcome) -> Fetch:
+        try:
+            return await self._origins.offer(fetch, outcome, timeout_ms=FIRST_OFFER_MS) or fetch
+        except StoreUnavailable as error:
+            telemetry.warning("an offer was not recorded and will be repeated", reason=error.detail)
+            return fetch
+
+    async def _call(self, run: _Run) -> Outcome:
+        fetch = run.fetch
+        try:
+            called = await call(self._sender, fetch.request, timeout_ms=fetch.timeout_ms, clock=self._clock)
+        finally:
+            run.is_calling = False
+        if called.reply.problem != "exhausted":
+            run.reachable = called.reply.status is not None
         return of_reply(
             called.reply,
             method=fetch.request.method,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 from mainspring.clock import Clock
 from mainspring.config import Config
@@ -11,16 +12,17 @@ from mainspring.delivery.call import Sends
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
 from mainspring.delivery.sender import MakesSenders, OpenSender, Sender
-from mainspring.fetches.carrier import FetchCarrier
+from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
+from mainspring.fetches.carrier import FetchCarrier, lane_of
 from mainspring.fetches.executor import Executor, Spawn
-from mainspring.fetches.inside import InsideSender
+from mainspring.fetches.inside import InsideSender, is_inside, name_in
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.left import LeftResults
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.overdue import Overdue
-from mainspring.fetches.pools import Pools, pool_of
+from mainspring.fetches.pools import EXECUTORS, Pools, pool_of
 from mainspring.fetches.recent import Recent
-from mainspring.fetches.record import NAMESPACE
+from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch
 from mainspring.fetches.service import FetchService
 from mainspring.fetches.watcher import Watcher
 from mainspring.kernel.ownership import INSTANCES, Lease, Ownership, read_lease
@@ -37,6 +39,16 @@ def call_sender(senders: MakesSenders, config: Config, guard: Guard) -> OpenSend
         answer_bytes=config.fetch_answer_bytes,
         max_idle_per_host=0,
     )
+
+
+def host_of(guard: Guard, url: str) -> str:
+    """What shares places: the host and port of a URL, the name of an origin inside a program, or else nothing."""
+    if is_inside(url):
+        return name_in(url)
+    try:
+        return guard.check_url(url).lane
+    except (InvalidInput, UnsafeTarget):  # the guard was stricter than when it was accepted; whoever sends will say so
+        return ""
 
 
 class Fetching:
@@ -57,22 +69,26 @@ class Fetching:
         randomness: random.Random,
         spawn: Spawn,
         wake: Callable[[int, int], None],
-        freed: Callable[[], None],
+        pump: Callable[..., None],
         is_crowded: Callable[[], bool],
         is_dead: Callable[[Lease], bool],
+        address_of: Callable[[Lease], str],
         secret: Callable[[], str],
         senders: MakesSenders = Sender,
     ) -> None:
-        """`calls` sends what users ask for, `callbacks` what origins get. `wake` tells the engine of a row, `freed`
-        that there is room for calls; `is_crowded`: rows wait in the engine;
-        `is_dead` knows of processes that are gone although their lease is not;
+        """`calls` sends what users ask for, `callbacks` what origins get. `wake` tells the engine of a row, `pump`
+        that lanes of these names have room again; `is_crowded`: rows wait in the engine;
+        `is_dead` knows of processes that are gone although their lease is not, `address_of` where others are reached;
         `secret` is what this cluster's processes know each other by; `senders` makes what speaks to executors."""
         self._store = store
         self._namespaces = namespaces
         self._ownership = ownership
         self._clock = clock
         self._is_dead = is_dead
-        recent = Recent()
+        self._address_of = address_of
+        self._spawn = spawn
+        self._recent = recent = Recent()
+        names_host = partial(host_of, guard)
         self.ledger = ledger = Ledger(
             records=store,
             timers=store,
@@ -80,7 +96,7 @@ class Fetching:
             clock=clock,
             wake=wake,
             randomness=randomness,
-            noted=recent.noted,
+            noted=self._noted,
             retention_ms=config.fetch_retention_ms,
         )
         self.inside = InsideSender(callbacks, clock, check_url=guard.check_url)
@@ -94,7 +110,9 @@ class Fetching:
             randomness=randomness,
             spawn=spawn,
             limit=config.fetch_limit,
-            freed=freed,
+            host_limit=config.host_limit,
+            host_of=names_host,
+            freed=lambda hosts: pump(*(lane_of(IN_PROCESS, host) for host in hosts)),
         )
         self.pools = Pools(
             records=store, clock=clock, randomness=randomness, secret=secret, is_dead=is_dead, senders=senders
@@ -104,14 +122,14 @@ class Fetching:
             ledger=ledger,
             clock=clock,
             owned=self._owned,
-            is_full=lambda: self.executor.room <= 0 or is_crowded(),
+            is_full=lambda: not self.executor.places.free or is_crowded(),
         )
         self.carrier = FetchCarrier(
             ledger=ledger,
             executor=self.executor,
             pools=self.pools,
             origins=origins,
-            guard=guard,
+            host_of=names_host,
             clock=clock,
             lives=self._lives,
             not_pending=recent.not_pending,
@@ -145,6 +163,26 @@ class Fetching:
             pending_limit=config.fetch_pending_limit,
             secrets=secrets,
         )
+
+    def _noted(self, fetch: Fetch) -> None:
+        self._recent.noted(fetch)
+        if fetch.state != "cancelled" or not fetch.mark:
+            return
+        if fetch.executor == self._ownership.instance:
+            self.executor.cut_off(fetch.mark)
+        else:
+            self._spawn(self._have_cut_off(fetch))
+
+    async def _have_cut_off(self, fetch: Fetch) -> None:
+        collection = EXECUTORS if pool_of(fetch.executor) else INSTANCES
+        try:
+            record = await self._store.get_record(collection, fetch.executor, now=self._clock.now_ms())
+        except StoreUnavailable:
+            return  # the call goes on, and its result comes late
+        lease = None if record is None else read_record(collection, record, read_lease)
+        address = "" if lease is None else self._address_of(lease)
+        if address:
+            await self.pools.cut_off(address, fetch.mark)
 
     async def _lives(self, executor: str) -> bool:
         """As its lease says, which is asked for: what this instance knows of the others may be a moment old."""

@@ -102,8 +102,11 @@ class Ledger:
         if not await self._has_row(fetch):
             await self._give_row(fetch)
 
-    async def start(self, req_id: str, *, executor: str, mark: str, now: int) -> Fetch | None:
-        """Make an executor the one that makes the call, if nobody is yet; answers with the fetch as it then stands.
+    async def start(
+        self, req_id: str, *, executor: str, mark: str, now: int, may_start: Callable[[Fetch], bool]
+    ) -> Fetch | None:
+        """Make an executor the one that makes the call, if nobody is yet and it may; answers with the fetch as it then
+        stands.
 
         The call is the caller's to make if that fetch is running with this mark, which nobody else ever uses: then it
         was written, by this call or by an earlier one whose answer was lost. One that comes too late ends it instead.
@@ -113,7 +116,7 @@ class Ledger:
             if fetch.state != "pending":
                 return None
             if fetch.begin_by > now:
-                return started(fetch, executor=executor, mark=mark, now=now)
+                return started(fetch, executor=executor, mark=mark, now=now) if may_start(fetch) else None
             outcome = of_no_room(created_at=fetch.created_at, now=now)
             return settled(fetch, outcome, offers=False, retention_ms=self._retention_ms)
 

@@ -32,6 +32,7 @@ from mainspring.unreadable import read_record
 EXECUTORS: Final = "executor"
 """The collection of the leases."""
 PATH: Final = "/internal/fetches/execute"
+CUT_OFF_PATH: Final = "/internal/fetches/cut-off"
 FRESH_SECONDS: Final = 0.5
 """How long what was read of the leases is good enough."""
 WAIT_SECONDS: Final = 1.0
@@ -39,7 +40,10 @@ WAIT_SECONDS: Final = 1.0
 TIMEOUT_MS: Final = 5_000
 TRIES: Final = 3
 PROBES: Final = 8
-"""Fetches of one pool for which places are looked for although none is known to be free."""
+"""Fetches to one host for which places of a pool are looked for although none is known to be free."""
+BUSY_SECONDS: Final = 2.0
+"""How long it is believed that executors have no place for a host."""
+BUSY_KEPT: Final = 1000
 
 
 class ExecutorLease(Lease, frozen=True, rename="camel"):
@@ -56,10 +60,18 @@ class Execute(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     req_id: str
 
 
-class Executing(Struct, frozen=True, kw_only=True, rename="camel"):
+class Executing(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The fetch has been looked at: it runs here, or needs nobody any more. `room`: for how many more there is."""
 
     room: int
+    is_busy: bool = False
+    """It still waits: its host has as many calls here as it may have."""
+
+
+class CutOff(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Tells whoever makes the call of a fetch, be it an executor or an instance, that the fetch was cancelled."""
+
+    mark: str
 
 
 def pool_of(executor: str) -> str:
@@ -101,6 +113,8 @@ class Pools:
         """Executors that did not answer, and the version that their lease had then."""
         self._used: set[str] = set()
         """Executors that may have calls of ours: their deaths matter here."""
+        self._busy: dict[tuple[str, str], float] = {}
+        """Pool and host for which there was no place, and until when that is believed."""
 
     async def __aenter__(self) -> Self:
         await self._sender.__aenter__()
@@ -171,12 +185,14 @@ class Pools:
 
     # --- who makes a call -----------------------------------------------------------------------------
 
-    def room(self, pool: str) -> int:
-        """For how many fetches places may be found now. Never 0: so it is noticed when there is an executor again."""
+    def room(self, pool: str, host: str) -> int:
+        """For how many fetches to a host places may be found now. Never 0: so it is noticed when there are some."""
+        if self._busy.get((pool, host), 0.0) > self._clock.monotonic():
+            return PROBES
         places = (lease.limit - lease.in_flight for lease in self._leases.values() if lease.pool == pool)
         return max(PROBES, sum(places))
 
-    async def hand_over(self, pool: str, req_id: str) -> bool:
+    async def hand_over(self, pool: str, req_id: str, *, host: str) -> bool:
         """Ask executors of a pool, the least busy first, to make a call. False: there is none that is alive.
 
         The record of the fetch tells whether one of them does.
@@ -185,21 +201,23 @@ class Pools:
         able = [lease for lease in self._leases.values() if lease.pool == pool and not lease.left]
         able.sort(key=lambda lease: (lease.in_flight >= lease.limit, lease.in_flight, self._random.random()))
         for lease in able[:TRIES]:
-            if await self._ask(lease, req_id):
+            if await self._ask(lease, req_id, host):
                 return True
         return bool(able)
 
-    async def _ask(self, lease: ExecutorLease, req_id: str) -> bool:
+    async def _ask(self, lease: ExecutorLease, req_id: str, host: str) -> bool:
         """False: it certainly does not make the call now."""
         self._used.add(lease.instance)
         self._note(lease.instance, lease.in_flight + 1)
-        headers = (("content-type", "application/json"), ("authorization", f"Bearer {self._secret()}"))
-        body = msgspec.json.encode(Execute(req_id=req_id))
-        reply = await self._sender.send(Call("POST", lease.address + PATH, headers, body, TIMEOUT_MS))
+        reply = await self._post(lease.address + PATH, Execute(req_id=req_id))
         told = _executing(reply)
         if told is not None:
             self._note(lease.instance, lease.limit - told.room)
-            return True
+            if told.is_busy:
+                if len(self._busy) >= BUSY_KEPT:
+                    self._busy.clear()
+                self._busy[lease.pool, host] = self._clock.monotonic() + BUSY_SECONDS
+            return not told.is_busy
         telemetry.debug("an executor took no call", executor=lease.instance, reason=reply.detail or reply.status)
         if reply.problem == "exhausted":
             return False  # that says nothing about the executor
@@ -210,6 +228,16 @@ class Pools:
         elif self._leases.pop(lease.instance, None) is not None:
             self._silent[lease.instance] = self._versions[lease.instance]
         return reply.status is None and reply.sent
+
+    async def cut_off(self, address: str, mark: str) -> None:
+        """Tell whoever is there that the call of this mark is not wanted any more. Should that be lost, it goes on."""
+        reply = await self._post(address + CUT_OFF_PATH, CutOff(mark=mark))
+        if reply.status != 200:
+            telemetry.debug("a cancelled call was not cut off", address=address, reason=reply.detail or reply.status)
+
+    async def _post(self, url: str, message: Execute | CutOff) -> Reply:
+        headers = (("content-type", "application/json"), ("authorization", f"Bearer {self._secret()}"))
+        return await self._sender.send(Call("POST", url, headers, msgspec.json.encode(message), TIMEOUT_MS))
 
     def _note(self, executor: str, in_flight: int) -> None:
         known = self._leases.get(executor)

@@ -24,7 +24,9 @@ class Lane(Struct, frozen=True):
     name: str
     limit: int
     room: Callable[[], int] | None = None
-    """For a lane whose limit moves: how many calls there is room for now. `Dispatcher.pump` when there is more."""
+    """For a lane whose limit moves: how many more calls there is room for. `Dispatcher.pump` when there is more."""
+    taking: Callable[[int], None] | None = None
+    """For lanes that share their room: told of each slot that is taken (1) and given back (-1)."""
     namespace: str = ""
     site: str = ""
     """What the lanes of one site take counts together, and so it does in a namespace."""

@@ -165,9 +165,11 @@ class Dispatcher:
         """Whether lanes wait for something of which nobody tells: a circuit that closes, a limit that moves."""
         return self._turns.any_resting
 
-    def pump(self) -> None:
-        """Give free slots to waiting timers, lane by lane in turn. For whoever knows that there is more room now."""
-        self._turns.rouse()
+    def pump(self, *names: str) -> None:
+        """Give free slots to waiting timers. For whoever knows that lanes of these names, or all, have room again."""
+        lanes = [lane for name in names if (lane := self._lanes.get(name)) is not None]
+        if lanes or not names:
+            self._turns.rouse(*lanes)
         self._give_slots()
 
     def serve(self) -> None:
@@ -325,7 +327,7 @@ class Dispatcher:
             return self._carrier.lost(timer, self._clock.now_ms(), reason)
 
     def _release_slot(self, lane: LaneState, timer: Timer) -> None:
-        lane.in_flight -= 1
+        lane.occupy(-1)
         self.window.weigh(lane)
         self._calls.pop(timer.uuid, None)
         self._slots.release(timer.uuid)

@@ -36,6 +36,7 @@ class LaneState(Member):
         self.limit = lane.limit
         self._room = lane.room
         self._clock = clock
+        self._taking = lane.taking
         self.queue: deque[Timer] = deque()
         self.in_flight = 0
         self.turn: Literal["", "ready", "resting"] = ""
@@ -75,14 +76,20 @@ class LaneState(Member):
         """How many more calls its own limit and its circuit allow."""
         if self.is_open and monotonic < self._open_until:
             return 0
-        limit = self.limit if self._room is None else min(self.limit, self._room())
-        return max(0, min(self._allowed, limit) - self.in_flight)
+        own = max(0, min(self._allowed, self.limit) - self.in_flight)
+        return own if self._room is None or not own else max(0, min(own, self._room()))
+
+    def occupy(self, change: int) -> None:
+        """It has taken a slot, or given one back."""
+        if not self.in_flight:
+            self._heard_at = self._clock.monotonic()
+        self.in_flight += change
+        if self._taking is not None:
+            self._taking(change)
 
     def take(self) -> Timer:
         """The next in its queue, for its next call."""
-        if not self.in_flight:
-            self._heard_at = self._clock.monotonic()
-        self.in_flight += 1
+        self.occupy(1)
         return self.queue.popleft()
 
     def record(self, *, reachable: bool, monotonic: float) -> None:
@@ -116,6 +123,9 @@ class Lanes:
 
     def __iter__(self) -> Iterator[LaneState]:
         return iter(self._lanes.values())
+
+    def get(self, name: str) -> LaneState | None:
+        return self._lanes.get(name)
 
     def find(self, wanted: Lane) -> LaneState:
         lane = self._lanes.pop(wanted.name, None)

@@ -8,6 +8,7 @@ first call to a destination is one.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final
 
 from mainspring.kernel.lanes import LaneState
@@ -23,18 +24,18 @@ class Slots:
         small = int(total >= _ENOUGH_TO_KEEP)
         self._kept = (max(small, total // 16), max(small, total // 16), max(small, total // 16), total // 32)
         self._everybody = everybody
-        self._calls: dict[str, tuple[LaneState, Tier]] = {}
+        self._calls: dict[Hashable, tuple[LaneState, Tier]] = {}
 
     def __len__(self) -> int:
         """How many are taken."""
         return len(self._calls)
 
-    def take(self, uuid: str, lane: LaneState, tier: Tier) -> None:
-        self._calls[uuid] = (lane, tier)
+    def take(self, call: Hashable, lane: LaneState, tier: Tier) -> None:
+        self._calls[call] = (lane, tier)
         self._count(lane, tier, 1)
 
-    def release(self, uuid: str) -> None:
-        lane, tier = self._calls.pop(uuid)
+    def release(self, call: Hashable) -> None:
+        lane, tier = self._calls.pop(call)
         self._count(lane, tier, -1)
 
     def _count(self, lane: LaneState, tier: Tier, change: int) -> None:

@@ -17,9 +17,10 @@ DISTURBING: Final = frozenset({"kill", "pause", "stop", "restart", "join", "stor
 
 def within_bounds(history: History) -> Iterator[Finding]:
     """B. The window holds no more than its limit and one; calls in flight, of an instance and to a host, no more than
-    theirs; there are no more lanes, each with its circuit, than twice the window, and no more notes of attempts that
-    were not sent, or of rows that changed, than the window holds. Of each destination an address, and that it is gone,
-    is known once. Pools of connections are not looked at: they belong to senders, which histories do without.
+    theirs, and those of fetches to a host no more than half of all there may be, either; there are no more lanes, each
+    with its circuit, than twice the window, and no more notes of attempts that were not sent, or of rows that changed,
+    than the window holds. Of each destination an address, and that it is gone, is known once. Pools of connections are
+    not looked at: they belong to senders, which histories do without.
     """
     for bound in history.left.bounds if history.left is not None else ():
         factor, more = MARGINS.get(bound.what, (1, 0))

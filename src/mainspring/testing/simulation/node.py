@@ -206,6 +206,7 @@ class ExecutorNode(Node):
             remote = self.remote = await self._started(lambda: self._executor(config), stack)
             self._app = build_executor_app(
                 remote.execute,
+                remote.cut_off,
                 ready=remote.ready,
                 metrics=remote.metrics,
                 name=remote.name,

@@ -51,8 +51,11 @@ class Observer:
         in_hand = "queued" if uuid not in calls else "starting" if calls[uuid][1] is None else "in flight"
         self._sometimes(f"re-created while {in_hand}")
 
-    def sent(self, name: str, to_one_host: int) -> None:
-        """A call leaves an instance, which has so many under way to one destination."""
+    def sent(self, name: str, to_one_host: int, is_fetch: bool) -> None:
+        """A call leaves an instance, which has so many of its kind under way to one destination."""
+        if is_fetch:
+            self._note(name, "fetches to a host", to_one_host)
+            return
         engine = _engine_of(self._nodes[name])
         if engine is None:
             return
@@ -97,6 +100,7 @@ class Observer:
             "in-flight": world.in_flight_limit,
             "window": world.window_limit,
             "host": world.host_limit,
+            "fetches to a host": max(1, min(world.host_limit, (world.fetch_limit + 1) // 2)),
             "lanes": world.window_limit,
             "unsent": world.window_limit,
             "changed": world.window_limit,

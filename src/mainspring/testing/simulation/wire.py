@@ -18,7 +18,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import MakesSenders
 from mainspring.errors import InvalidInput, UnsafeTarget
 from mainspring.testing.oracle.journal import AnyEvent
-from mainspring.testing.simulation.desks import Answer, desk_of
+from mainspring.testing.simulation.desks import Answer, Targets, desk_of
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
 from mainspring.testing.simulation.plan import World
@@ -50,10 +50,10 @@ class Wire:
         journal: list[AnyEvent],
         wall_ms: Callable[[], int],
         peer: Callable[[str], Peer | None],
-        sent: Callable[[str, int], None],
+        sent: Callable[[str, int, bool], None],
     ) -> None:
-        """`peer` finds who listens at an address; `sent` is told of every call that leaves an instance, and how
-        many it has under way to the same destination then."""
+        """`peer` finds who listens at an address; `sent` is told of every call that leaves an instance or an executor,
+        how many it has under way to the same destination then, and whether it is that of a fetch."""
         self._loop = loop
         self._world = world
         self._draws = draws
@@ -127,17 +127,21 @@ class Wire:
             self._after(there, self._end, future, started, "network", "connection refused", False)
             return await future
         self._after(there, self._received, node, call, host, future, started)
-        sent = desk_of(call).sent(call, node=node, at=started)
-        if sent is None:
+        desk = desk_of(call)
+        sent = desk.sent(call, node=node, at=started)
+        is_fetch = isinstance(desk, Targets)
+        if sent is not None:
+            self._journal.append(sent)
+        elif not is_fetch:
             return await future
-        self._journal.append(sent)
-        self.to_hosts[node, host] += 1
-        self._sent(node, self.to_hosts[node, host])
+        way = node, f"fetch to {host}" if is_fetch else host
+        self.to_hosts[way] += 1
+        self._sent(node, self.to_hosts[way], is_fetch)
         try:
             return await future
         finally:
-            if (node, host) in self.to_hosts:
-                self.to_hosts[node, host] -= 1
+            if way in self.to_hosts:
+                self.to_hosts[way] -= 1
 
     def _received(self, node: str, call: Call, host: str, future: asyncio.Future[Reply], started: int) -> None:
         answer = self._receivers.receive(call, host, node=node, now_us=self._loop.now_us, wall_ms=self._wall_ms())

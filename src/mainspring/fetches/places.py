@@ -1,0 +1,151 @@
+"""So many places for calls, shared by hosts with the fairness of the engine's lanes: no host can take all of them.
+
+A host takes places up to a limit of its own, and otherwise as a lane takes slots (`kernel.slots`): some are kept for each
+tier, and neither host nor site takes more than it leaves free. When there is nothing left, hosts without a call stand in
+line, in one for each tier: the next place is for the first of them, not for a host that has some.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from itertools import count
+from typing import Final, NamedTuple
+
+from mainspring.clock import Clock
+from mainspring.delivery.site import site_of
+from mainspring.kernel.carrier import Lane
+from mainspring.kernel.lanes import Lanes, LaneState
+from mainspring.kernel.settings import EngineSettings
+from mainspring.kernel.shares import Tier
+from mainspring.kernel.slots import Slots
+
+HOSTS_KEPT: Final = 4096
+"""Hosts that are remembered although there is no call to them."""
+PATIENCE_SECONDS: Final = 1.0
+"""Who has not asked for so long does not stand in line any more. The engine asks far more often."""
+NO_CIRCUIT: Final = EngineSettings(window_limit=HOSTS_KEPT // 2, circuit_failures=2**31)
+"""Calls are made at most once and fail by themselves: there is no circuit that would keep one back."""
+
+
+class _Turn(NamedTuple):
+    number: int
+    asked_at: float
+
+
+class Places:
+    def __init__(self, limit: int, *, host_limit: int, clock: Clock) -> None:
+        self.limit = limit
+        self.host_limit = min(limit, host_limit)
+        self.closed = False
+        """Nothing more is taken."""
+        self._clock = clock
+        self._hosts = Lanes(NO_CIRCUIT, clock)
+        self._slots = Slots(limit, self._hosts.parties.all)
+        self._calls: defaultdict[str, deque[int]] = defaultdict(deque)
+        """Of each host: which of its calls ends first is all the same."""
+        self._lines: dict[Tier, dict[str, _Turn]] = {tier: {} for tier in Tier}
+        """Who stands in line."""
+        self._numbers = count()
+
+    @property
+    def taken(self) -> int:
+        return len(self._slots)
+
+    @property
+    def free(self) -> int:
+        return 0 if self.closed else max(0, self.limit - self.taken)
+
+    def is_proven(self, host: str) -> bool:
+        """Whether it answered last time."""
+        return self._host(host).tier <= Tier.PROVEN
+
+    def room(self, host: str) -> int:
+        """For how many more calls to a host there is room now."""
+        lane = self._host(host)
+        own = self.host_limit - lane.in_flight
+        if own <= 0 or not self.free:
+            return 0
+        left = self._slots.free(lane.tier) - self._ahead_of(host, lane.tier)
+        return max(0, min(own, self._slots.fair(lane, lane.tier), left))
+
+    def ask(self, host: str) -> int:
+        """The same for who asks again until there is room: one without a call stands in line meanwhile."""
+        room = self.room(host)
+        lane = self._host(host)
+        has_share = self._slots.free(lane.tier) > 0 and not self._slots.fair(lane, lane.tier)
+        if room or lane.in_flight or has_share or self.closed:
+            self._leave_lines(host)
+        else:
+            line = self._lines[lane.tier]
+            number = line[host].number if host in line else next(self._numbers)
+            self._leave_lines(host, but=line)
+            line[host] = _Turn(number, self._clock.monotonic())
+        return room
+
+    @property
+    def first_in_line(self) -> tuple[str, ...]:
+        """Whose turn it is, those first that have stood there longest."""
+        firsts = [(line[host].number, host) for line in self._lines.values() if (host := self._first(line))]
+        return tuple(host for _, host in sorted(firsts))
+
+    def take(self, host: str) -> None:
+        lane = self._host(host)
+        number = next(self._numbers)
+        self._slots.take(number, lane, lane.tier)
+        self._calls[host].append(number)
+        self._leave_lines(host)
+        lane.occupy(1)
+
+    def give_back(self, host: str, *, reachable: bool | None = None) -> None:
+        """`reachable`: whether the host has answered; None: it was not asked."""
+        lane = self._host(host)
+        if reachable is not None:
+            lane.record(reachable=reachable, monotonic=self._clock.monotonic())
+        lane.occupy(-1)
+        calls = self._calls[host]
+        self._slots.release(calls.popleft())
+        if not calls:
+            del self._calls[host]
+
+    def hold(self, host: str, change: int) -> None:
+        """Take a place (1), or give one back that was not used (-1)."""
+        if change > 0:
+            self.take(host)
+        else:
+            self.give_back(host)
+
+    def _host(self, host: str) -> LaneState:
+        name = host.rpartition(" ")[2].rpartition(":")[0] or host
+        return self._hosts.find(Lane(host, self.host_limit, site=site_of(name.strip("[]"))))
+
+    def _leave_lines(self, host: str, *, but: dict[str, _Turn] | None = None) -> None:
+        for line in self._lines.values():
+            if line is not but:
+                line.pop(host, None)
+
+    def _ahead_of(self, host: str, tier: Tier) -> int:
+        """How many come before a host, at most: of its own line, and those of other lines whose turn it is."""
+        own = self._lines[tier]
+        number = own[host].number if host in own else None
+        ahead = 0
+        for other, line in self._lines.items():
+            first = self._first(line)
+            if not first or first == host:
+                continue
+            if number is not None and line[first].number > number:
+                continue
+            if other is not tier:
+                ahead += self._slots.free(other) > 0
+            elif number is None:
+                ahead += len(line)
+            else:
+                ahead += min(len(line) - 1, number - line[first].number)
+        return ahead
+
+    def _first(self, line: dict[str, _Turn]) -> str:
+        while line:
+            host, turn = next(iter(line.items()))
+            if turn.asked_at + PATIENCE_SECONDS >= self._clock.monotonic():
+                return host
+            del line[host]
+        return ""

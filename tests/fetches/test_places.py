@@ -1,0 +1,113 @@
+"""Places that hosts share: who gets the next one, and what is remembered of whom."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mainspring.fetches.places import HOSTS_KEPT, PATIENCE_SECONDS, Places
+from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
+
+
+def _places(loop: SimulatedLoop, limit: int, *proven: str, host_limit: int = 1000) -> Places:
+    places = Places(limit, host_limit=host_limit, clock=SimulatedClock(loop))
+    for host in proven:
+        places.take(host)
+        places.give_back(host, reachable=True)
+    return places
+
+
+def _fill(places: Places, host: str) -> int:
+    """Take all that a host may have."""
+    taken = 0
+    while places.ask(host):
+        places.take(host)
+        taken += 1
+    return taken
+
+
+def test_a_host_takes_no_more_than_it_leaves_to_others_and_the_last_place_goes_to_one_without() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        places = _places(loop, 8, "a", "b", "c", "d")
+        assert [_fill(places, host) for host in "abcd"] == [4, 2, 1, 1]
+        assert (places.free, places.taken) == (0, 8)
+
+    run_simulated(main)
+
+
+def test_the_next_place_is_for_the_first_in_line_and_not_for_who_gave_it_back() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        places = _places(loop, 1, "a", "b", "c")
+        assert (_fill(places, "a"), places.ask("b"), places.ask("c")) == (1, 0, 0)
+        places.give_back("a", reachable=True)
+        assert places.first_in_line == ("b",)
+        assert (places.ask("a"), places.ask("c"), places.ask("b")) == (0, 0, 1)
+
+    run_simulated(main)
+
+
+def test_who_does_not_ask_any_more_holds_up_nobody() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        places = _places(loop, 1, "a", "b", "c")
+        _fill(places, "a")
+        places.ask("b")
+        await asyncio.sleep(PATIENCE_SECONDS * 0.6)
+        places.ask("c")
+        places.give_back("a")
+        assert places.ask("c") == 0
+        await asyncio.sleep(PATIENCE_SECONDS * 0.6)
+        assert places.ask("c") == 1
+
+    run_simulated(main)
+
+
+def test_hosts_that_do_not_answer_get_three_quarters_and_new_ones_a_first_call_from_the_rest() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        places = _places(loop, 16, "good")
+        for n in range(16):
+            places.take(f"dead{n}")
+            places.give_back(f"dead{n}", reachable=False)
+        assert sum(_fill(places, f"dead{n}") for n in range(16)) == 12
+        assert sum(_fill(places, f"new{n}") for n in range(16)) == 2
+        assert _fill(places, "good") == 1
+        assert places.free == 1, "for another that answers"
+
+    run_simulated(main)
+
+
+def test_those_that_answer_and_the_others_take_turns_until_the_others_have_an_eighth() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        places = _places(loop, 1, "a", "b")
+        order = []
+        _fill(places, "a")
+        held = "a"
+        for _ in range(6):
+            for host in ("b", "a", "new"):
+                places.ask(host)
+            places.give_back(held)
+            held = next(host for host in ("a", "b", "new") if places.ask(host))
+            places.take(held)
+            order.append(held)
+        assert order == ["new", "b", "new", "a", "new", "b"]
+
+    run_simulated(main)
+
+
+def test_no_more_hosts_are_remembered_than_a_few_thousand_and_those_that_answer_longest() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        places = _places(loop, 4, "good")
+        for n in range(3 * HOSTS_KEPT):
+            places.take(f"h{n}")
+            places.give_back(f"h{n}", reachable=False)
+        assert len(places._hosts) <= HOSTS_KEPT + 4
+        assert places.is_proven("good")
+
+    run_simulated(main)
+
+
+def test_nothing_is_taken_from_what_is_closed() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        places = _places(loop, 4, "a")
+        places.closed = True
+        assert (places.ask("a"), places.free, places.first_in_line) == (0, 0, ())
+
+    run_simulated(main)
