@@ -1,8 +1,8 @@
 """So many places for calls, shared by hosts with the fairness of the engine's lanes: no host can take all of them.
 
-A host takes places up to a limit of its own, and otherwise as a lane takes slots (`kernel.slots`): some are kept for each
-tier, and neither host nor site takes more than it leaves free. When there is nothing left, hosts without a call stand in
-line, in one for each tier: the next place is for the first of them, not for a host that has some.
+A host takes places up to a limit of its own, and otherwise as a lane takes slots (`kernel.slots`): some are kept for
+each tier, and neither host nor site takes more than it leaves free. When there is nothing left, hosts without a call
+stand in line, in one for each tier: the next place is for the first of them, not for a host that has some.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Places:
         self._hosts = Lanes(NO_CIRCUIT, clock)
         self._slots = Slots(limit, self._hosts.parties.all)
         self._calls: defaultdict[str, deque[int]] = defaultdict(deque)
-        """Of each host: which of its calls ends first is all the same."""
+        """Of each host, those that came first at the left."""
         self._lines: dict[Tier, dict[str, _Turn]] = {tier: {} for tier in Tier}
         """Who stands in line."""
         self._numbers = count()
@@ -98,21 +98,22 @@ class Places:
 
     def give_back(self, host: str, *, reachable: bool | None = None) -> None:
         """`reachable`: whether the host has answered; None: it was not asked."""
-        lane = self._host(host)
         if reachable is not None:
-            lane.record(reachable=reachable, monotonic=self._clock.monotonic())
-        lane.occupy(-1)
-        calls = self._calls[host]
-        self._slots.release(calls.popleft())
-        if not calls:
-            del self._calls[host]
+            self._host(host).record(reachable=reachable, monotonic=self._clock.monotonic())
+        self._release(host, self._calls[host].popleft())
 
     def hold(self, host: str, change: int) -> None:
-        """Take a place (1), or give one back that was not used (-1)."""
+        """Take a place (1), or give one back that was not used, or is used by a call that has taken one, too (-1)."""
         if change > 0:
             self.take(host)
         else:
-            self.give_back(host)
+            self._release(host, self._calls[host].pop())
+
+    def _release(self, host: str, number: int) -> None:
+        self._host(host).occupy(-1)
+        self._slots.release(number)
+        if not self._calls[host]:
+            del self._calls[host]
 
     def _host(self, host: str) -> LaneState:
         name = host.rpartition(" ")[2].rpartition(":")[0] or host
