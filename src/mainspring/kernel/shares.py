@@ -100,8 +100,13 @@ class Party(Member):
         self._generosity = generosity
 
     def share(self, *, free: int, taken: int) -> int:
-        """How many more it may take of something, of which it has so many."""
-        return max(0, free) if self.is_alone else share(free=free, taken=taken, generosity=self._generosity)
+        """How many more it may take of something, of which it has so many.
+
+        One more than a lane: where there is little of it, a party has room for two lanes.
+        """
+        if free <= 0 or self.is_alone:
+            return max(0, free)
+        return share(free=free, taken=max(0, taken - 1), generosity=self._generosity)
 
     def has_room(self, *, free: int, taken: int) -> bool:
         return self.share(free=free, taken=taken) > 0
