@@ -59,6 +59,14 @@ simulate: $(VENV)/.test ## Search simulated histories for broken promises; ARGS=
 torture: $(VENV)/.test ## Kill, freeze and cut off servers under load; ARGS="--store postgresql --seconds 300".
 	$(PYTHON) tools/torture.py $(ARGS)
 
+.PHONY: attack
+attack: $(VENV)/.test ## Attack a server and see what it costs others; ARGS="--list", ARGS="--only idle-crowd --seconds 5".
+	$(PYTHON) -m mainspring.testing.attacks $(ARGS)
+
+.PHONY: fuzz
+fuzz: $(VENV)/.test ## Throw nonsense at listener, sender, decoder and calendar; ARGS="--target cron --seconds 180 --seed 7".
+	$(PYTHON) -m mainspring.testing.fuzzing $(ARGS)
+
 .PHONY: differential
 differential: $(VENV)/.test ## Ask all databases the same and compare; longer with ARGS="--steps 2000 --seed 7".
 	$(PYTHON) -m tests.differential $(ARGS)

@@ -26,8 +26,9 @@ import time
 import zlib
 from collections import Counter, deque
 from collections.abc import AsyncIterator
+from functools import partial
 from http import HTTPStatus
-from socket import SO_LINGER, SOL_SOCKET
+from socket import SO_LINGER, SOL_SOCKET, socket
 from types import TracebackType
 from typing import Final, Literal, Self, get_args
 from urllib.parse import parse_qs, urlsplit
@@ -103,8 +104,15 @@ class TargetServer:
     """An async context manager: listens on loopback while it is open. `url` has no path."""
 
     def __init__(
-        self, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None, keep: int = 100_000
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        listener: socket | None = None,
+        tls: ssl.SSLContext | None = None,
+        keep: int = 100_000,
     ) -> None:
+        """`listener` is a socket that is bound already, in place of host and port."""
         self.requests: deque[Request] = deque(maxlen=keep)
         self.deliveries: Counter[str] = Counter()
         """Requests per webhook-id."""
@@ -115,6 +123,7 @@ class TargetServer:
         self.open_connections = 0
         self.bytes_written = 0
         self._host, self.port, self._tls = host, port, tls
+        self._listener = listener
         self._scripts: dict[str, deque[Answer]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
@@ -145,9 +154,8 @@ class TargetServer:
         await self.wait_for_open(0)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(
-            self._serve, self._host, self.port, ssl=self._tls, limit=HEAD_LIMIT, backlog=1024
-        )
+        start = partial(asyncio.start_server, self._serve, ssl=self._tls, limit=HEAD_LIMIT, backlog=1024)
+        self._server = await (start(sock=self._listener) if self._listener else start(self._host, self.port))
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

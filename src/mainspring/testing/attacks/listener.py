@@ -1,82 +1,103 @@
-"""Attacks by peers that have no token and never take an answer. Each returns how much the server took of it."""
+"""Attacks by peers that have no token and never take an answer."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Final
 
-HOST: Final = "127.0.0.1"
+from mainspring.testing.attacks.attack import HOST, Attack, Victim, crowd
+
 _SMALL_BUFFER: Final = 4096
 _PAUSE_SECONDS: Final = 0.01
 
 
-class Attack(Protocol):
-    def __call__(self, port: int, *, seconds: float, connections: int = ...) -> Coroutine[Any, Any, int]: ...
+class _Tally:
+    """What a peer has achieved. It is thrown out in the middle of things, so it counts as it goes."""
+
+    total = 0
 
 
-async def endless_trailers(port: int, *, seconds: float, connections: int = 4) -> int:
-    """A chunked request whose trailer never ends; the bytes that were taken."""
+_Behaviour = Callable[[socket.socket, _Tally], Awaitable[None]]
+
+
+async def _endless_trailers(victim: Victim, seconds: float, size: int) -> int:
     head = b"POST /v1/timers/list HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"
-    return await _crowd(lambda until: _pour(port, head, b"a:\r\n" * 16_384, until), connections, seconds)
+    return await _peers(victim, seconds, size, _pouring(head, b"a:\r\n" * 16_384))
 
 
-async def unread_pipelines(port: int, *, seconds: float, connections: int = 40) -> int:
-    """One request after another, whose answers nobody reads; the bytes that were taken."""
+async def _unread_pipelines(victim: Victim, seconds: float, size: int) -> int:
     asks = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n" * 1_000
-    return await _crowd(lambda until: _pour(port, b"", asks, until), connections, seconds)
+    return await _peers(victim, seconds, size, _pouring(b"", asks))
 
 
-async def idle_crowd(port: int, *, seconds: float, connections: int = 2_300) -> int:
-    """Connections that say nothing, opened again as soon as they are closed; how many were opened."""
-    return await _crowd(lambda until: _idle(port, until), connections, seconds)
+async def _idle_crowd(victim: Victim, seconds: float, size: int) -> int:
+    return await _peers(victim, seconds, size, _idle)
 
 
-LISTENER_ATTACKS: Final[dict[str, Attack]] = {
-    "endless trailers": endless_trailers,
-    "unread pipelines": unread_pipelines,
-    "idle crowd": idle_crowd,
-}
+LISTENER_ATTACKS: Final = (
+    Attack(
+        name="endless-trailers",
+        what="A chunked request whose trailer never ends.",
+        run=_endless_trailers,
+        size=4,
+        counts="bytes taken",
+    ),
+    Attack(
+        name="unread-pipelines",
+        what="One request after another, whose answers nobody reads.",
+        run=_unread_pipelines,
+        size=100,
+        counts="bytes taken",
+    ),
+    Attack(
+        name="idle-crowd",
+        what="Connections that say nothing, opened again as soon as they are closed.",
+        run=_idle_crowd,
+        size=2_300,
+        counts="connections opened",
+    ),
+)
 
 
-async def _crowd(member: Callable[[float], Awaitable[int]], connections: int, seconds: float) -> int:
-    until = time.monotonic() + seconds
-    return sum(await asyncio.gather(*(member(until) for _ in range(connections))))
+def _pouring(head: bytes, more: bytes) -> _Behaviour:
+    """Sends without end and reads nothing."""
+
+    async def pour(peer: socket.socket, tally: _Tally) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(peer, head)
+        while True:
+            await loop.sock_sendall(peer, more)
+            tally.total += len(more)
+
+    return pour
 
 
-async def _pour(port: int, head: bytes, more: bytes, until: float) -> int:
-    """Send without end and read nothing; connect again when thrown out."""
-    loop = asyncio.get_running_loop()
-    taken = 0
-    while time.monotonic() < until:
-        with _peer() as peer, suppress(OSError, TimeoutError):
-            async with asyncio.timeout(max(0.0, until - time.monotonic())):
-                await loop.sock_connect(peer, (HOST, port))
-                await loop.sock_sendall(peer, head)
-                while True:
-                    await loop.sock_sendall(peer, more)
-                    taken += len(more)
-        await asyncio.sleep(_PAUSE_SECONDS)
-    return taken
+async def _idle(peer: socket.socket, tally: _Tally) -> None:
+    tally.total += 1
+    await asyncio.get_running_loop().sock_recv(peer, 1)
 
 
-async def _idle(port: int, until: float) -> int:
-    loop = asyncio.get_running_loop()
-    opened = 0
-    while time.monotonic() < until:
-        with _peer() as peer, suppress(OSError, TimeoutError):
-            async with asyncio.timeout(max(0.0, until - time.monotonic())):
-                await loop.sock_connect(peer, (HOST, port))
-                opened += 1
-                await loop.sock_recv(peer, 1)
-        await asyncio.sleep(_PAUSE_SECONDS)
-    return opened
+async def _peers(victim: Victim, seconds: float, size: int, behave: _Behaviour) -> int:
+    """Peers that connect again when they are thrown out."""
+
+    async def keep_coming(until: float) -> int:
+        tally = _Tally()
+        while time.monotonic() < until:
+            with _socket() as peer, suppress(OSError, TimeoutError):
+                async with asyncio.timeout(max(0.0, until - time.monotonic())):
+                    await asyncio.get_running_loop().sock_connect(peer, (HOST, victim.port))
+                    await behave(peer, tally)
+            await asyncio.sleep(_PAUSE_SECONDS)
+        return tally.total
+
+    return await crowd(keep_coming, size, seconds)
 
 
-def _peer() -> socket.socket:
+def _socket() -> socket.socket:
     peer = socket.socket()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_BUFFER)
     peer.setblocking(False)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mainspring.testing.attacks.listener import HOST
+from mainspring.testing.attacks.attack import HOST, Victim
 
 _BETWEEN_SECONDS: Final = 0.02
 _PATIENCE_SECONDS: Final = 10.0
+_SAMPLE_SECONDS: Final = 0.1
+_TIMER: Final = b'{"timerId":"witness","delaySeconds":86400,"callbackUrl":"http://127.0.0.1:9/"}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +29,33 @@ class Testimony:
     def p99(self) -> float:
         return sorted(self.waits)[int(len(self.waits) * 0.99)] if self.waits else float("inf")
 
+    @property
+    def longest(self) -> float:
+        return max(self.waits, default=float("inf"))
 
-async def witness(port: int, *, seconds: float, token: str = "", path: str = "/health") -> Testimony:
-    """Ask one thing after another, each on a connection of its own."""
-    authorization = f"authorization: Bearer {token}\r\n" if token else ""
-    ask = f"GET {path} HTTP/1.1\r\nhost: localhost\r\n{authorization}connection: close\r\n\r\n".encode()
+
+def health(victim: Victim) -> bytes:
+    """What a load balancer asks."""
+    return f"GET /health HTTP/1.1\r\nhost: localhost:{victim.port}\r\nconnection: close\r\n\r\n".encode()
+
+
+def create(victim: Victim) -> bytes:
+    """What a client with a token asks, and waits for the store: a timer far ahead, again and again the same."""
+    head = (
+        f"POST /v1/timers/create HTTP/1.1\r\nhost: localhost:{victim.port}\r\nauthorization: Bearer {victim.token}\r\n"
+        f"content-length: {len(_TIMER)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + _TIMER
+
+
+async def witness(victim: Victim, ask: bytes, *, seconds: float) -> Testimony:
+    """Ask one thing again and again, each time on a connection of its own."""
     until = time.monotonic() + seconds
     waits: list[float] = []
     refused = 0
     while time.monotonic() < until:
         began = time.monotonic()
-        if await _is_answered(port, ask):
+        if await is_answered(victim, ask):
             waits.append(time.monotonic() - began)
         else:
             refused += 1
@@ -45,16 +63,11 @@ async def witness(port: int, *, seconds: float, token: str = "", path: str = "/h
     return Testimony(tuple(waits), refused)
 
 
-def resident_bytes(process_id: int) -> int:
-    """The memory that a process takes now (Linux)."""
-    pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
-    return pages * 4096
-
-
-async def _is_answered(port: int, ask: bytes) -> bool:
+async def is_answered(victim: Victim, ask: bytes, *, seconds: float = _PATIENCE_SECONDS) -> bool:
+    """Whether there is a 200 in time."""
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            reader, writer = await asyncio.open_connection(HOST, port)
+        async with asyncio.timeout(seconds):
+            reader, writer = await asyncio.open_connection(HOST, victim.port)
             try:
                 writer.write(ask)
                 return (await reader.read()).startswith(b"HTTP/1.1 200 ")
@@ -62,3 +75,21 @@ async def _is_answered(port: int, ask: bytes) -> bool:
                 writer.close()
     except (OSError, TimeoutError):
         return False
+
+
+def resident_bytes(process_id: int) -> int:
+    """The memory that a process takes now (Linux). 0: it has ended."""
+    try:
+        return int(Path(f"/proc/{process_id}/statm").read_text().split()[1]) * 4096
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+async def most_resident_bytes(process_id: int, *, seconds: float) -> int:
+    """The most that it takes meanwhile."""
+    until = time.monotonic() + seconds
+    most = 0
+    while time.monotonic() < until:
+        most = max(most, resident_bytes(process_id))
+        await asyncio.sleep(_SAMPLE_SECONDS)
+    return most
