@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import gzip
 import os
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -193,6 +196,29 @@ async def test_a_gzip_bomb_is_harmless(sender: Sender, target: TargetServer) -> 
     target.script("/", Answer(behaviour="gzip-bomb", size=30_000_000))
     reply = await sender.send(post(target.url))
     assert (reply.status, reply.truncated, reply.body) == (200, True, bytes(65_536))
+
+
+@pytest.mark.parametrize("path", ["/members", "/half", "/whole"])
+async def test_an_answer_is_not_kept_until_the_garbage_is_collected(path: str, target: TargetServer) -> None:
+    """A server collects rarely, and answers of 1 MB that nobody wants any more are many meanwhile."""
+    packed = (("content-encoding", "gzip"),)
+    target.script("/members", Answer(body=gzip.compress(b"") * 40_000, headers=packed))
+    target.script("/half", Answer(behaviour="huge", size=2_000_000))
+    target.script("/whole", Answer(body=b"x" * 900_000, close=True))
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        async with Sender(guard=Guard(allow_loopback=True), answer_bytes=1_000_000) as sender:
+            await sender.send(post(target.url + path))
+            before, _ = tracemalloc.get_traced_memory()
+            for _ in range(20):
+                await sender.send(post(target.url + path))
+            after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert after - before < 5_000_000
 
 
 async def test_a_thousand_failures_leak_no_descriptor(hasty: Sender, target: TargetServer) -> None:

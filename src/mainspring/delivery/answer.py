@@ -92,6 +92,10 @@ class AnswerReader:
             body = self._decompress(headers["content-encoding"].lower(), body)
         return headers, body
 
+    def drop(self) -> None:
+        """Let go of the body. The parser and this refer to each other, so it would stay until garbage is collected."""
+        self._parts = []
+
     def _decompress(self, encoding: str, body: bytes) -> bytes:
         if encoding in ("", "identity") or not body:
             return body

@@ -119,6 +119,7 @@ class Connection(asyncio.Protocol):
         if self._answer is not None:
             self._fail("network", f"Expected an answer, got {describe(exc)}")
         self._transport = None
+        self._reader.drop()
         self._keeper.lost(self)
 
     # Endings of an exchange.
@@ -134,7 +135,10 @@ class Connection(asyncio.Protocol):
 
     def _finish(self) -> None:
         reader = self._reader
-        headers, body = reader.result()
+        try:
+            headers, body = reader.result()
+        finally:
+            reader.drop()
         answer, self._answer = self._answer, None
         assert answer is not None
         now = self._loop.time()
