@@ -16,7 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import mainspring
-from mainspring.api.app import Api, AsgiApp, build_app, token_digest
+from mainspring.api.app import Api, AsgiApp, all_routes, build_app, token_digest
+from mainspring.api.openapi import openapi_document
 from mainspring.client import AsyncClient, Client
 from mainspring.client.transport import AsyncTransport, SyncTransport
 from mainspring.clock import Clock, SystemClock
@@ -37,21 +38,20 @@ class FakeMainspring:
         self._instance = Instance(
             Config(store="memory://", allow_loopback=True), surroundings=Surroundings(clock=clock or SystemClock())
         )
-        self._app = build_app(
-            Api(
-                timers=self._instance.timers,
-                jobs=self._instance.jobs,
-                fetches=self._instance.fetches,
-                namespaces=self._instance.namespaces,
-                shards=self._instance.shards,
-                instances=self._instance.instances,
-                ready=_ready,
-                metrics=self._instance.metrics,
-                token_digests=(token_digest(TOKEN),),
-                instance="fake",
-                version=mainspring.__version__,
-            )
+        self._api = Api(
+            timers=self._instance.timers,
+            jobs=self._instance.jobs,
+            fetches=self._instance.fetches,
+            namespaces=self._instance.namespaces,
+            shards=self._instance.shards,
+            instances=self._instance.instances,
+            ready=_ready,
+            metrics=self._instance.metrics,
+            token_digests=(token_digest(TOKEN),),
+            instance="fake",
+            version=mainspring.__version__,
         )
+        self._app = build_app(self._api)
 
     @classmethod
     async def start(cls, clock: Clock | None = None) -> FakeMainspring:
@@ -63,6 +63,14 @@ class FakeMainspring:
     @classmethod
     def start_sync(cls, clock: Clock | None = None) -> FakeMainspring:
         return asyncio.run(cls.start(clock))
+
+    async def send(self, call: Call) -> Reply:
+        """What the API answers to these very bytes."""
+        return await _answer(self._app, call)
+
+    def openapi(self) -> dict[str, Any]:
+        """The description of the API."""
+        return openapi_document(all_routes(self._api), version=mainspring.__version__)
 
     def async_client(self) -> AsyncClient:
         return AsyncClient(URL, TOKEN, retries=0, transport=_AsyncFake(self._app))
