@@ -79,7 +79,7 @@ async def _bear(
         achieved=achieved.result(),
         size=size,
         seconds=seconds,
-        testimonies=tuple(task.result() for task in witnesses),
+        experiences=tuple(task.result() for task in witnesses),
         timers=healthy.punctuality("timer-"),
         fetches=healthy.punctuality("fetch-"),
         growth_bytes=most.result() - before,

@@ -7,7 +7,7 @@ from typing import Final
 
 from mainspring.testing.attacks.attack import Attack
 from mainspring.testing.attacks.punctuality import Punctuality
-from mainspring.testing.attacks.witness import Testimony
+from mainspring.testing.attacks.witness import Experience
 
 LONGEST_P99_SECONDS: Final = 0.5
 LONGEST_LATENESS_SECONDS: Final = 0.5
@@ -35,7 +35,7 @@ class Verdict:
     achieved: int
     size: int
     seconds: float
-    testimonies: tuple[Testimony, ...]
+    experiences: tuple[Experience, ...]
     timers: Punctuality
     fetches: Punctuality
     growth_bytes: int
@@ -46,17 +46,17 @@ class Verdict:
 
     @property
     def p99(self) -> float:
-        return max(testimony.p99 for testimony in self.testimonies)
+        return max(experience.p99 for experience in self.experiences)
 
     @property
     def longest(self) -> float:
-        return max(testimony.longest for testimony in self.testimonies)
+        return max(experience.longest for experience in self.experiences)
 
     @property
     def complaints(self) -> tuple[str, ...]:
         """What was worse than it may be."""
         attack = self.attack
-        refused = sum(testimony.refused for testimony in self.testimonies)
+        refused = sum(experience.refused for experience in self.experiences)
         most = attack.most_per_second
         found = {
             f"the server ended with {self.exit_code}": self.exit_code is not None,

@@ -17,7 +17,7 @@ _TIMER: Final = b'{"timerId":"witness","delaySeconds":86400,"callbackUrl":"http:
 
 
 @dataclass(frozen=True, slots=True)
-class Testimony:
+class Experience:
     """What a good client saw."""
 
     waits: tuple[float, ...]
@@ -48,7 +48,7 @@ def create(victim: Victim) -> bytes:
     return head.encode() + _TIMER
 
 
-async def witness(victim: Victim, ask: bytes, *, seconds: float) -> Testimony:
+async def witness(victim: Victim, ask: bytes, *, seconds: float) -> Experience:
     """Ask one thing again and again, each time on a connection of its own."""
     until = time.monotonic() + seconds
     waits: list[float] = []
@@ -60,7 +60,7 @@ async def witness(victim: Victim, ask: bytes, *, seconds: float) -> Testimony:
         else:
             refused += 1
         await asyncio.sleep(_BETWEEN_SECONDS)
-    return Testimony(tuple(waits), refused)
+    return Experience(tuple(waits), refused)
 
 
 async def is_answered(victim: Victim, ask: bytes, *, seconds: float = _PATIENCE_SECONDS) -> bool:

@@ -134,7 +134,8 @@ class Campaign:
 
     async def _run_group(self, report: Report, group: range) -> None:
         drawn = {number: self.target.draw(self._dice(number)) for number in group}
-        await asyncio.gather(*(self._run_case(report, number, data) for number, data in drawn.items()))
+        with _no_endless_loop():
+            await asyncio.gather(*(self._run_case(report, number, data) for number, data in drawn.items()))
         try:
             await self.target.check()
         except Broken as broken:
@@ -143,8 +144,7 @@ class Campaign:
     async def _run_case(self, report: Report, number: int, data: bytes) -> None:
         reason = ""
         try:
-            with _no_endless_loop():
-                seconds = await self.target.run(data)
+            seconds = await self.target.run(data)
         except Broken as broken:
             reason = str(broken)
         except Exception as error:  # noqa: BLE001  (whatever it is, it is what we are looking for)
@@ -176,13 +176,13 @@ class Campaign:
 
 @contextmanager
 def _no_endless_loop() -> Iterator[None]:
-    """Breaks a loop that never ends. Counted is the time that this process computes, not that others do."""
+    """Breaks loops that never end. Counted is the time that this process computes, not that others do."""
 
     def ring(_: int, __: FrameType | None) -> None:
         raise Broken(f"computed for more than {_HANG_SECONDS:g} s")
 
     before = signal.signal(signal.SIGVTALRM, ring)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _HANG_SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _HANG_SECONDS, _HANG_SECONDS)
     try:
         yield
     finally:
