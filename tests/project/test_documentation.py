@@ -13,6 +13,7 @@ from mainspring.config import Config
 from mainspring.errors import LockLost, LockTaken, MainspringError
 from mainspring.fetches.errors import FetchError
 from mainspring.telemetry import render_metrics
+from mainspring.testing.attacks.catalogue import ATTACKS
 from tests.project.tree import ROOT, files, name
 
 PAGES = files(".md")
@@ -96,6 +97,44 @@ def test_every_metric_is_documented() -> None:
     names |= set(re.findall(r'"(mainspring_[a-z_]+)"', source))
     assert names
     assert [metric for metric in sorted(names) if f"`{metric}`" not in text] == []
+
+
+def _bounds() -> list[list[str]]:
+    """The rows of the table of bounds: what, default, setting, tests."""
+    text = (ROOT / "docs" / "guides" / "security.md").read_text()
+    section = text.partition("\n## Bounds\n")[2].partition("\n## ")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "](" in line]
+
+
+def test_every_bound_names_a_test_that_exists() -> None:
+    guide = ROOT / "docs" / "guides"
+    rows = _bounds()
+    assert len(rows) > 20
+    missing = []
+    for what, _, _, tests in rows:
+        named = re.findall(r"\[([^\]]+)\]\(([^)]+)\)", tests)
+        for sentence, path in named:
+            function = f"def test_{sentence.replace(' ', '_')}("
+            if function not in (guide / path).resolve().read_text():
+                missing.append(f"{what}: {sentence}")
+        if not named:
+            missing.append(f"{what}: no test")
+    assert missing == []
+
+
+def test_every_bound_that_can_be_set_is_a_setting_with_this_default() -> None:
+    defaults = dict(zip(Config.__struct_fields__, Config.__struct_defaults__, strict=True))
+    wrong = [
+        f"{what}: {default}"
+        for what, default, setting, _ in _bounds()
+        if setting and default.replace(",", "").split()[0] != str(defaults[setting.strip("`")])
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_is_in_the_guide(name: str) -> None:
+    assert f"`{name}`" in (ROOT / "docs" / "guides" / "security.md").read_text()
 
 
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
