@@ -5,8 +5,10 @@ The bounds are wide, so that a busy machine breaks none of them; the tight ones 
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from mainspring.testing.attacks.catalogue import ATTACKS
 from mainspring.testing.attacks.punctuality import NEVER, Punctuality
 from mainspring.testing.attacks.verdict import Verdict, table
 from mainspring.testing.attacks.witness import Experience
+from tests.faults.test_torture_command import command_lines
 
 SIZES = {"packed-answers": 20, "haste": 30, "hanging-hosts": 150, "slow-fetches": 100}
 """Less than there are places, so that whatever a server does with the rest is not asked here."""
@@ -117,3 +120,27 @@ def test_the_command_prints_a_row_for_each_attack_and_cleans_up(
     assert told.returncode in (0, 1), told.stderr  # a busy machine may be late
     assert "| haste " in told.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_attacks_that_are_ended_leave_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mainspring.testing.attacks", "--only", "haste", "--seconds", "60"]
+    environment = {"TMPDIR": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as tool:
+        try:
+            deadline = time.monotonic() + 60
+            while not any("attacks.alone" in line for line in command_lines(str(tmp_path))):
+                assert time.monotonic() < deadline
+                assert tool.poll() is None
+                time.sleep(0.05)
+            tool.send_signal(number)
+            _, told = tool.communicate(timeout=30)
+        finally:
+            tool.kill()
+    assert tool.returncode == 128 + number
+    assert f"ended by {number.name}: 0 of 1 attacks were over" in told
+    deadline = time.monotonic() + 30
+    while left := command_lines(str(tmp_path)):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -67,14 +68,22 @@ def main(*, names: tuple[str, ...], seconds: float, size: int | None, lists: boo
         raise click.UsageError("Expected --size together with one --only, got it for several attacks")
     descriptors.raise_limit()
     verdicts: list[Verdict] = []
-    end_at_once(lambda: f"{len(verdicts)} of {len(chosen)} attacks were over\n{table(verdicts)}")
+    directory = Path(tempfile.mkdtemp(prefix="mainspring-attack-"))
+
+    def last_words() -> str:
+        shutil.rmtree(directory, ignore_errors=True)
+        return f"{len(verdicts)} of {len(chosen)} attacks were over\n{table(verdicts)}"
+
+    end_at_once(last_words)
     try:
-        asyncio.run(_attack(chosen, seconds, size, verdicts))
+        asyncio.run(_attack(chosen, directory, seconds, size, verdicts))
     except (Failed, ServerFailed, ExceptionGroup) as raised:
         error = raised.exceptions[0] if isinstance(raised, ExceptionGroup) else raised
         click.echo(table(verdicts))
         click.echo(f"{chosen[len(verdicts)]}: {error}", err=True)
         sys.exit(NOT_RUN)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
     click.echo(table(verdicts))
     broken = [verdict for verdict in verdicts if verdict.complaints]
     for verdict in broken:
@@ -83,19 +92,15 @@ def main(*, names: tuple[str, ...], seconds: float, size: int | None, lists: boo
     sys.exit(BROKEN if broken else 0)
 
 
-async def _attack(names: tuple[str, ...], seconds: float, size: int | None, verdicts: list[Verdict]) -> None:
+async def _attack(
+    names: tuple[str, ...], directory: Path, seconds: float, size: int | None, verdicts: list[Verdict]
+) -> None:
     for number, name in enumerate(names, 1):
         attack = ATTACKS[name]
-        with tempfile.TemporaryDirectory(prefix="mainspring-attack-") as directory:
-            verdict = await bear(
-                attack,
-                Path(directory),
-                seconds=seconds,
-                size=size or attack.size,
-                told=_progress(f"{number} of {len(names)}  {name}"),
-            )
+        label = f"{number} of {len(names)}  {name}"
+        verdict = await bear(attack, directory / name, seconds=seconds, size=size or attack.size, told=_progress(label))
         verdicts.append(verdict)
-        _tell(f"{number} of {len(names)}  {name}: {verdict.row()[-1]}\n")
+        _tell(f"{label}: {verdict.row()[-1]}\n")
 
 
 def _progress(label: str) -> Callable[[str], None]:
