@@ -8,11 +8,13 @@ import json
 import re
 import socket
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
+import uvloop
 
-from mainspring.api.app import AsgiApp, build_app
+from mainspring.api.app import AsgiApp, Receive, Scope, Send, build_app
 from mainspring.api.limits import Limits
 from mainspring.api.serving import Listener, listening
 from mainspring.errors import ConfigError
@@ -326,3 +328,28 @@ async def test_nothing_is_left_behind() -> None:
         assert status(await exchange(listener.port, request())) == 200
     assert {task for task in asyncio.all_tasks() if not task.done()} == before
     gc.collect()
+
+
+def test_a_large_answer_that_waits_for_its_reader_is_there_once() -> None:
+    """On the event loop of a server. The application's own reference to it counts as nothing."""
+    body = b"x" * 8_000_000
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def scenario() -> int:
+        async with listening(app, host="127.0.0.1", port=0, limits=Limits(), drain_seconds=0.1) as listener:
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1024)
+            tracemalloc.start()
+            try:
+                writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                await reader.readexactly(1)
+                taken, _ = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+                writer.transport.abort()
+            return taken
+
+    assert uvloop.run(scenario()) < len(body) / 2

@@ -318,7 +318,8 @@ class _Cycle(RequestResponseCycle):
             return
         assert message["type"] == "http.response.body"
         assert not message.get("more_body", False)
-        self.transport.write(self._head if self.scope["method"] == "HEAD" else self._head + message["body"])
+        # A page is megabytes: joined with its head it would be there twice while its reader takes it.
+        self.transport.writelines((self._head,) if self.scope["method"] == "HEAD" else (self._head, message["body"]))
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:

@@ -40,6 +40,8 @@ class Attack:
     """What the number means that it comes back with."""
     most_per_second: float | None = None
     """More than so many for each of its size, and it has succeeded, whatever others noticed."""
+    most_growth_bytes: int = 150_000_000
+    """What the server may grow by."""
     restarts: bool = False
     """Whether it is aimed at the next start of the server."""
 

@@ -11,7 +11,6 @@ from mainspring.testing.attacks.witness import Experience
 
 LONGEST_P99_SECONDS: Final = 0.5
 LONGEST_LATENESS_SECONDS: Final = 0.5
-MOST_GROWTH_BYTES: Final = 150_000_000
 LONGEST_RECOVERY_SECONDS: Final = 15.0
 
 COLUMNS: Final = (
@@ -67,7 +66,7 @@ class Verdict:
             f"later than {LONGEST_LATENESS_SECONDS} s": (
                 LONGEST_LATENESS_SECONDS < max(self.timers.worst, self.fetches.worst) < float("inf")
             ),
-            f"more than {MOST_GROWTH_BYTES // 1_000_000} MB": self.growth_bytes > MOST_GROWTH_BYTES,
+            f"more than {attack.most_growth_bytes // 1_000_000} MB": self.growth_bytes > attack.most_growth_bytes,
             f"not recovered in {LONGEST_RECOVERY_SECONDS:g} s": self.recovery_seconds > LONGEST_RECOVERY_SECONDS,
             f"{attack.counts}: {self.achieved}": most is not None
             and self.achieved > most * self.size * (self.seconds + 1.0),
