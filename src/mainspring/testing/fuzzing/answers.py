@@ -137,6 +137,8 @@ class AnswersTarget:
                 return False
             case b"C":
                 writer.write_eof()
+                await reader.read()
+                return False
         while case[1:2] == b"E":
             writer.write(case[-64:] * 100)
             await writer.drain()
