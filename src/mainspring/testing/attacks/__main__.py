@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 import tempfile
@@ -67,6 +68,9 @@ def main(*, names: tuple[str, ...], seconds: float, size: int | None, lists: boo
     if size is not None and len(chosen) != 1:
         raise click.UsageError("Expected --size together with one --only, got it for several attacks")
     descriptors.raise_limit()
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores / 2:
+        click.echo(f"This machine is busy (load {load:.1f} on {cores} cores): figures will be too bad.", err=True)
     verdicts: list[Verdict] = []
     directory = Path(tempfile.mkdtemp(prefix="mainspring-attack-"))
 
