@@ -205,6 +205,8 @@ class TargetServer:
         if answer.behaviour == "hang":
             await reader.read()  # until the caller gives up
         async for data in _chunks_of(answer, method):
+            if writer.is_closing():  # the caller has gone; uvloop raises for what is written then
+                return False
             writer.write(data)
             await writer.drain()
             self.bytes_written += len(data)
