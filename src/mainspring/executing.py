@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 import msgspec
 
 import mainspring
-from mainspring import telemetry
+from mainspring import background, telemetry
 from mainspring.api.app import build_executor_app, token_digest
 from mainspring.api.serving import listening
 from mainspring.clock import Clock
@@ -250,7 +250,7 @@ class RemoteExecutor:
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._tasks is not None, "Expected an executor that is running"
-        return self._tasks.create_task(coroutine)
+        return background.start(self._tasks, coroutine)
 
     # --- the lease ------------------------------------------------------------------------------------
 
@@ -274,10 +274,8 @@ class RemoteExecutor:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
-        try:
+        with background.guarded("the lease was not given back and has to run out"):
             await self._store.delete_record(EXECUTORS, self.name, expect=self._lease_version, now=self._clock.now_ms())
-        except StoreUnavailable as error:
-            telemetry.warning("the lease was not given back and has to run out", reason=error.detail)
 
     async def _keep_lease(self) -> None:
         while True:
@@ -285,10 +283,8 @@ class RemoteExecutor:
             await self._try_to_renew()
 
     async def _try_to_renew(self) -> None:
-        try:
+        with background.guarded("the lease was not renewed"):
             await self._renew()
-        except StoreUnavailable as error:
-            telemetry.warning("the lease was not renewed", reason=error.detail)
 
     async def _renew(self) -> None:
         """Nobody else writes this record: an unexpected version is that of an earlier renewal, or of none."""

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
-from mainspring import telemetry
+from mainspring import background, telemetry
 from mainspring.clock import Clock
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
@@ -216,7 +216,7 @@ class Instance:
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._tasks is not None, "Expected an instance that is running"
-        return self._tasks.create_task(coroutine)
+        return background.start(self._tasks, coroutine)
 
     def _pump(self, *lanes: str) -> None:
         if self.engine is not None:
@@ -339,9 +339,7 @@ class Instance:
     async def _prune_loop(self) -> None:
         """Remove history that is older than its namespace keeps it, an hour apart."""
         await asyncio.sleep(PRUNE_FIRST_SECONDS)
-        while True:
-            await self._prune()
-            await asyncio.sleep(PRUNE_SECONDS)
+        await background.repeat(self._prune, seconds=PRUNE_SECONDS, complaint="history was not pruned")
 
     async def _prune(self) -> None:
         for namespace in self.namespaces.known:

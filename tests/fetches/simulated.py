@@ -136,9 +136,9 @@ class World:
     def fetches(self) -> FetchService:
         return self.fetching.service
 
-    def watch(self) -> None:
+    def watch(self) -> asyncio.Task[None]:
         """Have the instance look after fetches that nobody makes."""
-        self._spawn(self.fetching.watcher.watch())
+        return self._spawn(self.fetching.watcher.watch())
 
     def _claim_soon(self) -> None:
         self.engine.claim_soon()

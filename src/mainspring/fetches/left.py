@@ -7,10 +7,13 @@ themselves, wherever the row is. Several may do so at once: the record of the or
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from mainspring.background import guarded
 from mainspring.clock import Clock
+from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.record import NAMESPACE
@@ -33,28 +36,54 @@ class LeftResults:
         self._origins = origins
         self._clock = clock
 
-    async def find(self, names: Iterable[str]) -> set[str]:
-        """The reqIds of some results that were left for these origins; if there are more, those follow."""
-        return {req_id for name in names for req_id in await self._rows(LEFT, name, PAGE)}
+    async def find(self, names: Iterable[str]) -> tuple[set[str], bool]:
+        """The reqIds of some results that were left for these origins; if there are more, those follow.
+
+        With it, whether all shards have answered: others may hold more.
+        """
+        found: set[str] = set()
+        all_answered = True
+        for name in names:
+            rows, answered = await self._rows(LEFT, name, PAGE)
+            found.update(rows)
+            all_answered &= answered
+        return found, all_answered
 
     async def are_expected(self, names: Iterable[str]) -> bool:
-        """Whether these origins wait for results."""
+        """Whether these origins wait for results, as far as is known."""
         for name in names:
-            if await self._rows(ORIGIN, name, 1):
+            rows, answered = await self._rows(ORIGIN, name, 1)
+            if rows or not answered:
                 return True
         return False
 
     async def take(self, req_id: str) -> None:
         """Offer a result that was left, unless somebody has taken it, and put its row where it belongs."""
-        fetch = await self._ledger.find(req_id)
+        try:
+            fetch = await self._ledger.find(req_id)
+        except Conflict:  # its record cannot be read, which was told when it was set aside
+            return
         if fetch is None:
             return
         if fetch.outcome is not None and fetch.delivery.left:
             fetch = await self._origins.offer(fetch, fetch.outcome) or fetch
         await self._ledger.move(fetch)
 
-    async def _rows(self, label: str, name: str, limit: int) -> list[str]:
+    async def _rows(self, label: str, name: str, limit: int) -> tuple[list[str], bool]:
+        """Of the shards that answer, and whether all do. One that does not keeps nobody from the results in others."""
         shards = (await self._namespaces.system(NAMESPACE)).shards
         where = TimerFilter(labels=((label, name),), due_to=self._clock.now_ms() + WINDOW_MS)
-        rows = await self._timers.list_timers(shards, where, after=START, limit=limit)
-        return [row.timer_id for row in rows]
+        try:
+            return await self._list(shards, where, limit), True
+        except StoreUnavailable:
+            found: list[str] = []
+
+            async def ask(shard_id: int) -> None:
+                with guarded("results left for origins were not looked for", shard=shard_id):
+                    found.extend(await self._list([shard_id], where, limit))
+
+            await asyncio.gather(*(ask(shard_id) for shard_id in shards))
+            return found, False
+
+    async def _list(self, shards: Sequence[int], where: TimerFilter, limit: int) -> list[str]:
+        return [row.timer_id for row in await self._timers.list_timers(shards, where, after=START, limit=limit)]

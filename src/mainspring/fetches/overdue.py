@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from mainspring import telemetry
+from mainspring.background import guarded
 from mainspring.clock import Clock
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.outcome import of_no_room
 from mainspring.fetches.rows import begin_by
@@ -22,9 +23,10 @@ from mainspring.store import START, Position, TimerFilter, TimerStore
 
 LOOK_SECONDS: Final = 2.0
 PAGE: Final = 500
-PAGES: Final = 10
-"""How many of them one look reads at most; the next goes on behind."""
-ENDED_AT_ONCE: Final = 50
+PAGES: Final = 2
+"""How many of them one look reads at most of each shard; the next goes on behind."""
+ENDED_AT_ONCE: Final = 10
+"""Of each shard."""
 WAITED_MS: Final = 1_000
 """Who has waited so long has waited for a place."""
 CROWDED_SECONDS: Final = 10.0
@@ -51,7 +53,8 @@ class Overdue:
         self._is_full = is_full
         self._crowded_until = 0.0
         self._next_look = 0.0
-        self._after = START
+        self._after: dict[int, Position] = {}
+        """How far each shard has been looked through."""
 
     def waited(self, milliseconds: int) -> None:
         """A call has waited so long to be begun."""
@@ -64,24 +67,44 @@ class Overdue:
             return
         self._next_look = monotonic + LOOK_SECONDS
         shards = sorted(self._owned())
-        for _ in range(PAGES):
-            now = self._clock.now_ms()
-            where = TimerFilter(labels=(("state", "pending"),), due_to=now + _SOON_MS)
-            rows = await self._timers.list_timers(shards, where, after=self._after, limit=PAGE)
-            self._after = Position(rows[-1].due_at, rows[-1].uuid) if rows else START
-            overdue = [row for row in rows if begin_by(row) <= now]
-            for first in range(0, len(overdue), ENDED_AT_ONCE):
-                async with asyncio.TaskGroup() as ending:
-                    for row in overdue[first : first + ENDED_AT_ONCE]:
-                        ending.create_task(self._end(row))
-            if self._after == START:
-                return
+        self._after = {shard_id: self._after.get(shard_id, START) for shard_id in shards}
+        # Each for itself: one that cannot be reached, or hangs, is no reason to let others wait.
+        await asyncio.gather(*(self._look_through(shard_id) for shard_id in shards))
 
-    async def _end(self, row: Timer) -> None:
+    async def _look_through(self, shard_id: int) -> None:
+        with guarded("fetches that nobody begins were not looked for", shard=shard_id):
+            for _ in range(PAGES):
+                where = TimerFilter(labels=(("state", "pending"),), due_to=self._clock.now_ms() + _SOON_MS)
+                after = self._after[shard_id]
+                rows = await self._timers.list_timers([shard_id], where, after=after, limit=PAGE)
+                if not rows:
+                    self._after[shard_id] = START
+                    return
+                if not await self._end_overdue(shard_id, rows):
+                    return
+
+    async def _end_overdue(self, shard_id: int, rows: list[Timer]) -> bool:
+        """False as soon as something could not be reached. The next look begins behind that."""
+        now = self._clock.now_ms()
+        for first in range(0, len(rows), ENDED_AT_ONCE):
+            some = rows[first : first + ENDED_AT_ONCE]
+            self._after[shard_id] = Position(some[-1].due_at, some[-1].uuid)
+            if not all(await asyncio.gather(*(self._end(row) for row in some if begin_by(row) <= now))):
+                return False
+        return True
+
+    async def _end(self, row: Timer) -> bool:
+        """False if something could not be reached: then it is met again in a later round."""
+        complaint = "a fetch that nobody begins was not ended"
         outcome = of_no_room(created_at=row.detail.created_at, now=self._clock.now_ms())
-        try:
-            fetch = await self._ledger.give_up(row.timer_id, outcome)
-            if fetch is not None:
-                await self._ledger.move(fetch)
-        except StoreUnavailable as error:  # it is met again in the next round
-            telemetry.warning("a fetch that nobody begins was not ended", req_id=row.timer_id, reason=error.detail)
+        with guarded(complaint, req_id=row.timer_id):
+            try:
+                fetch = await self._ledger.give_up(row.timer_id, outcome)
+                if fetch is not None:
+                    await self._ledger.move(fetch)
+            except Conflict:
+                pass  # the record cannot be read, which was told when it was set aside
+            except StoreUnavailable as error:
+                telemetry.warning(complaint, req_id=row.timer_id, reason=error.detail)
+                return False
+        return True

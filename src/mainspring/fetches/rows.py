@@ -9,8 +9,9 @@ attempt of a fetch that is gone does not touch the next one with the same id.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -22,6 +23,9 @@ from mainspring.fetches.record import IN_PROCESS, WATCHDOG_MS, Fetch
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Delivery, Detail, LastOutcome, Namespace, Result, State, Timer
 from mainspring.timers.messages import to_instant
+from mainspring.unreadable import Unreadable, each, readable, reason_of, timer_name
+
+T = TypeVar("T")
 
 USER: Final = "user."
 """Before the names of users' labels, so that they are not taken for ours."""
@@ -63,6 +67,15 @@ def is_ours(row: Timer) -> bool:
     return stage != Stage.DELIVER or "result-url" in detail.headers
 
 
+def read_rows(rows: Iterable[Timer], read: Callable[[Timer], T]) -> list[T]:
+    """What each row says. One that does not say what rows of fetches say is set aside."""
+    return readable(each(rows, read, _foreign))
+
+
+def _foreign(row: Timer, error: Exception) -> Unreadable:
+    return Unreadable("timer", timer_name(row.key), f"No row of a fetch: {reason_of(error)}", row.version)
+
+
 def _delivery_id(stage: Stage, fetch: Fetch) -> str:
     return f"{stage}@{fetch.created_at}"
 
@@ -71,6 +84,11 @@ def state_of(row: Timer) -> FetchState:
     """Of the fetch, as of the last time that the row was moved."""
     state: FetchState = msgspec.convert(row.detail.labels["state"], FetchState)
     return state
+
+
+def executor_of(row: Timer) -> str:
+    """Who makes the call, or is to make it."""
+    return row.detail.labels["executor"]
 
 
 def begin_by(row: Timer) -> int:

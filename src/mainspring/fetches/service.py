@@ -33,7 +33,7 @@ from mainspring.fetches.messages import (
 from mainspring.fetches.pools import Pools
 from mainspring.fetches.recent import Recent
 from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch
-from mainspring.fetches.rows import USER, state_of, summary_of
+from mainspring.fetches.rows import USER, read_rows, state_of, summary_of
 from mainspring.fetches.views import fetch_view
 from mainspring.model import Timer
 from mainspring.store import BATCH_LIMIT, START, Position, TimerFilter, TimerStore
@@ -165,7 +165,7 @@ class FetchService:
                     break
             scanned += len(rows)
         return FetchPage(
-            fetches=tuple(summary_of(row, self._secrets) for row in found),
+            fetches=tuple(read_rows(found, lambda row: summary_of(row, self._secrets))),
             next_cursor=cursors.write(tuple(after)) if more else None,
         )
 
@@ -176,7 +176,7 @@ class FetchService:
         rows: Sequence[Timer] = ()
         for _ in range(SCAN_LIMIT // BATCH_LIMIT):
             rows = await self._rows((), {}, after, BATCH_LIMIT)
-            states |= {row.uuid: state_of(row) for row in rows}
+            states |= read_rows(rows, lambda row: (row.uuid, state_of(row)))
             if not rows:
                 break
             after = Position(rows[-1].due_at, rows[-1].uuid)

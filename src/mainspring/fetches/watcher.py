@@ -7,19 +7,19 @@ need no scan. It also gives `Overdue` its turns.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from mainspring import telemetry
-from mainspring.errors import StoreUnavailable
+from mainspring.background import guarded, repeat
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.overdue import Overdue
+from mainspring.fetches.rows import executor_of, read_rows
 from mainspring.store import START, Position, TimerFilter, TimerStore
 
 LOOK_SECONDS: Final = 0.5
 PAGE: Final = 500
 _RUNNING: Final = TimerFilter(labels=(("state", "running"),))
+_COMPLAINT: Final = "fetches that nobody makes any more were not looked for"
 
 
 class Watcher:
@@ -51,13 +51,12 @@ class Watcher:
 
     async def watch(self) -> None:
         """Runs until it is cancelled."""
-        while True:
-            try:
-                await self.look()
-                await self._overdue.look()
-            except StoreUnavailable as error:
-                telemetry.warning("fetches that nobody makes were not looked for", reason=error.detail)
-            await asyncio.sleep(LOOK_SECONDS)
+        await repeat(self._turn, seconds=LOOK_SECONDS, complaint="fetches that nobody begins were not looked for")
+
+    async def _turn(self) -> None:
+        with guarded(_COMPLAINT):
+            await self.look()
+        await self._overdue.look()
 
     async def look(self) -> None:
         members, shards = set(self._members()), set(self._owned())
@@ -67,27 +66,27 @@ class Watcher:
         self._were_gone = gone
         self._unseen &= shards
         self._known_members, self._known_shards = members, shards
-        if self._unseen:
-            looked = set(self._unseen)
-            self._unseen -= looked - await self._look_through(looked)
+        alive: dict[str, bool | None] = {}
+        for shard_id in sorted(self._unseen):
+            with guarded(_COMPLAINT, shard=shard_id):
+                if await self._look_through(shard_id, alive):
+                    self._unseen.discard(shard_id)
 
-    async def _look_through(self, shards: set[int]) -> set[int]:
-        """Answers the shards in which something could not be done: they are looked through again."""
-        again: set[int] = set()
-        alive: dict[str, bool] = {}
+    async def _look_through(self, shard_id: int, alive: dict[str, bool | None]) -> bool:
+        """False if something is not known, so that it is to be looked through again.
+
+        `alive` are the executors that were asked for so far; None for those whose lease could not be read.
+        """
+        is_sure = True
         after = START
-        while True:
-            rows = await self._timers.list_timers(sorted(shards), _RUNNING, after=after, limit=PAGE)
-            for row in rows:
-                executor = row.detail.labels["executor"]
+        while rows := await self._timers.list_timers([shard_id], _RUNNING, after=after, limit=PAGE):
+            for row, executor in read_rows(rows, lambda row: (row, executor_of(row))):
                 if executor not in alive:
-                    alive[executor] = await self._lives(executor)
-                if not alive[executor] and row.shard_id not in again:
-                    try:
-                        await self._ledger.hasten(row)
-                    except StoreUnavailable as error:
-                        telemetry.warning("a fetch waits for the store", req_id=row.timer_id, reason=error.detail)
-                        again.add(row.shard_id)
-            if not rows:
-                return again
+                    alive[executor] = None
+                    with guarded("it is not known whether an executor is alive", executor=executor):
+                        alive[executor] = await self._lives(executor)
+                is_sure &= alive[executor] is not None
+                if alive[executor] is False:
+                    await self._ledger.hasten(row)
             after = Position(rows[-1].due_at, rows[-1].uuid)
+        return is_sure

@@ -17,8 +17,9 @@ from functools import partial
 from typing import Final
 
 from mainspring import telemetry
+from mainspring.background import repeat
 from mainspring.clock import Clock
-from mainspring.errors import LockLost, LockTaken, MainspringError, StoreUnavailable
+from mainspring.errors import LockLost, LockTaken, StoreUnavailable
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.rows import Rows
 from mainspring.jobs.ticking import read_state
@@ -67,22 +68,23 @@ class Reconciler:
         self._full_look_at = 0.0
 
     async def run(self) -> None:
-        """Look at the start and then again and again, whenever the lock can be had. Ends only by cancellation."""
-        while True:
-            try:
-                async with self._lock.hold() as held:
-                    self._full_look_at = 0.0
-                    while True:
-                        await self.look(held)
-                        await asyncio.sleep(self._pause_seconds)
-            except LockTaken:
-                pass  # the lock has told the debug log
-            except LockLost as error:
-                telemetry.warning("jobs are reconciled by another instance", reason=error.detail)
-            except MainspringError as error:
-                # The store cannot be reached, or the lock is one that another program wrote: wait for better days.
-                telemetry.warning("jobs were not reconciled", reason=error.detail)
-            await asyncio.sleep(RETRY_SECONDS)
+        """Look at the start and then again and again, whenever the lock can be had. Ends only by cancellation.
+
+        The store may not be reached, or the lock be one that another program wrote: it waits for better days.
+        """
+        await repeat(self._look_while_held, seconds=RETRY_SECONDS, complaint="jobs were not reconciled")
+
+    async def _look_while_held(self) -> None:
+        try:
+            async with self._lock.hold() as held:
+                self._full_look_at = 0.0
+                while True:
+                    await self.look(held)
+                    await asyncio.sleep(self._pause_seconds)
+        except LockTaken:
+            pass  # the lock has told the debug log
+        except LockLost as error:
+            telemetry.warning("jobs are reconciled by another instance", reason=error.detail)
 
     async def look(self, held: Held) -> None:
         monotonic = self._clock.monotonic()

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
 
-from mainspring import telemetry
-from mainspring.errors import MainspringError
+from mainspring.background import guarded
 from mainspring.fetches.left import LeftResults
 
 FIRST_LOOK_SECONDS: Final = 0.1
@@ -55,27 +54,24 @@ class Collector:
                             await self._asked.wait()
 
     async def _found(self, tasks: asyncio.TaskGroup) -> bool:
-        """Begin to take what was left; whether there was something."""
-        try:
-            found = await self._left.find(tuple(self._names))
-        except MainspringError as error:
-            telemetry.warning("results left for origins were not looked for", reason=error.detail)
-            return True
+        """Begin to take what was left; whether there was something, or may have been."""
+        found: set[str] = set()
+        all_answered = False
+        with guarded("results left for origins were not looked for"):
+            found, all_answered = await self._left.find(tuple(self._names))
         for req_id in sorted(found - self._taking.keys()):
             if len(self._taking) < TAKEN_AT_ONCE:
                 self._taking[req_id] = tasks.create_task(self._take(req_id))
-        return bool(found)
+        return bool(found) or not all_answered
 
     async def _are_expected(self) -> bool:
-        try:
+        with guarded("results expected by origins were not looked for"):
             return await self._left.are_expected(tuple(self._names))
-        except MainspringError:
-            return True
+        return True
 
     async def _take(self, req_id: str) -> None:
         try:
-            await self._left.take(req_id)
-        except MainspringError as error:
-            telemetry.warning("a result left for an origin was not taken", req_id=req_id, reason=error.detail)
+            with guarded("a result left for an origin was not taken", req_id=req_id):
+                await self._left.take(req_id)
         finally:
             del self._taking[req_id]

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 import msgspec
 
 from mainspring import crashpoint, telemetry
+from mainspring.background import guarded
 from mainspring.clock import Clock
 from mainspring.errors import InvalidInput, MainspringError, NotFound, TooLarge, Unavailable
 from mainspring.fetches.errors import FetchError, FetchRefused, FetchWatchdog, fetch_error
@@ -146,11 +147,9 @@ class Origins:
         await self._used.wait()
         older_than = self._clock.now_ms()
         while True:
-            try:
+            with guarded("the outbox of origins was not looked through"):
                 async for kept in self._outbox.left(older_than=older_than):
                     await self._settle_safely(kept)
-            except MainspringError as error:
-                telemetry.warning("the outbox of origins was not looked through", reason=error.detail)
             await asyncio.sleep(SWEEP_SECONDS)
             older_than = self._clock.now_ms() - LEFT_BEHIND_MS
 
@@ -158,10 +157,9 @@ class Origins:
         kind = self._kinds.get(kept.entry.origin)
         if kind is None:
             return  # of a program that has other origins
-        try:
+        # A user's function may raise; the others are not to wait for it.
+        with guarded("fetches of an origin could not be created, and will be tried again"):
             await self._settle(kind, kept)
-        except Exception:  # noqa: BLE001 - a user's function may raise; the others are not to wait for it
-            telemetry.logger.exception("fetches of an origin could not be created, and will be tried again")
 
     async def _settle(self, kind: type[Origin], kept: Kept) -> None:
         entry = kept.entry

@@ -1,0 +1,52 @@
+"""Work in the background of a process: what goes wrong with it is told, and ends neither the work nor the process.
+
+A row that somebody else wrote, a record that nobody can read, a database that fails in a way that nobody has foreseen:
+each may meet a task that nobody waits for. In a group of tasks its error would end all of them, and so the instance,
+and the next one, which finds the same row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+from mainspring import telemetry
+from mainspring.errors import MainspringError
+
+PAUSE_SECONDS: Final = 1.0
+"""The least pause after something went wrong: what does so each time shall not fill the log."""
+
+
+@contextmanager
+def guarded(complaint: str, **fields: object) -> Iterator[None]:
+    """Tell of an error in this block, and go on behind it. What the errors of ours say is enough to know."""
+    try:
+        yield
+    except MainspringError as error:
+        telemetry.warning(complaint, reason=error.detail, **fields)
+    except Exception:  # noqa: BLE001 - that is what this is for
+        telemetry.logger.exception(complaint, extra={"fields": fields})
+
+
+async def repeat(work: Callable[[], Awaitable[None]], *, seconds: float, complaint: str) -> NoReturn:
+    """Do it again and again, with a pause between, whatever comes of it. Ends only by cancellation."""
+    while True:
+        pause = max(seconds, PAUSE_SECONDS)
+        with guarded(complaint):
+            await work()
+            pause = seconds
+        await asyncio.sleep(pause)
+
+
+def start(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task that does not end its group, whatever comes of it. What is to go on after an error has to `repeat`."""
+    task = tasks.create_task(_see_through(work))
+    task.add_done_callback(lambda _: work.close())  # one that was cancelled before it began
+    return task
+
+
+async def _see_through(work: Coroutine[Any, Any, None]) -> None:
+    with guarded("a task in the background ended with an error"):
+        await work
