@@ -6,11 +6,12 @@ import asyncio
 import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from mainspring import DueJob, Mainspring
-from mainspring.errors import InvalidInput
+from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.jobs.messages import RunView
 from mainspring.model import RetryPolicy
 
@@ -153,3 +154,23 @@ async def test_jobs_of_urls_are_checked_like_those_of_the_server() -> None:
         since = preview.instants[0].at - timedelta(days=4)
         counted = await ms.jobs.backfill("near", since=since, until=since + timedelta(days=2), dry_run=True)
         assert (counted.instants, counted.launched) == (2, 2)
+
+
+async def test_a_function_that_cannot_be_declared_inside_the_block_does_not_end_the_program() -> None:
+    async with Mainspring("memory://") as ms:
+        service = ms.jobs._service
+        create = service.create
+
+        async def away(_: object) -> NoReturn:
+            raise StoreUnavailable("away")
+
+        service.create = away  # type: ignore[assignment]
+
+        @ms.job(LEAP_DAYS)
+        async def report(job: DueJob) -> None: ...
+
+        await asyncio.sleep(0.05)
+        with pytest.raises(StoreUnavailable):
+            await ms.jobs.get("report")
+        service.create = create  # type: ignore[method-assign]
+        assert (await ms.jobs.get("report")).state == "scheduled"

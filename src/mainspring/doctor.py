@@ -13,11 +13,13 @@ import msgspec
 from msgspec import Struct
 
 from mainspring import unreadable
+from mainspring.delivery.secrets import Secrets
 from mainspring.errors import Conflict, NotFound
 from mainspring.fetches.pools import EXECUTORS, ExecutorLease
 from mainspring.fetches.record import FETCHES
 from mainspring.fetches.record import NAMESPACE as FETCH_ROWS
 from mainspring.fetches.record import decode as read_fetch
+from mainspring.fetches.rows import executor_of, read_rows, summary_of
 from mainspring.jobs.registry import JOBS
 from mainspring.kernel.ownership import INSTANCES, Lease, read_lease
 from mainspring.model import Namespace, Record, TimerKey
@@ -152,13 +154,14 @@ async def _alive(store: Store, now: int) -> set[str]:
 
 
 async def _look_through(store: Store, namespace: Namespace, now: int) -> int:
-    """All rows of a namespace, and the records that those of fetches lead to."""
+    """All rows of a namespace; of fetches, what they say and the records that they lead to."""
     count = 0
     after = START
     while page := await store.list_timers(namespace.shards, TimerFilter(), after=after, limit=PAGE):
         count += len(page)
         after = Position(page[-1].due_at, page[-1].uuid)
         if namespace.name == FETCH_ROWS:
+            read_rows(page, lambda row: (summary_of(row, Secrets()), executor_of(row)))
             for row in page:
                 record = await store.get_record(FETCHES, row.timer_id, now=now)
                 if record is not None:

@@ -11,8 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import unreadable
+from mainspring.doctor import examine
 from mainspring.errors import StoreUnavailable
-from mainspring.fetches.messages import FetchRef, FetchStats, ListFetches
+from mainspring.fetches.messages import FetchRef, FetchResult, FetchStats, ListFetches
 from mainspring.fetches.record import FETCHES, NAMESPACE
 from mainspring.model import Detail
 from mainspring.store import Position, Put, TimerFilter, Verdict
@@ -150,6 +151,20 @@ def test_a_row_that_is_none_of_a_fetch_is_left_out_of_lists_and_counts() -> None
     assert len(unreadable.known()) == 3
 
 
+def test_the_doctor_tells_of_rows_that_are_none_of_a_fetch() -> None:
+    async def main(loop: SimulatedLoop) -> bool:
+        async with world(loop) as here:
+            await _ask(here, ["good", "bad"])
+            await asyncio.sleep(1)
+            healthy = (await examine(here.store._inner)).unreadable
+            await _change_row(here, "bad", _without_executor)
+            [found] = (await examine(here.store._inner)).unreadable
+            key = await here.fetching.ledger.key_of("bad")
+            return healthy == () and (found.kind, found.name) == ("timer", unreadable.timer_name(key))
+
+    assert run_simulated(main)
+
+
 def test_a_shard_that_is_away_keeps_no_fetch_of_another_from_its_end_while_all_places_are_taken() -> None:
     async def main(loop: SimulatedLoop) -> tuple[Counter[str], Counter[str]]:
         async with world(loop, fetch_limit=1) as here:
@@ -198,3 +213,34 @@ def test_a_shard_that_is_away_keeps_nobody_from_the_calls_of_the_dead_in_others(
 
     others, bad, afterwards = run_simulated(main)
     assert (set(others), set(bad), set(afterwards)) == ({"unknown"}, {"running"}, {"unknown"})
+
+
+class Elsewhere:
+    """A program that does not know the origins that are asked for."""
+
+    def knows(self, name: str) -> bool:
+        return False
+
+    async def receive(self, name: str, origin_id: str, result: FetchResult) -> None:
+        raise AssertionError("Expected no result to be offered")
+
+
+def test_a_shard_that_is_away_keeps_nobody_from_the_results_that_were_left_in_others() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        async with world(loop) as here:
+            here.fetching.inside.receiver = Elsewhere()
+            shards = {f"f{n}": (await here.fetching.ledger.key_of(f"f{n}")).shard_id for n in range(40)}
+            for req_id in shards:
+                await here.fetches.create(asking(URL, req_id=req_id, result_url="origin:Counting/a"))
+            await asyncio.sleep(1)
+            left = here.fetching.left
+            assert await left.find(["Counting"]) == (set(shards), True)
+            away = Away(here)
+            away.shards = {shards["f0"]}
+            others = {req_id for req_id, shard in shards.items() if shard not in away.shards}
+            assert await left.find(["Counting"]) == (others, False)
+            assert await left.are_expected(["Another"]), "nobody knows"
+            away.shards = set()
+            assert not await left.are_expected(["Another"])
+
+    run_simulated(main)

@@ -22,8 +22,8 @@ from mainspring.model import Timer
 from mainspring.store import START, Position, TimerFilter, TimerStore
 
 LOOK_SECONDS: Final = 2.0
-PAGE: Final = 500
-PAGES: Final = 2
+PAGE: Final = 200
+PAGES: Final = 4
 """How many of them one look reads at most of each shard; the next goes on behind."""
 ENDED_AT_ONCE: Final = 10
 """Of each shard."""
