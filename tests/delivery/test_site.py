@@ -19,7 +19,7 @@ from mainspring.delivery.site import site_of
         ("x.ab.de", "x.ab.de"),
         ("localhost", "localhost"),
         ("api.svc.cluster.local", "cluster.local"),
-        ("192.0.2.17", "192.0.2.0/24"),
+        ("192.0.2.17", "192.0.0.0/16"),
         ("2001:db8:1:2::3", "2001:db8:1::/48"),
     ],
 )
@@ -30,4 +30,4 @@ def test_a_site_is_a_domain_that_can_be_registered_or_a_network(host: str, site:
 def test_the_guard_tells_the_site_of_a_url() -> None:
     guard = Guard(allow=["192.0.2.0/24"])
     assert guard.check_url("https://A.Example.com:8443/x").site == "example.com"
-    assert guard.check_url("http://0xc0000211/").site == "192.0.2.0/24"
+    assert guard.check_url("http://0xc0000211/").site == "192.0.0.0/16"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
-_NETWORK_BITS: Final = {4: 24, 6: 48}
+_NETWORK_BITS: Final = {4: 16, 6: 48}
 _SHORT_LABEL: Final = 3
 """Below a country's domain so short a label is a registry's (co.uk, com.au) rather than one that was registered."""
 

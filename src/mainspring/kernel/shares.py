@@ -29,6 +29,11 @@ class Tier(IntEnum):
     DOUBTFUL = 3
     """It cannot be reached, or lets us wait."""
 
+    @property
+    def modesty(self) -> int:
+        """A site whose destinations have yet to prove themselves leaves so many times what it takes of the slots."""
+        return 1 if self is Tier.TRUSTED else 3
+
     def part_of(self, total: int) -> int:
         """Up to where lanes of this tier may fill the window. At least one, if there is one."""
         return total - total * (0, 1, 2, 4)[self] // 16
@@ -44,9 +49,10 @@ class Mark(NamedTuple):
         return self if other is None else Mark(min(self.place, other.place), max(self.pages, other.pages))
 
 
-def share(*, free: int, taken: int, generosity: int = 1) -> int:
-    """How many more somebody may take who has so many, up to what is left then, so many times. One, if he has none."""
-    return max(0, -((taken - generosity * free) // (generosity + 1)))
+def share(*, free: int, taken: int, generosity: int = 1, modesty: int = 1) -> int:
+    """How many more somebody may take who has so many, up to what is left then, so many times, or the so-manieth part
+    of it. One, if he has none."""
+    return max(0, -((modesty * taken - generosity * free) // (generosity + modesty)))
 
 
 class Member:
@@ -99,17 +105,17 @@ class Party(Member):
         self.is_alone = around is None
         self._generosity = generosity
 
-    def share(self, *, free: int, taken: int) -> int:
+    def share(self, *, free: int, taken: int, modesty: int = 1) -> int:
         """How many more it may take of something, of which it has so many.
 
         One more than a lane: where there is little of it, a party has room for two lanes.
         """
         if free <= 0 or self.is_alone:
             return max(0, free)
-        return share(free=free, taken=max(0, taken - 1), generosity=self._generosity)
+        return share(free=free, taken=max(0, taken - 1), generosity=self._generosity, modesty=modesty)
 
-    def has_room(self, *, free: int, taken: int) -> bool:
-        return self.share(free=free, taken=taken) > 0
+    def has_room(self, *, free: int, taken: int, modesty: int = 1) -> bool:
+        return self.share(free=free, taken=taken, modesty=modesty) > 0
 
 
 class Parties:

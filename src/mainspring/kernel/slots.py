@@ -2,8 +2,9 @@
 
 For each tier a few are kept, whatever the others take: destinations that hang, be they dead, new, or such that answered
 until just now, take none of these from the others. A few are enough for destinations that answer promptly. All other
-slots go to who comes first, but nobody takes more than it leaves free, neither lane, nor site, nor namespace; and the
-first call to a destination is one.
+slots go to who comes first, but nobody takes more than it leaves free, neither lane, nor site, nor namespace, and a
+site whose destinations are not trusted a third of that: so there are some for many sites. The first call to a
+destination is one.
 """
 
 from __future__ import annotations
@@ -51,15 +52,19 @@ class Slots:
     def has_room(self, site: Party, tier: Tier) -> bool:
         """Whether there is one for some lane of this site."""
         free = self.free(tier)
-        return all(party.has_room(free=free, taken=party.calls[tier]) for party in (site, site.around[0]))
+        return free > 0 and self._fair(site, tier, free) > 0
 
     def fair(self, lane: LaneState, tier: Tier) -> int:
         """How many more a lane may take."""
         free = self.free(tier)
         if free <= 0:
             return 0
-        fair = min(
-            share(free=free, taken=lane.in_flight),
-            *(party.share(free=free, taken=party.calls[tier]) for party in (lane.site, lane.site.around[0])),
-        )
+        fair = min(share(free=free, taken=lane.in_flight), self._fair(lane.site, tier, free))
         return min(fair, 1) if tier is Tier.UNTRIED else fair
+
+    def _fair(self, site: Party, tier: Tier, free: int) -> int:
+        namespace = site.around[0]
+        return min(
+            site.share(free=free, taken=site.calls[tier], modesty=tier.modesty),
+            namespace.share(free=free, taken=namespace.calls[tier]),
+        )

@@ -81,7 +81,7 @@ class _Rota:
         for namespace, sites in self._lanes.items():
             if namespace.has_room(free=free, taken=namespace.calls[self._tier]):
                 for site in sites:
-                    if site.has_room(free=free, taken=site.calls[self._tier]):
+                    if site.has_room(free=free, taken=site.calls[self._tier], modesty=self._tier.modesty):
                         return self._take(namespace, site)
         return None
 
