@@ -21,8 +21,8 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.call import Reply, Sends
 from mainspring.delivery.guard import Guard
-from mainspring.errors import Conflict, StoreUnavailable
-from mainspring.jobs.definition import BrokenJob, Job
+from mainspring.errors import StoreUnavailable
+from mainspring.jobs.definition import BrokenJob, Job, Terms
 from mainspring.jobs.handlers import DueJob, JobHandler
 from mainspring.jobs.judging import is_of_another, objection
 from mainspring.jobs.ledger import Ledger, instant_of, split_id
@@ -31,7 +31,7 @@ from mainspring.jobs.queueing import Queueing
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.request import Trigger, request, trigger
 from mainspring.jobs.rows import Errand, Rows
-from mainspring.jobs.settling import STORE_RETRY_SECONDS, Settler, Turn, later, over
+from mainspring.jobs.settling import STORE_RETRY_SECONDS, Settler, Turn, later, over, pause_ms
 from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane, put_aside
 from mainspring.kernel.ownership import Ownership
@@ -40,6 +40,7 @@ from mainspring.timers.decision import ANSWER_HEAD, PUT_OFF_MS, decide
 from mainspring.timers.destinations import Destinations
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.timers.namespaces import DEFAULT, NamespaceService
+from mainspring.unreadable import Unreadable, reason_of, set_aside
 
 _STATES: Final[dict[Result, LaunchState]] = {
     Result.SUCCEEDED: "succeeded",
@@ -95,45 +96,52 @@ class Launcher:
         now = self._clock.now_ms()
         try:
             name, mark = split_id(timer.timer_id)
-            errand = msgspec.json.decode(timer.payload or "", type=Errand)
         except ValueError as error:
-            return put_aside(timer, now, f"The row of this launch cannot be read: {error}")
+            return put_aside(timer, now, _set_aside(timer, error))
+        errand, problem = _read(timer)
         turn = Turn(timer, name, mark, errand, None, now)
         try:
-            entry = await self._ledger.get(name, mark)
-            turn = Turn(timer, name, mark, errand, entry, now)
-            if entry is not None and entry.launch.is_final:
-                await self._settler.hand_on(name, entry.launch)
-                return over(now)
-            job = await self._registry.get(name)
-            if isinstance(job, Job) and job.url != timer.detail.callback_url:
-                # The limit and the circuit that it is under are those of an address that is not called any more.
-                return replace(later(turn, now), callback_url=job.url)
-            ending = await self._look(turn, job)
+            turn = Turn(timer, name, mark, errand, await self._ledger.get(name, mark), now)
+            ending = await self._end(turn, problem)
+            if ending is None:
+                job = await self._registry.get(name)
+                ending = await self._look(turn, job)
         except StoreUnavailable as error:
             telemetry.warning("a launch waits for the store", launch=timer.timer_id, reason=error.detail)
             return later(turn, now + round(STORE_RETRY_SECONDS * 1000))
-        except Conflict as error:  # what is on record of it cannot be read
-            ending = put_aside(timer, now, error.detail)
         if ending is not None:
             return ending
         assert isinstance(job, Job), "Expected a job that was understood: no other gets past the look"
         return await self._call(turn, job)
 
     def lost(self, timer: Timer, now: int, reason: str) -> Ending:
-        """Repeated at once under the same delivery id; the repeat finds out whether an attempt is left."""
+        """Repeated under the same delivery id; the repeat finds out whether an attempt is left."""
         return Ending(
             outcome=Result.UNKNOWN,
             next="retry",
-            next_at=now,
+            next_at=now + pause_ms(timer.attempts),
             detail=f"{reason} The receiver may have acted on it.",
             started_at=now,
             reachable=None,
             kept=False,
         )
 
+    async def _end(self, turn: Turn, problem: str) -> Ending | None:
+        """An ending for a launch that is over, or that nobody can make because it cannot be read; else None."""
+        if turn.entry is not None and not turn.entry.is_readable:
+            return put_aside(turn.timer, turn.started_at, turn.entry.launch.reason)
+        if turn.entry is not None and turn.entry.launch.is_final:
+            await self._settler.hand_on(turn.job, turn.entry.launch)
+            return over(turn.started_at)
+        if problem and turn.entry is not None:
+            await self._settler.settle(turn, "unknown" if turn.is_repeat else "failed", reason=problem)
+        return put_aside(turn.timer, turn.started_at, problem) if problem else None
+
     async def _look(self, turn: Turn, job: Job | BrokenJob | None) -> Ending | None:
         """An ending if no call is to be made now, else None."""
+        if isinstance(job, Job) and job.url != turn.timer.detail.callback_url:
+            # The limit and the circuit that it is under are those of an address that is not called any more.
+            return replace(later(turn, turn.started_at), callback_url=job.url)
         if not turn.is_repeat:
             reason = objection(
                 job, turn.errand, instant=turn.instant, due_at=turn.due_at, now=turn.started_at, waited=turn.has_waited
@@ -228,6 +236,19 @@ class Launcher:
         )
         call = None if handler is None else partial(handler, due)
         return await call_handler(name, call, timeout_ms=turn.timer.detail.callback_timeout_ms, clock=self._clock)
+
+
+def _read(timer: Timer) -> tuple[Errand, str]:
+    """What a row says of its launch, or nothing and why."""
+    try:
+        return msgspec.json.decode(timer.payload or "", type=Errand), ""
+    except ValueError as error:
+        return Errand(kind="scheduled", terms=Terms()), _set_aside(timer, error)
+
+
+def _set_aside(timer: Timer, error: ValueError) -> str:
+    set_aside(Unreadable("launch", timer.timer_id, reason_of(error), timer.version))
+    return f"The row of this launch cannot be read: {error}"
 
 
 def _without_wishes(reply: Reply) -> Reply:

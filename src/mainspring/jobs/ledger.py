@@ -6,6 +6,7 @@ finds the record of the first. A launch that was asked for beside the calendar h
 
 A *mark* names a launch within its job: the instant in milliseconds, with the suffix if it has one. Its id is
 `<job>@<mark>`.
+A record that cannot be read is left as it is. What became of its launch is `unknown`, and the others go on.
 A record in a final state is never changed again. What a launch is doing meanwhile is told by its row.
 """
 
@@ -22,12 +23,11 @@ from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.clock import Clock
-from mainspring.errors import Conflict
 from mainspring.jobs.messages import LaunchKind, LaunchState
 from mainspring.model import Record, to_json
 from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
 from mainspring.timers.messages import LAST_INSTANT
-from mainspring.unreadable import read_record
+from mainspring.unreadable import Unreadable, read_record, reason_of, set_aside
 
 FINAL: Final = frozenset({"succeeded", "failed", "unknown", "skipped", "cancelled"})
 BACKFILL: Final = "backfill"
@@ -88,6 +88,8 @@ class Entry(Struct, frozen=True):
     mark: str
     launch: Launch
     version: int
+    is_readable: bool = True
+    """Else the launch stands for what nobody can tell, and nothing can be written by the version."""
 
 
 def mark_of(instant: int, suffix: str = "") -> str:
@@ -99,8 +101,10 @@ def launch_id(job: str, mark: str) -> str:
 
 
 def split_id(identity: str) -> tuple[str, str]:
-    """Job and mark of a launch id. The name of a job has no @."""
+    """Job and mark of a launch id. The name of a job has no @. `ValueError`: it is no launch's."""
     job, _, mark = identity.rpartition("@")
+    if not job or not 0 <= instant_of(mark) <= LAST_INSTANT:
+        raise ValueError(f"Expected the id of a launch, got {identity!r}")
     return job, mark
 
 
@@ -133,12 +137,7 @@ class Ledger:
 
     async def get(self, job: str, mark: str) -> Entry | None:
         record = await self._records.get_record(_collection(job), key_of(mark), now=self._clock.now_ms())
-        if record is None:
-            return None
-        entry = _entry(job, record)
-        if entry is None:
-            raise Conflict(f"The record of launch {mark} of job {job!r} cannot be read")
-        return entry
+        return None if record is None else _entry(job, record)
 
     async def put(self, job: str, mark: str, launch: Launch, *, expect: int) -> bool:
         """Write if the record has that version. False if it has not."""
@@ -254,11 +253,22 @@ def _collection(job: str) -> str:
 
 
 def _entry(job: str, record: Record) -> Entry | None:
-    """None for a record that cannot be read: nobody can say of what launch it told."""
-
-    def read(value: bytes) -> Entry:
-        instant, dash, suffix = record.key.partition("-")
+    """None if not even the key is that of a launch."""
+    instant, dash, suffix = record.key.partition("-")
+    try:
         mark = f"{LAST_INSTANT - int(instant)}{dash}{suffix}"
-        return Entry(mark, msgspec.json.decode(value, type=Launch), record.version)
+        if key_of(mark) != record.key:
+            raise ValueError(f"Expected the key of a launch, got {record.key!r}")
+    except ValueError as error:
+        set_aside(Unreadable(_collection(job), record.key, reason_of(error), record.version))
+        return None
+    launch = read_record(_collection(job), record, partial(msgspec.json.decode, type=Launch))
+    return _unread(mark) if launch is None else Entry(mark, launch, record.version)
 
-    return read_record(_collection(job), record, read)
+
+def _unread(mark: str) -> Entry:
+    instant, suffix = instant_of(mark), mark.partition("-")[2]
+    kind: LaunchKind = "scheduled" if not suffix else "backfill" if suffix == BACKFILL else "manual"
+    reason = "The record of this launch cannot be read."
+    launch = Launch(kind=kind, state="unknown", instant=instant, planned_at=instant, reason=reason)
+    return Entry(mark, launch, version=0, is_readable=False)

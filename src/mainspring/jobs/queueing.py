@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from mainspring import telemetry
 from mainspring.jobs.definition import Job, Terms
 from mainspring.jobs.judging import LATE_MS, catches_up, looks_back, objection, step, would_overlap
-from mainspring.jobs.ledger import Entry, Launch, Ledger, launch_id
+from mainspring.jobs.ledger import Entry, Launch, Ledger, launch_id, mark_of
 from mainspring.jobs.planning import MISSED_AFTER_MS
 from mainspring.jobs.rows import Rows
 from mainspring.jobs.settling import Settler, Turn, later
 from mainspring.kernel.carrier import Ending
-from mainspring.model import State
+from mainspring.model import State, Timer
 
 RECHECK_MS: Final = 300_000
 """A launch that waits is told when its turn comes. That it looks by itself is for what nobody foresaw. One that waits
@@ -78,7 +78,10 @@ class Queueing:
         return later(turn, turn.started_at)
 
     async def _before(self, turn: Turn, job: Job) -> Entry | None:
-        """The launch before, unless it is over and does not matter. One that was or will be skipped leads on."""
+        """The launch before, unless it is over and does not matter. One that was or will be skipped leads on.
+
+        So does one whose record cannot be read, unless its row tells that it is not over.
+        """
         mark = turn.errand.previous
         for _ in range(_HOPS):
             if not mark or (self._ledger.has_ended(turn.job, mark) and _delayed(turn) is None):
@@ -86,6 +89,11 @@ class Queueing:
             entry = await self._ledger.get(turn.job, mark)
             if entry is None:
                 return None
+            if not entry.is_readable:
+                if await self._is_going(entry, turn):
+                    return replace(entry, launch=replace(entry.launch, state="planned"))
+                mark = _by_calendar(job, mark)  # it may have been skipped
+                continue
             if entry.launch.is_final:
                 if entry.launch.state != "skipped":
                     return entry
@@ -103,26 +111,35 @@ class Queueing:
 
     async def _is_held_up(self, other: Entry, turn: Turn) -> bool:
         launch = other.launch
-        return launch.state == "planned" and launch.moment <= turn.started_at and not await self._has_begun(other, turn)
+        if launch.state != "planned" or launch.moment > turn.started_at:
+            return False
+        row = await self._row(other, turn)
+        return row is None or not _is_begun(row)
 
-    async def _has_begun(self, other: Entry, turn: Turn) -> bool:
+    async def _row(self, other: Entry, turn: Turn) -> Timer | None:
         [row] = await self._rows.launches([launch_id(turn.job, other.mark)])
-        return row is not None and (row.attempts > 0 or row.state is State.RUNNING)
+        return row
+
+    async def _is_going(self, other: Entry, turn: Turn) -> bool:
+        """Whether something is still to come of a launch, by its row alone. What was put aside ends nowhere."""
+        row = await self._row(other, turn)
+        return row is not None and row.state is not State.PARKED
 
     async def _gives_way(self, other: Entry, turn: Turn, job: Job) -> bool:
-        """Whether a launch has not begun and will not: it was missed, and comes to look at itself after this one.
+        """Whether nothing more comes of a launch that is not over: it was put aside, or it has not begun and will not.
 
-        It is superseded, maybe by this very one. If this one were skipped because of it, neither would go.
+        Then it was missed, and comes to look at itself after this one. It is superseded, maybe by this very one. If
+        this one were skipped because of it, neither would go.
         """
-        launch = other.launch
-        if launch.state != "planned":
+        launch, row = other.launch, await self._row(other, turn)
+        if row is not None and row.state is State.PARKED:
+            return True
+        if launch.state != "planned" or (row is not None and _is_begun(row)):
             return False
         # By which calendar it was planned is not known: the present one tells whether it has its instant.
         errand = replace(turn.errand, kind=launch.kind, terms=Terms())
         now = turn.started_at
-        if not objection(job, errand, instant=launch.instant, due_at=launch.moment, now=now, waited=False):
-            return False
-        return not await self._has_begun(other, turn)
+        return bool(objection(job, errand, instant=launch.instant, due_at=launch.moment, now=now, waited=False))
 
     async def _wait(self, turn: Turn, blocker: Entry, catching_up: str) -> Ending:
         now = turn.started_at
@@ -163,6 +180,17 @@ class Queueing:
         if settled.state == "cancelled":
             await self._rows.stop_launch(identity)
         await self._settler.hand_on(turn.job, settled)
+
+
+def _is_begun(row: Timer) -> bool:
+    return row.attempts > 0 or row.state is State.RUNNING
+
+
+def _by_calendar(job: Job, mark: str) -> str:
+    """The mark of the launch before one that does not tell, if the calendar is still the same."""
+    instant, _, suffix = mark.partition("-")
+    before = job.calendar.previous(int(instant))
+    return "" if before is None else mark_of(before, suffix)
 
 
 def _catches_up(entry: Entry) -> bool:

@@ -23,6 +23,7 @@ from mainspring.jobs.planning import MISSED_AFTER_MS
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.request import next_instants
 from mainspring.jobs.rows import Rows, planned
+from mainspring.jobs.settling import pause_ms
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import FOREVER, Result, Timer, to_json
 from mainspring.unreadable import Unreadable, reason_of, set_aside
@@ -30,7 +31,6 @@ from mainspring.unreadable import Unreadable, reason_of, set_aside
 CLOCK_LANE: Final = Lane("mainspring.jobs", 256)
 RECHECK_MS: Final = 300_000
 """A clock is told when a launch that it counts is skipped. That it looks by itself is for what nobody foresaw."""
-_LONGEST_PAUSE_MS: Final = 60_000
 
 
 def read_state(row: Timer) -> ClockState:
@@ -166,12 +166,10 @@ class Ticker:
         return self._again(timer, now, reason)
 
     def _again(self, timer: Timer, now: int, reason: str) -> Ending:
-        """Once more: the first time at once, then with longer and longer pauses."""
-        pause_ms = min(_LONGEST_PAUSE_MS, 250 * 2 ** min(timer.attempts, 12)) if timer.attempts > 1 else 0
         return Ending(
             outcome=Result.FAILED,
             next="retry",
-            next_at=now + pause_ms,
+            next_at=now + pause_ms(timer.attempts),
             detail=reason,
             started_at=now,
             reachable=None,
