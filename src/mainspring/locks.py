@@ -27,6 +27,7 @@ import asyncio
 import os
 import random
 import socket
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -51,6 +52,7 @@ _BELIEVED: Final = 0.9
 _KEPT_MS: Final = 7 * 86_400_000
 """How long the record outlives its last lease: names that are used once do not fill the store."""
 _WRITE_TRIES: Final = 3
+_REMEMBERED: Final = 100
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
@@ -97,8 +99,9 @@ class Lock:
         self._random = randomness or random.SystemRandom()
         self._lease_ms = round(ttl_seconds * 1000)
         self._is_gone = is_gone
-        self._unsure = ""
-        """The nonce of a try whose outcome is not known: if it is found, nobody holds the lock by it."""
+        self._unheld: deque[str] = deque(maxlen=_REMEMBERED)
+        """The nonces of holdings that were let go, and of tries whose outcome is not known: if one of them is found,
+        nobody holds the lock by it."""
         self._watched: tuple[int, str] = (0, "")
         self._watched_since = 0.0
 
@@ -136,7 +139,7 @@ class Lock:
         return None
 
     def _is_free(self, lease: LockRecord, version: int, now: int) -> bool:
-        if now >= lease.lease_until or lease.nonce == self._unsure:
+        if now >= lease.lease_until or lease.nonce in self._unheld:
             return True
         monotonic = self._clock.monotonic()
         if self._watched != (version, lease.nonce):
@@ -158,14 +161,16 @@ class Lock:
         try:
             written = await _put(self._records, self.name, lease, expect=expect, now=now)
         except (StoreUnavailable, asyncio.CancelledError):
-            self._unsure = lease.nonce
+            self._unheld.append(lease.nonce)
             raise
         if written is None:
             telemetry.debug("a lock was taken by somebody else", lock=self.name)
             return None
-        held = Held(self._records, self._clock, self.name, lease, version=written.version, since=before)
+        held = Held(
+            self._records, self._clock, self.name, lease, version=written.version, since=before, unheld=self._unheld
+        )
         if not held.seconds_left:
-            self._unsure = lease.nonce
+            self._unheld.append(lease.nonce)
             telemetry.debug("a lock was taken too slowly: its lease has ended", lock=self.name)
             return None
         return held
@@ -190,8 +195,17 @@ class Held:
     """A lock that was acquired. It may have been lost since: `check` and `confirm` tell."""
 
     def __init__(
-        self, records: RecordStore, clock: Clock, name: str, lease: LockRecord, *, version: int, since: float
+        self,
+        records: RecordStore,
+        clock: Clock,
+        name: str,
+        lease: LockRecord,
+        *,
+        version: int,
+        since: float,
+        unheld: deque[str],
     ) -> None:
+        """`unheld` is told the nonce of this holding when it is let go."""
         self.name = name
         self.token = lease.token
         """Greater than that of every earlier holder. Others that do work for this one refuse a lesser token."""
@@ -202,6 +216,7 @@ class Held:
         self._lease = lease
         self._version = version
         self._believed_until = since + self.ttl_seconds * _BELIEVED
+        self._unheld = unheld
         self._turn = asyncio.Lock()
 
     @property
@@ -241,6 +256,7 @@ class Held:
         """
         async with self._turn:
             self._believed_until = self._clock.monotonic()
+            self._unheld.append(self._lease.nonce)  # also if nobody can be told now
             return await self._write(replace(self._lease, owner="", lease_until=0), self._clock.now_ms())
 
     async def _write(self, lease: LockRecord, now: int) -> bool:
@@ -360,7 +376,10 @@ async def _let_go(held: Held) -> bool:
         return await held.release()
     except StoreUnavailable as error:
         telemetry.warning(
-            "a lock could not be let go; it ends with its lease", lock=held.name, token=held.token, reason=error.detail
+            "a lock could not be let go; it ends with its lease",
+            lock=held.name,
+            token=held.token,
+            reason=error.detail,
         )
         return True
 

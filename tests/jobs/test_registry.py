@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from mainspring.errors import Conflict
+from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.jobs.messages import JobRef, ListJobs, TriggerJob, UpdateJob
+from mainspring.jobs.reconciling import FULL_LOOK_SECONDS
 from mainspring.jobs.registry import JOBS
 from mainspring.jobs.rows import CLOCKS
 from mainspring.kernel.ownership import Lease
-from mainspring.locks import Lock
+from mainspring.locks import LOCKS, Lock
 from mainspring.model import FOREVER, Record, Timer, TimerKey, to_json
 from mainspring.store import START as FIRST
 from mainspring.store import Store, TimerFilter
@@ -376,5 +377,40 @@ def test_a_lock_that_another_program_wrote_is_waited_for_and_ends_no_instance() 
             record = await world.store.get_record("lock", "cron:psj", now=world.clock.now_ms())
             assert record is not None
             assert record.value == b"mine"
+
+    simulate(main)
+
+
+class _Away:
+    """A store whose registry is away, with the lock on it, while it `is_away`."""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self.is_away = False
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._inner, name)
+        if not name.endswith(("_record", "_records")):
+            return verb
+
+        async def ask(collection: str, *about: Any, **how: Any) -> Any:
+            if self.is_away and collection in (JOBS, LOCKS):
+                raise StoreUnavailable("simulated: the registry is away")
+            return await verb(collection, *about, **how)
+
+        return ask
+
+
+def test_a_registry_that_was_away_for_a_moment_is_looked_at_within_five_seconds() -> None:
+    async def main(world: World) -> None:
+        store: Any = _Away(world.store)
+        async with world.running(store=store):
+            await world.until(FULL_LOOK_SECONDS - 0.5)
+            store.is_away = True
+            await world.until(FULL_LOOK_SECONDS + 0.5)
+            store.is_away = False
+            await write(world, "foreign", {"schedule": "* * * * * *", "seconds": True, "url": "handler:work"})
+            await world.until(FULL_LOOK_SECONDS + 7)
+            assert world.calls
 
     simulate(main)

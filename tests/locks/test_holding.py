@@ -193,6 +193,45 @@ async def test_a_lock_whose_answer_was_lost_is_got_by_the_next_try_of_the_same_p
     assert not await held.release()
 
 
+def test_a_lock_that_could_not_be_let_go_is_got_by_the_next_try_of_the_same_program() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        clock, records = simulated(loop)
+        lock, other = Lock(records, clock, "n"), Lock(records, clock, "n")
+        async with lock.hold():
+            records.is_cut = True
+        records.is_cut = False
+        assert await other.try_acquire() is None
+        held = await acquired(lock)
+        records.is_cut = True
+        with pytest.raises(StoreUnavailable):
+            await held.release()
+        records.is_cut = False
+        assert await other.try_acquire() is None
+        async with lock.hold():
+            assert clock.monotonic() < 1
+
+    run_simulated(main)
+
+
+async def test_a_lock_whose_answer_was_lost_is_got_however_many_tries_fail_after_that() -> None:
+    clock = HandClock()
+    records = LossyRecords(MemoryStore(clock))
+    lock = Lock(records, clock, "n")
+    records.lose_answers = 1
+    with pytest.raises(StoreUnavailable):
+        await lock.try_acquire()
+    before_put = records.before_put
+
+    async def refuse(_: str) -> None:
+        raise StoreUnavailable("nothing is written")
+
+    records.before_put = refuse
+    with pytest.raises(StoreUnavailable):
+        await lock.try_acquire()
+    records.before_put = before_put
+    assert await lock.try_acquire() is not None
+
+
 async def test_a_successor_that_comes_between_the_proof_and_the_write_is_not_overwritten() -> None:
     clock = HandClock()
     inner = MemoryStore(clock)
