@@ -14,6 +14,7 @@ from mainspring.jobs.definition import Definition, Job
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.ledger import Launch, Ledger, mark_of
 from mainspring.jobs.messages import JobRef, ListJobs, PauseJob, ResumeJob, TriggerJob, UpdateJob
+from mainspring.jobs.rows import Missing
 from mainspring.model import RetryPolicy
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.timers.messages import to_instant, to_ms
@@ -478,7 +479,7 @@ def test_what_was_planned_and_had_no_row_yet_is_skipped_when_its_job_is_deleted(
             rows = instance.scheduling.rows
             launch = rows.launch
 
-            async def fail(*_: object, **__: object) -> list[str]:
+            async def fail(*_: object, **__: object) -> Missing:
                 raise StoreUnavailable("simulated")
 
             rows.launch = fail  # type: ignore[method-assign]

@@ -13,11 +13,13 @@ import pytest
 
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.instance import Instance
+from mainspring.jobs.accounting import UNWRITTEN_LIMIT
 from mainspring.jobs.calendar import Calendar, Dst
 from mainspring.jobs.cron import parse
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import JobRef, RunView, TriggerJob, UpdateJob
 from mainspring.jobs.registry import JOBS as JOBS_META
+from mainspring.jobs.rows import read_state
 from mainspring.kernel.ownership import INSTANCES
 from mainspring.model import Record
 from mainspring.store import Put, Remove, Store, Verdict
@@ -238,5 +240,67 @@ def test_nothing_is_launched_by_an_instance_whose_lease_ended_while_it_looked_at
             await world.until(80)
             assert [run.state for run in await world.runs() if run.attempts] == ["succeeded"]
             assert len(world.calls) == 1
+
+    simulate(main)
+
+
+def _minute(number: int) -> str:
+    return f"job@{EPOCH_MS + number * 60_000}"
+
+
+def test_a_launch_whose_row_cannot_be_written_keeps_no_other_and_comes_when_it_can() -> None:
+    async def main(world: World) -> None:
+        store: Any = _Judging(world.store, Verdict.UNAVAILABLE)
+        store.is_judged = lambda row: row in (_minute(2), _minute(5))
+        async with world.running(store=store):
+            await world.create(schedule="* * * * *", catchup="latest")
+            await world.until(5 * 60 + 30)
+            assert [to_ms(call.scheduled_at) - EPOCH_MS for _, call in world.calls] == [60_000, 180_000, 240_000]
+            store.is_judged = lambda _: False
+            await world.until(7 * 60 + 30)
+            assert [state for _, state, _ in await world.told()][:7] == [
+                "succeeded",
+                "skipped",  # there was a newer one when it came to look
+                *["succeeded"] * 5,
+            ]
+            assert next(call for _, call in world.calls if to_ms(call.scheduled_at) == EPOCH_MS + 300_000)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_launch_whose_row_could_not_be_written_is_skipped_when_its_job_is_deleted(is_made_anew: bool) -> None:
+    async def main(world: World) -> None:
+        store: Any = _Judging(world.store, Verdict.UNAVAILABLE)
+        store.is_judged = lambda row: row == _minute(2)
+        async with world.running(store=store):
+            await world.create(schedule="* * * * *")
+            await world.until(150)
+            await world.delete()
+            if is_made_anew:
+                await world.create(schedule="* * * * *")
+            store.is_judged = lambda _: False
+            await world.until(300)
+            told = await world.told()
+            assert ("08:02:00", "skipped", "changed" if is_made_anew else "deleted") in told
+            assert all(row.attempts == 0 for row in await world.instance.scheduling.rows.launches([_minute(2)]) if row)
+
+    simulate(main)
+
+
+def test_a_clock_leaves_no_more_launches_behind_than_it_can_remember() -> None:
+    async def main(world: World) -> None:
+        store: Any = _Judging(world.store, Verdict.UNAVAILABLE)
+        store.is_judged = lambda row: row.startswith("job@")
+        async with world.running(store=store) as instance:
+            await world.create(schedule="* * * * * *", seconds=True, catchup="all", overlap="allowAll")
+            await world.until(300)
+            [row] = await instance.scheduling.rows.clocks(["job"])
+            assert row is not None
+            assert 50 < len(read_state(row).unwritten) <= UNWRITTEN_LIMIT
+            assert world.calls == []
+            store.is_judged = lambda _: False
+            await world.until(400.5)
+            assert len({call.scheduled_at for _, call in world.calls}) == 400
 
     simulate(main)

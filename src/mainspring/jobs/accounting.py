@@ -26,6 +26,9 @@ what is planned together is written together."""
 UNDECIDED_LIMIT: Final = 100
 """So many launches of a job with `maxRuns` are followed until they are over. Older ones count as made."""
 
+UNWRITTEN_LIMIT: Final = 100
+"""So many launches of a job are left behind at most, until their rows can be written. Then its clock waits for them."""
+
 SkipReason = Literal["missed", "superseded", "outside-window", "changed", "paused", "broken"]
 
 
@@ -47,6 +50,8 @@ class ClockState(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     """Launches that were planned, without those of a job with `maxRuns` that are known to have been skipped."""
     undecided: tuple[int, ...] = ()
     """Instants among them that may be skipped yet; followed for jobs with `maxRuns` only."""
+    unwritten: tuple[int, ...] = ()
+    """Instants whose launch is on record and may have no row: its part of the database could not be reached."""
     paused: bool = False
     finished: bool = False
     broken: bool = False

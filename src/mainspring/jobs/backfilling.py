@@ -92,7 +92,9 @@ class Backfiller:
         )
 
     async def _start(self, job: Job, launches: list[tuple[str, Launch]]) -> None:
-        await self._ledger.refuse(job.name, await self._rows.launch(job, launches))
+        missing = await self._rows.launch(job, launches)
+        await self._ledger.refuse(job.name, missing.refused)
+        missing.check()
 
 
 def _invalid(pointer: str, detail: str) -> InvalidInput:

@@ -21,8 +21,7 @@ from mainspring.background import repeat
 from mainspring.clock import Clock
 from mainspring.errors import LockLost, LockTaken, StoreUnavailable
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import Rows
-from mainspring.jobs.ticking import read_state
+from mainspring.jobs.rows import Rows, read_state
 from mainspring.kernel.ownership import Ownership
 from mainspring.locks import Held, Lock
 from mainspring.store import BATCH_LIMIT, RecordStore

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
@@ -40,6 +41,7 @@ from mainspring.store import (
     was_applied,
 )
 from mainspring.timers.namespaces import NamespaceService
+from mainspring.unreadable import Unreadable, reason_of, set_aside
 
 CLOCKS: Final = "mainspring.jobs"
 LAUNCHES: Final = "mainspring.launches"
@@ -60,6 +62,32 @@ class Errand(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     next_at: tuple[int, ...] = ()
     """The next instants, found out when there was time for it; nothing if they were not."""
     body: Raw | UnsetType = UNSET
+
+
+class Missing(Struct, frozen=True):
+    """The marks of launches that have no row."""
+
+    refused: Sequence[str]
+    """The database cannot hold them."""
+    unwritten: Sequence[str]
+    """Their part of the database cannot be reached: nobody knows whether they were written."""
+
+    def check(self) -> None:
+        """For those who can ask again: all that the database can hold is to be written."""
+        if self.unwritten:
+            raise StoreUnavailable("Launches may have no row: their part of the database is unreachable")
+
+
+def read_state(row: Timer) -> ClockState:
+    """What a clock knows. A state that cannot be read is none: what it had launched is in the ledger, and is not
+    launched again."""
+    if row.payload is None:
+        return ClockState()
+    try:
+        return msgspec.json.decode(row.payload, type=ClockState)
+    except ValueError as error:
+        set_aside(Unreadable("clock", row.timer_id, reason_of(error), row.version))
+        return ClockState()
 
 
 class Rows:
@@ -101,6 +129,9 @@ class Rows:
                 isinstance(row, Timer) and row.detail.created_at >= state.created_at
             ):  # somebody has seen the new job first
                 return await self._tell(fresh)
+            if isinstance(row, Timer):  # what that one has left behind is this one's to end
+                state = replace(state, unwritten=read_state(row).unwritten)
+                fresh = replace(fresh, payload=to_json(state).decode())
             if await self._write(fresh, expect=0 if row is None else row.version):
                 return None
 
@@ -169,7 +200,8 @@ class Rows:
     async def stop_clock(self, name: str, *, is_wanted: Callable[[], Awaitable[bool]]) -> None:
         """Remove the clock of a job that is gone, unless there is one of its name again.
 
-        One that has begun to look ends by itself: there may be something on record for which it has to make up.
+        One that has begun to look ends by itself: there may be something on record for which it has to make up. So does
+        one that has left launches behind.
         That is asked after the row was read. Whoever makes a job writes its definition first and then, in any case, its
         clock: so either the definition is seen here, or the row is another one by the time it would be removed.
         """
@@ -177,6 +209,9 @@ class Rows:
         while True:
             [row] = await self._store.get([key])
             if row is None or row.attempts or await is_wanted():
+                return
+            if read_state(row).unwritten:
+                await self._hasten(key)
                 return
             if await self._remove(row):
                 return
@@ -194,12 +229,11 @@ class Rows:
         *,
         upcoming: Sequence[int] = (),
         body: Raw | UnsetType = UNSET,
-    ) -> list[str]:
+    ) -> Missing:
         """Have rows for launches that are on record. One that has a row already keeps it.
 
-        `upcoming` are the instants that follow on the first of the launches, in order, if they are known. Answers the
-        marks of launches that the database cannot hold. Raises `StoreUnavailable` if of some it is not known whether
-        they were written: ask again.
+        `upcoming` are the instants that follow on the first of the launches, in order, if they are known. Answers which
+        of them have no row, or may have none: no other has to do without because of them.
         """
         namespace = await self._namespaces.system(LAUNCHES)
         now = self._clock.now_ms()
@@ -237,10 +271,11 @@ class Rows:
                 )
             )
         verdicts = await self._put_new(rows)
-        for verdict in verdicts:
-            if verdict is not Verdict.REFUSED:
-                was_applied(verdict)
-        return [mark for (mark, _), verdict in zip(launches, verdicts, strict=True) if verdict is Verdict.REFUSED]
+        marks = [mark for mark, _ in launches]
+        return Missing(
+            [mark for mark, verdict in zip(marks, verdicts, strict=True) if verdict is Verdict.REFUSED],
+            [mark for mark, verdict in zip(marks, verdicts, strict=True) if verdict is Verdict.UNAVAILABLE],
+        )
 
     async def hasten_launch(self, identity: str) -> None:
         await self._hasten((await self._namespaces.system(LAUNCHES)).key_of(identity))

@@ -42,8 +42,7 @@ from mainspring.jobs.messages import (
 )
 from mainspring.jobs.reading import RunReader
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import Rows, planned
-from mainspring.jobs.ticking import read_state
+from mainspring.jobs.rows import Rows, planned, read_state
 from mainspring.jobs.views import instant_view, job_view, run_view
 from mainspring.model import Record, to_json
 from mainspring.store import BATCH_LIMIT
@@ -185,7 +184,9 @@ class JobService:
         launch = replace(launch, due_at=now, by=request.by)
         mark = mark_of(now, delivery_id[-8:])
         # The row first: whoever has no answer yet may ask again, but what is answered will be launched.
-        if await self._rows.launch(job, [(mark, launch)], body=request.body):
+        missing = await self._rows.launch(job, [(mark, launch)], body=request.body)
+        missing.check()
+        if missing.refused:
             raise TooLarge("The launch is larger than the database can hold")
         [launch] = await self._ledger.enter(job.name, [(mark, launch)])
         return run_view(job.name, Entry(mark, launch, 1), None)

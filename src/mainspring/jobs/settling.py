@@ -20,7 +20,7 @@ from mainspring.model import Result, Timer
 
 T = TypeVar("T")
 STORE_RETRY_SECONDS: Final = 0.5
-_LONGEST_PAUSE_MS: Final = 60_000
+LONGEST_PAUSE_MS: Final = 60_000
 
 
 class Turn(Struct, frozen=True):
@@ -114,7 +114,7 @@ class Settler:
 
 def pause_ms(attempts: int) -> int:
     """Before a repeat of what nobody saw the end of: the first comes at once, others after longer and longer pauses."""
-    return min(_LONGEST_PAUSE_MS, 250 * 2 ** min(attempts, 12)) if attempts > 1 else 0
+    return min(LONGEST_PAUSE_MS, 250 * 2 ** min(attempts, 12)) if attempts > 1 else 0
 
 
 def over(now: int) -> Ending:

@@ -3,11 +3,13 @@
 Order within a look, so that a crash at any line is made good by the repeat: first the ledger, then the rows of the
 launches, then the clock row itself, with all that the clock knows, in the engine's fenced write. A look that comes late
 is first dated anew (`refusal`), in a write of its own: what it decides depends on when that is, see `accounting`.
+A row that cannot be written keeps the clock from no other instant: it is noted, and tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -16,32 +18,21 @@ from msgspec.structs import replace
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
-from mainspring.jobs.accounting import ClockState, Tick, account, last_before, lead_ms, recounted
+from mainspring.jobs.accounting import UNWRITTEN_LIMIT, ClockState, Tick, account, last_before, lead_ms, recounted
 from mainspring.jobs.definition import BrokenJob, Job
-from mainspring.jobs.ledger import Launch, Ledger, launch_id, mark_of
+from mainspring.jobs.ledger import Entry, Launch, Ledger, instant_of, launch_id, mark_of
 from mainspring.jobs.planning import MISSED_AFTER_MS
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.request import next_instants
-from mainspring.jobs.rows import Rows, planned
-from mainspring.jobs.settling import pause_ms
+from mainspring.jobs.rows import Rows, planned, read_state
+from mainspring.jobs.settling import LONGEST_PAUSE_MS, pause_ms
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import FOREVER, Result, Timer, to_json
-from mainspring.unreadable import Unreadable, reason_of, set_aside
 
 CLOCK_LANE: Final = Lane("mainspring.jobs", 256)
 RECHECK_MS: Final = 300_000
 """A clock is told when a launch that it counts is skipped. That it looks by itself is for what nobody foresaw."""
-
-
-def read_state(row: Timer) -> ClockState:
-    """One that cannot be read is none. What it had launched is in the ledger, and is not launched again."""
-    if row.payload is None:
-        return ClockState()
-    try:
-        return msgspec.json.decode(row.payload, type=ClockState)
-    except ValueError as error:
-        set_aside(Unreadable("clock", row.timer_id, reason_of(error), row.version))
-        return ClockState()
+_SHORTEST_PAUSE_MS: Final = 1_000
 
 
 class Ticker:
@@ -67,7 +58,7 @@ class Ticker:
         try:
             job = await self._registry.get(timer.timer_id)
             if job is None:
-                if timer.attempts > 1:
+                if timer.attempts > 1 or state.unwritten:
                     await self._abandon(timer.timer_id, state)
                 return Ending(outcome=Result.SUCCEEDED, next="done", started_at=now, reachable=None, kept=False)
             if isinstance(job, BrokenJob):
@@ -76,7 +67,11 @@ class Ticker:
             if state.undecided:
                 state = await self._recount(job, state)
             tick = await self._account(job, state, as_of=timer.detail.execute_at)
-            is_decided = await self._record(job, state, tick, now)
+            earlier = await self._write_again(job, state.unwritten)
+            is_decided, left = await self._record(job, state, tick, now)
+            unwritten = tuple(sorted({*earlier, *left}))
+            if len(unwritten) > UNWRITTEN_LIMIT:
+                raise StoreUnavailable("The rows of too many launches could not be written")
         except (StoreUnavailable, Conflict) as error:
             return self._again(timer, now, error.detail)
         if tick.next is not None:
@@ -85,7 +80,11 @@ class Ticker:
             next_at = now if is_decided else now + RECHECK_MS
         else:
             next_at = FOREVER
-        return self._moved(now, next_at=next_at, state=tick.state)
+        if left:
+            telemetry.warning("launches wait for the store", job=job.name, count=len(unwritten))
+        if unwritten:
+            next_at = min(next_at, now + _pause_ms(late_ms=now - unwritten[-1]))
+        return self._moved(now, next_at=next_at, state=replace(tick.state, unwritten=unwritten))
 
     async def _account(self, job: Job, state: ClockState, *, as_of: int) -> Tick:
         """A range is not to begin with an instant that has a record already: there is one for each key."""
@@ -98,8 +97,12 @@ class Ticker:
         return account(job, state, as_of=as_of, on_record=on_record) if on_record else tick
 
     async def _abandon(self, job: str, state: ClockState) -> None:
-        """Skip what an earlier try has put on record for a job that is gone, and that has no row to end by."""
-        planned = await self._ledger.planned(job, after=state.accounted_until)
+        """Skip what was put on record for a job that is gone, and has no row to end by: by an earlier try of this look,
+        or by earlier ones that could not write it."""
+        planned = [
+            *await self._ledger.planned(job, after=state.accounted_until),
+            *await self._not_over(job, state.unwritten),
+        ]
         rows = await self._rows.launches([launch_id(job, entry.mark) for entry in planned]) if planned else []
         for entry, row in zip(planned, rows, strict=True):
             if row is None:
@@ -115,8 +118,25 @@ class Ticker:
             over={at for at, entry in found.items() if entry is None or entry.launch.is_final},
         )
 
-    async def _record(self, job: Job, state: ClockState, tick: Tick, now: int) -> bool:
-        """Answers whether some of the launches turned out to be over already: then nobody will tell of their end."""
+    async def _not_over(self, job: str, instants: Sequence[int]) -> list[Entry]:
+        entries = await asyncio.gather(*(self._ledger.get(job, mark_of(instant)) for instant in instants))
+        return [entry for entry in entries if entry is not None and not entry.launch.is_final]
+
+    async def _write_again(self, job: Job, instants: Sequence[int]) -> list[int]:
+        """Have rows for the launches that were left behind. Answers those that still may have none."""
+        waiting = [(entry.mark, entry.launch) for entry in await self._not_over(job.name, instants)]
+        return await self._launch(job, waiting) if waiting else []
+
+    async def _launch(
+        self, job: Job, launches: Sequence[tuple[str, Launch]], upcoming: Sequence[int] = ()
+    ) -> list[int]:
+        missing = await self._rows.launch(job, launches, upcoming=upcoming)
+        await self._ledger.refuse(job.name, missing.refused)
+        return [instant_of(mark) for mark in missing.unwritten]
+
+    async def _record(self, job: Job, state: ClockState, tick: Tick, now: int) -> tuple[bool, list[int]]:
+        """Answers whether some of the launches turned out to be over already: then nobody will tell of their end. And
+        the instants of those that may have no row."""
         ranges = [
             (
                 mark_of(part.first),
@@ -155,12 +175,13 @@ class Ticker:
         waiting = [
             (mark, launch) for mark, launch in zip(marks, entered[len(ranges) :], strict=True) if not launch.is_final
         ]
+        unwritten: list[int] = []
         if waiting:
             instants = [item.instant for item in tick.launches]
             upcoming = [*instants, *next_instants(job, instants[-1])]
-            await self._ledger.refuse(job.name, await self._rows.launch(job, waiting, upcoming=upcoming))
+            unwritten = await self._launch(job, waiting, upcoming)
         crashpoint.reach(crashpoint.CLOCK_CARRIED)
-        return len(waiting) < len(launches)
+        return len(waiting) < len(launches), unwritten
 
     def lost(self, timer: Timer, now: int, reason: str) -> Ending:
         return self._again(timer, now, reason)
@@ -187,3 +208,8 @@ class Ticker:
             reachable=None,
             kept=False,
         )
+
+
+def _pause_ms(*, late_ms: int) -> int:
+    """Before launches that were left behind are written again: the later they are anyway, the longer."""
+    return min(LONGEST_PAUSE_MS, max(_SHORTEST_PAUSE_MS, late_ms))
