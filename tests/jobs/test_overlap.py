@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from mainspring import telemetry
 from mainspring.errors import InvalidInput
 from mainspring.jobs.handlers import DueJob
-from mainspring.jobs.messages import BackfillJob, JobRef, TriggerJob
+from mainspring.jobs.messages import BackfillJob, JobRef, TriggerJob, UpdateJob
 from mainspring.jobs.rows import LAUNCHES
-from mainspring.store import Put
+from mainspring.store import Put, Verdict
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.timers.messages import to_instant
 from tests.jobs.simulated import START, World, simulate
+from tests.kernel.troubled_store import TroubledStore
 
 
 @pytest.mark.parametrize(
@@ -376,5 +377,44 @@ def test_a_cancelled_launch_is_counted_once() -> None:
             assert [run.state for run in await world.runs()] == ["cancelled", "succeeded"]
         counted = {state: count - before.get(state, 0) for state, count in telemetry.launches.values.items()}
         assert {state: count for state, count in counted.items() if count} == {"cancelled": 1, "succeeded": 1}
+
+    simulate(main)
+
+
+def test_a_launch_that_is_long_about_to_wait_is_told_all_the_same_that_its_turn_has_come() -> None:
+    async def main(world: World) -> None:
+        store: Any = TroubledStore(world.store)
+
+        async def work(_: DueJob) -> None:
+            await asyncio.sleep(60.5 if len(world.calls) == 1 else 1)
+
+        world.behave = work
+        async with world.running(store=store) as instance:
+            await world.create(schedule="* * * * *", overlap="bufferAll", timeout_seconds=120.0)
+            second = (await instance.namespaces.system(LAUNCHES)).key_of(f"job@{EPOCH_MS + 120_000}")
+            await world.until(119.9)
+            store.fault = lambda verb, item: Verdict.UNAVAILABLE if verb == "finish" and item.key == second else None
+            await world.until(128)
+            store.fault = lambda _verb, _item: None
+            await world.until(200)
+            assert [round((at - EPOCH_MS) / 1000) for at, _ in world.calls][0::2] == [60, 180]
+            assert 128_000 <= world.calls[1][0] - EPOCH_MS < 131_000
+
+    simulate(main)
+
+
+def test_a_launch_that_waited_and_now_cancels_the_other_does_not_wait_for_itself() -> None:
+    async def main(world: World) -> None:
+        async def work(_: DueJob) -> None:
+            await asyncio.sleep(150 if len(world.calls) == 1 else 1)
+
+        world.behave = work
+        async with world.running() as instance:
+            await world.create(schedule="* * * * *", overlap="bufferAll", timeout_seconds=170.0)
+            await world.until(125)
+            await instance.jobs.update(UpdateJob(name="job", overlap="cancelOther"))
+            await instance.scheduling.rows.hasten_launch(f"job@{EPOCH_MS + 120_000}")
+            await world.until(130)
+            assert [(at - EPOCH_MS) // 1000 for at, _ in world.calls] == [60, 125]
 
     simulate(main)

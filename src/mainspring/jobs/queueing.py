@@ -179,7 +179,8 @@ class Queueing:
             telemetry.launches.add("cancelled")
         if settled.state == "cancelled":
             await self._rows.stop_launch(identity)
-        await self._settler.hand_on(turn.job, settled)
+        if settled.successor != turn.mark:  # which has come to look by itself
+            await self._settler.hand_on(turn.job, settled)
 
 
 def _is_begun(row: Timer) -> bool:

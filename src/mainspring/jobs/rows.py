@@ -45,8 +45,9 @@ from mainspring.unreadable import Unreadable, reason_of, set_aside
 
 CLOCKS: Final = "mainspring.jobs"
 LAUNCHES: Final = "mainspring.launches"
-_PATIENCE: Final = 100
-_PAUSE_SECONDS: Final = 0.05
+_PATIENCE_SECONDS: Final = 5.0
+_FIRST_PAUSE_SECONDS: Final = 0.05
+_LONGEST_PAUSE_SECONDS: Final = 1.0
 _NOWHERE: Final = "clock:"
 
 
@@ -292,16 +293,20 @@ class Rows:
     async def _hasten(self, key: TimerKey, *, anyway: bool = False) -> bool:
         """Have a row looked at once more from now on. One that is being looked at is waited for, a while. False: none.
 
+        Raises `StoreUnavailable` if the look takes longer: it may come to what it saw before, and has to be told again.
         What has begun and is retried keeps the instant it was begun for: its repeats must decide as it did. One that is
         due need not be written, unless it is to be so `anyway`.
         """
-        for _ in range(_PATIENCE):
+        deadline = self._clock.monotonic() + _PATIENCE_SECONDS
+        pause = _FIRST_PAUSE_SECONDS
+        while self._clock.monotonic() < deadline:
             [row] = await self._store.get([key])
             now = self._clock.now_ms()
             if row is None:
                 return False
             if row.state is State.RUNNING:
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(pause)
+                pause = min(_LONGEST_PAUSE_SECONDS, 2 * pause)
                 continue
             if row.due_at <= now and not anyway:
                 return True
@@ -309,7 +314,7 @@ class Rows:
             detail = row.detail if row.attempts or row.due_at <= now else replace(row.detail, execute_at=now)
             if await self._write(replace(row, due_at=due_at, detail=detail), expect=row.version):
                 return True
-        return True
+        raise StoreUnavailable("The row has been looked at for a while, and cannot be told of what is new")
 
     async def _put_new(self, rows: Sequence[Timer]) -> list[Verdict]:
         verdicts: list[Verdict] = []
