@@ -418,3 +418,23 @@ def test_a_launch_that_waited_and_now_cancels_the_other_does_not_wait_for_itself
             assert [(at - EPOCH_MS) // 1000 for at, _ in world.calls] == [60, 125]
 
     simulate(main)
+
+
+def test_a_launch_that_was_told_that_its_turn_has_come_goes_although_the_answer_about_its_wait_was_lost() -> None:
+    async def main(world: World) -> None:
+        store: Any = TroubledStore(world.store)
+
+        async def work(_: DueJob) -> None:
+            await asyncio.sleep(60.25 if len(world.calls) == 1 else 1)
+
+        world.behave = work
+        async with world.running(store=store):
+            await world.create(schedule="* * * * *", overlap="bufferAll", timeout_seconds=120.0)
+            await world.until(119.95)
+            store.lose_answers = {"finish"}
+            await world.until(120.35)
+            store.lose_answers = set()
+            await world.until(190)
+            assert [(at - EPOCH_MS) // 1000 for at, _ in world.calls] == [60, 120, 180]
+
+    simulate(main)
