@@ -10,14 +10,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from mainspring.errors import StoreUnavailable
 from mainspring.jobs import accounting, queueing
 from mainspring.jobs.accounting import ClockState
 from mainspring.jobs.definition import Definition, Job
 from mainspring.jobs.judging import Step
 from mainspring.jobs.ledger import Launch, Ledger
 from mainspring.jobs.messages import LaunchKind
-from mainspring.jobs.rows import Rows
+from mainspring.jobs.rows import Missing, Rows
 from tests.simulation.planting import Planted, tell
 
 
@@ -31,11 +30,9 @@ def _what_is_on_time_is_skipped(good: Any) -> Any:
 
 
 def _a_row_that_failed_is_forgotten(good: Any) -> Any:
-    async def launch(self: Rows, job: Job, launches: Sequence[tuple[str, Launch]], **fields: Any) -> list[str]:
-        try:
-            return await good(self, job, launches, **fields)  # type: ignore[no-any-return]
-        except StoreUnavailable:
-            return []
+    async def launch(self: Rows, job: Job, launches: Sequence[tuple[str, Launch]], **fields: Any) -> Missing:
+        missing = await good(self, job, launches, **fields)
+        return Missing(missing.refused, ())
 
     return launch
 
