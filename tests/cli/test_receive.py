@@ -67,6 +67,20 @@ def test_the_first_attempts_fail_as_told() -> None:
         assert post(port, b"{}", mainspring_attempt="3") == (200, {"ok": True})
 
 
+@pytest.mark.parametrize("attempt", ["²", "9" * 5000, "-1", "x"])
+def test_an_attempt_that_is_no_number_is_the_first(attempt: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with receiving(Script(fail_first=1)) as port:
+        assert post(port, b"{}", mainspring_attempt=attempt) == (500, {"ok": False})
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("length", ["²", "9" * 5000, "-1", "10000001"])
+def test_a_length_that_is_no_number_or_too_large_is_refused(length: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with receiving(Script()) as port:
+        assert post(port, b"", content_length=length)[0] == 413
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_it_asks_to_be_called_again() -> None:
     with receiving(Script(next_in_seconds=3600)) as port:
         _, answer = post(port, b"{}")
