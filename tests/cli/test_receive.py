@@ -6,6 +6,8 @@ import http.client
 import json
 import re
 import signal
+import socket
+import struct
 import subprocess
 import threading
 import time
@@ -78,6 +80,18 @@ def test_an_attempt_that_is_no_number_is_the_first(attempt: str, capfd: pytest.C
 def test_a_length_that_is_no_number_or_too_large_is_refused(length: str, capfd: pytest.CaptureFixture[str]) -> None:
     with receiving(Script()) as port:
         assert post(port, b"", content_length=length)[0] == 413
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_peer_that_breaks_off_leaves_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with receiving(Script()) as port:
+        peer = socket.create_connection(("127.0.0.1", port))
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes with a reset
+        peer.sendall(b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\n")
+        time.sleep(0.1)
+        peer.close()
+        time.sleep(0.1)
+        assert post(port, b"{}")[0] == 200
     assert "Traceback" not in capfd.readouterr().err
 
 

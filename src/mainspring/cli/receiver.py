@@ -6,6 +6,7 @@ One thread per connection; bodies over a bound are refused; it never listens els
 from __future__ import annotations
 
 import json
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -69,6 +70,11 @@ class Receiver(ThreadingHTTPServer):
         self.script = script
         self.printing = Lock()
         super().__init__((host, port), _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A peer that goes away is no error of ours."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):
