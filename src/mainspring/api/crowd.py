@@ -19,6 +19,8 @@ from typing import Final, Protocol
 
 RESERVE: Final = 32
 """Places beyond the limit."""
+SENT_AWAY: Final = 128
+"""Strangers of one address that leave with one look around: those who come again all at once hold up the loop."""
 LOOKED_AT: Final = 256
 """Strangers who are asked before a newcomer is told that none gives way: a crowd must not make coming expensive."""
 
@@ -96,13 +98,14 @@ class Crowd:
     def look_around(self) -> None:
         """Have the strangers of each address give way down to the bound; those who are busy after their answer."""
         for group in tuple(self._strangers.values()):
+            bound = max(self._stranger_limit, len(group) - SENT_AWAY)
             for member in tuple(group):
-                if len(group) <= self._stranger_limit:
+                if len(group) <= bound:
                     break
                 if member.gives_way(known=False, pressed=False):
                     self.leave(member)
                     member.dismiss()
-            self._beyond.update(islice(group, max(0, len(group) - self._stranger_limit)))
+            self._beyond.update(islice(group, max(0, len(group) - bound)))
 
     def _make_room(self, *, pressed: bool = False) -> bool:
         largest_first = sorted(self._strangers.values(), key=len, reverse=True)
