@@ -17,9 +17,10 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 import types
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -69,6 +70,17 @@ def decode_items(items: Sequence[msgspec.Raw], message: type[T]) -> Iterator[T |
         except InvalidInput as error:
             decoded = error
         yield decoded
+
+
+def encode(value: object, what: str) -> bytes:
+    """Write what a program gives, for `decode` to judge. Raises `InvalidInput` for what JSON cannot say."""
+    try:
+        written = _write(value)
+        if b"null" in written:  # which msgspec writes for numbers that are none
+            _refuse_no_numbers(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidInput(f"Expected {what} that can be written as JSON, got: {error}") from error
+    return written
 
 
 def check_value(text: bytes) -> None:
@@ -130,6 +142,18 @@ def _screen(body: bytes) -> Any:
     if _LONG_NUMBER in body.translate(_DIGITS_TO_ZERO):
         json.loads(body, parse_int=_check_integer, parse_float=_check_length)
     return value
+
+
+def _refuse_no_numbers(value: object) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"the number {value}")
+    if isinstance(value, Mapping):
+        value = (*value.keys(), *value.values())
+    elif isinstance(value, msgspec.Struct):
+        value = msgspec.structs.astuple(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        for part in value:
+            _refuse_no_numbers(part)
 
 
 def _is_deep(value: object) -> bool:

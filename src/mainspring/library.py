@@ -27,7 +27,7 @@ from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.config import load_config
@@ -59,7 +59,7 @@ from mainspring.timers.messages import (
 )
 from mainspring.timers.namespaces import NamespaceService
 from mainspring.timers.service import TimerService
-from mainspring.transactional.asking import checked, create_request
+from mainspring.transactional.asking import checked, create_request, payload_of
 from mainspring.transactional.dialects import SQLITE, Dialect
 from mainspring.transactional.writer import create_waiting, table_prefix
 from mainspring.transactional.writing import Creation
@@ -263,7 +263,7 @@ class Timers:
             timer_id=timer_id,
             execute_at=UNSET if at is None else at,
             delay_seconds=UNSET if in_seconds is None else float(in_seconds),
-            payload=UNSET if payload is UNSET else Raw(msgspec.json.encode(payload)),
+            payload=UNSET if payload is UNSET else payload_of(payload),
         )
         return await self._service.update(checked(request))
 

@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-SIZES = {"endless-trailers": 4, "unread-pipelines": 40, "idle-crowd": 300}
+SIZES = {"endless-trailers": 4, "one-byte-chunks": 20, "unread-pipelines": 40, "idle-crowd": 300}
 """Attacks of peers without a token, and with how many connections."""
 
 

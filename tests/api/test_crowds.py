@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mainspring.api.app import build_app
-from mainspring.api.crowd import RESERVE, network_of
+from mainspring.api.crowd import RESERVE, SENT_AWAY, Crowd, network_of
 from mainspring.api.limits import Limits
 from mainspring.api.serving import Listener, listening
 
@@ -149,6 +149,34 @@ async def test_one_address_keeps_only_so_many_peers_without_a_token() -> None:
     ):
         await connections_are(listener, 5)
         assert [await is_closed(peer) for peer in strangers[:4]] == [True] * 4
+
+
+class Stranger:
+    """A connection that is always busy, or never."""
+
+    network = "10.0.0.1"
+
+    def __init__(self, *, busy: bool) -> None:
+        self.busy = busy
+        self.is_gone = False
+
+    def gives_way(self, *, known: bool, pressed: bool) -> bool:
+        return not self.busy
+
+    def dismiss(self) -> None:
+        self.is_gone = True
+
+
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize(("number", "leaving"), [(1, 0), (3, 0), (4, 1), (3 + 2 * SENT_AWAY, SENT_AWAY)])
+def test_with_every_look_around_a_bounded_number_of_strangers_leaves(number: int, leaving: int, busy: bool) -> None:
+    crowd = Crowd(limit=1000, stranger_limit=3)
+    strangers = [Stranger(busy=busy) for _ in range(number)]
+    assert all(crowd.admit(stranger) for stranger in strangers)
+    crowd.look_around()
+    told = [stranger for stranger in strangers if crowd.is_beyond(stranger)]
+    assert told == (strangers[:leaving] if busy else [])
+    assert sum(stranger.is_gone for stranger in strangers) == (0 if busy else leaving)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import http.client
 import json
 import re
 import signal
+import socket
+import struct
 import subprocess
 import threading
 import time
@@ -65,6 +67,32 @@ def test_the_first_attempts_fail_as_told() -> None:
         assert post(port, b"{}", mainspring_attempt="1") == (500, {"ok": False})
         assert post(port, b"{}", mainspring_attempt="2") == (500, {"ok": False})
         assert post(port, b"{}", mainspring_attempt="3") == (200, {"ok": True})
+
+
+@pytest.mark.parametrize("attempt", ["²", "9" * 5000, "-1", "x"])
+def test_an_attempt_that_is_no_number_is_the_first(attempt: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with receiving(Script(fail_first=1)) as port:
+        assert post(port, b"{}", mainspring_attempt=attempt) == (500, {"ok": False})
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("length", ["²", "9" * 5000, "-1", "10000001"])
+def test_a_length_that_is_no_number_or_too_large_is_refused(length: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with receiving(Script()) as port:
+        assert post(port, b"", content_length=length)[0] == 413
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_peer_that_breaks_off_leaves_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with receiving(Script()) as port:
+        peer = socket.create_connection(("127.0.0.1", port))
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes with a reset
+        peer.sendall(b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\n")
+        time.sleep(0.1)
+        peer.close()
+        time.sleep(0.1)
+        assert post(port, b"{}")[0] == 200
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_it_asks_to_be_called_again() -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.jobs.handlers import DueJob
@@ -297,5 +298,18 @@ def test_a_preview_is_of_a_job_or_of_a_schedule_to_be() -> None:
             with pytest.raises(InvalidInput, match="a date that exists") as refused:
                 await instance.jobs.preview(PreviewJob(schedule="0 0 30 2 *"))
             assert [error.pointer for error in refused.value.errors] == ["/schedule"]
+
+    simulate(main)
+
+
+def test_a_preview_looks_a_hundred_years_ahead_and_no_further() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            leap_days = PreviewJob(schedule="59 59 23 29 2 *", seconds=True, timezone="Europe/Berlin", count=1000)
+            found = (await instance.jobs.preview(leap_days)).instants
+            assert [instant.local[:10] for instant in (found[0], found[-1])] == ["2028-02-29", "2124-02-29"]
+            assert len(found) == 24  # 2100 has none
+            later = await instance.jobs.preview(replace(leap_days, from_=found[-1].at, count=1))
+            assert [instant.local[:10] for instant in later.instants] == ["2128-02-29"]
 
     simulate(main)

@@ -14,7 +14,7 @@ import pytest
 from mainspring import telemetry, unreadable
 from mainspring.config import Config
 from mainspring.errors import Conflict, NotFound
-from mainspring.fetches.messages import FetchRef
+from mainspring.fetches.messages import FetchRef, FetchStats, ListFetches
 from mainspring.fetches.record import FETCHES
 from mainspring.instance import Instance
 from mainspring.kernel.ownership import INSTANCES
@@ -30,6 +30,7 @@ from mainspring.timers.messages import (
     to_instant,
 )
 from mainspring.timers.namespaces import NAMESPACES
+from tests.fetches.asking import asking
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,15 @@ def spoil(config: Config, timer_id: str, column: str = "payload") -> None:
     connection = apsw.Connection(config.store.removeprefix("sqlite:///"))
     connection.set_busy_timeout(5_000)
     connection.execute(f"UPDATE timers SET {column} = CAST(x'22ff22' AS TEXT) WHERE timer_id = ?", (timer_id,))
+    connection.close()
+
+
+def set_in_detail(config: Config, timer_id: str, **values: object) -> None:
+    connection = apsw.Connection(config.store.removeprefix("sqlite:///"))
+    connection.set_busy_timeout(5_000)
+    for name, value in values.items():
+        change = "UPDATE timers SET detail = json_set(detail, ?, json(?)) WHERE timer_id = ?"
+        connection.execute(change, (f"$.{name}", msgspec.json.encode(value).decode(), timer_id))
     connection.close()
 
 
@@ -139,3 +149,31 @@ async def test_a_fetch_whose_record_cannot_be_read_is_a_conflict_and_stops_no_ot
     with pytest.raises(Conflict):
         await instance.fetches.get(FetchRef(req_id="bad"))
     assert telemetry.unreadable.values == before
+
+
+@pytest.mark.parametrize("field", ["executeAt", "createdAt", "updatedAt"])
+@pytest.mark.parametrize("instant", [2**63 - 1, 2**62, -(2**62)])
+async def test_an_instant_that_no_calendar_has_neither_hides_a_timer_nor_stops_it(
+    instance: Instance, config: Config, target: TargetServer, field: str, instant: int
+) -> None:
+    for name in ("a", "b"):
+        await instance.timers.create(timer(instance, name, f"{target.url}/ok", seconds=600))
+    set_in_detail(config, "a", **{field: instant})
+    page = await instance.timers.list(ListTimers())
+    assert {view.timer_id for view in page.timers} == {"a", "b"}
+    assert (await instance.timers.get(TimerRef(timer_id="a"))).timer_id == "a"
+    await instance.timers.run_now(TimerRef(timer_id="a"))
+    await asyncio.wait_for(target.wait_for(1), 10)
+    assert (await instance.timers.delete(TimerRef(timer_id="b"))).timer.timer_id == "b"
+
+
+async def test_a_row_of_a_fetch_that_says_nothing_is_set_aside_and_hides_no_other(
+    instance: Instance, config: Config, target: TargetServer
+) -> None:
+    for name in ("a", "b"):
+        await instance.fetches.create(asking(f"{target.url}/ok", req_id=name))
+        await instance.fetches.wait(name, 10)
+    set_in_detail(config, "a", labels={}, headers={})
+    assert [fetch.req_id for fetch in (await instance.fetches.list(ListFetches())).fetches] == ["b"]
+    assert (await instance.fetches.stats(FetchStats())).succeeded == 1
+    assert [found.kind for found in unreadable.known()] == ["timer"]

@@ -13,6 +13,7 @@ import aiosqlite
 import apsw
 import asyncmy
 import asyncpg  # type: ignore[import-untyped]
+import msgspec
 import psycopg
 import pymysql
 import pytest
@@ -51,6 +52,13 @@ BAD_FIELDS: list[dict[str, Any]] = [
     {"url": "https://example.com/", "in_seconds": 1, "headers": {"Host": "other"}},
     {"url": "https://example.com/", "in_seconds": 1, "headers": {"X": "a\r\nb"}},
     {"url": "https://example.com/", "in_seconds": 1, "labels": {"a": "\x00"}},
+    {"handler": "note", "in_seconds": 1, "payload": {"a": "\x00"}},
+    {"handler": "note", "in_seconds": 1, "payload": {"a": 2**70}},
+    {"handler": "note", "in_seconds": 1, "payload": msgspec.json.decode(b"[" * 60 + b"]" * 60)},
+    {"handler": "note", "in_seconds": 1, "payload": [float("nan")]},
+    {"handler": "note", "in_seconds": 1, "payload": "\ud800"},
+    {"handler": "note", "in_seconds": 1, "payload": object()},
+    {"handler": "note", "in_seconds": 1, "labels": {"a": "\ud800"}},
 ]
 
 
@@ -73,6 +81,20 @@ async def test_what_the_service_refuses_is_refused_in_the_same_words(
     assert here.value.errors == there.value.errors
     assert connection.execute("SELECT COUNT(*) FROM orders WHERE name = 'kept'").fetchone() == (1,)
     assert connection.execute("SELECT COUNT(*) FROM timers WHERE timer_id = 'bad'").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("payload", ["\ud800", "\x00", 2**70, float("inf")])
+async def test_what_a_payload_may_not_be_nothing_else_may_be_either(payload: object) -> None:
+    async with Mainspring("memory://") as ms:
+        await ms.create_namespace("app")
+        await ms.timers.create("app", "t", in_seconds=600, url="https://example.com/")
+        with pytest.raises(InvalidInput):
+            await ms.timers.reschedule("app", "t", in_seconds=600, payload=payload)
+        await ms.jobs.create("job", schedule="@daily", url="https://example.com/")
+        with pytest.raises(InvalidInput):
+            await ms.jobs.update("job", body=payload)
+        with pytest.raises(InvalidInput):
+            await ms.jobs.trigger("job", body=payload)
 
 
 def test_ids_with_control_characters_are_refused(connection: sqlite3.Connection) -> None:

@@ -2,20 +2,27 @@
 
 Whoever has shown a token is known; everybody else is a stranger. Strangers give way first: at once when all places
 are taken, those of the address that has most of them before others, and down to a bound for each address with every
-look around. Who gives way has been idle longest, and is due no answer. After them come known peers that are idle, if
+look around. Who gives way has been idle longest, and is due no answer; who is above the bound and always busy gets one
+more answer, and is closed with it. After them come known peers that are idle, if
 it is they who have most of the places. If nobody gives way, a few more are let in, and are told what needs no token,
 so that health checks are answered. Who shows a token there, or comes when these places are taken too, gets the place
-of a stranger that has just connected and said nothing yet: in a rush everybody has just connected.
+of a stranger that has just connected and said nothing yet, or waits for its turn between two answers: in a rush
+everybody has just connected, and in a crowd that asks and asks nobody is idle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from ipaddress import IPv6Address
+from itertools import chain, islice
 from typing import Final, Protocol
 
 RESERVE: Final = 32
 """Places beyond the limit."""
+SENT_AWAY: Final = 128
+"""Strangers of one address that leave with one look around: those who come again all at once hold up the loop."""
+LOOKED_AT: Final = 256
+"""Strangers who are asked before a newcomer is told that none gives way: a crowd must not make coming expensive."""
 
 
 class Member(Protocol):
@@ -44,7 +51,7 @@ class Crowd:
         self._known: dict[Member, None] = {}
         self._strangers: dict[str, dict[Member, None]] = {}
         self._beyond: set[Member] = set()
-        """Strangers who were let in although all places were taken."""
+        """Strangers who get one more answer: who came when all places were taken, and who is above the bound."""
         self._size = 0
 
     def admit(self, member: Member) -> bool:
@@ -59,8 +66,12 @@ class Crowd:
         return True
 
     def is_beyond(self, member: Member) -> bool:
-        """Whether it was let in although all places were taken."""
+        """Whether its next answer is the last."""
         return member in self._beyond
+
+    def is_known(self, member: Member) -> bool:
+        """Whether it has shown a token."""
+        return member in self._known
 
     def recognise(self, member: Member) -> bool:
         """It has shown a token: whether there is a place for it."""
@@ -85,15 +96,21 @@ class Crowd:
         self._size -= 1
 
     def look_around(self) -> None:
-        """Have the strangers of each address give way down to the bound."""
+        """Have the strangers of each address give way down to the bound; those who are busy after their answer."""
         for group in tuple(self._strangers.values()):
-            for _ in range(len(group) - self._stranger_limit):
-                if not self._dismiss_one(group, known=False):
+            bound = max(self._stranger_limit, len(group) - SENT_AWAY)
+            for member in tuple(group):
+                if len(group) <= bound:
                     break
+                if member.gives_way(known=False, pressed=False):
+                    self.leave(member)
+                    member.dismiss()
+            self._beyond.update(islice(group, max(0, len(group) - bound)))
 
     def _make_room(self, *, pressed: bool = False) -> bool:
         largest_first = sorted(self._strangers.values(), key=len, reverse=True)
-        if any(self._dismiss_one(group, known=False, pressed=pressed) for group in largest_first):
+        longest_idle_first = islice(chain.from_iterable(largest_first), LOOKED_AT)
+        if self._dismiss_one(longest_idle_first, known=False, pressed=pressed):
             return True
         # Else strangers that are busy would drive out those who are known.
         return 2 * len(self._known) > self._limit and self._dismiss_one(self._known, known=True)

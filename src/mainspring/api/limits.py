@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from mainspring.api.crowd import Crowd
 from mainspring.api.heads import Hosts
+from mainspring.api.turns import Turns
 
 
 @runtime_checkable
@@ -42,6 +43,7 @@ class Guard:
     request_ticks: int = field(init=False)
     idle_ticks: int = field(init=False)
     crowd: Crowd = field(init=False)
+    turns: Turns = field(init=False, default_factory=Turns)
 
     def __post_init__(self) -> None:
         self.tick_seconds = min(1.0, self.limits.request_seconds / 4)

@@ -2,51 +2,57 @@
 
 A peer has a deadline for sending a whole request, for taking an answer, and for idling between requests. The head of
 a request is limited, and so is all that comes around its body: outside the head nothing is a header. At most a few
-requests are parsed ahead of their answers; what has arrived behind them waits, and nothing more is read. There are no
-timers per request: a sweep about once a second counts ticks, and every connection notes at which tick it began to wait
-for its peer.
+requests are parsed ahead of their answers; what has arrived behind them waits, and nothing more is read. In one turn
+of the loop a connection has one piece parsed; a stranger that keeps on asking waits in line with the others. There
+are no timers per request: a sweep about once a second counts ticks, and every connection notes at which tick it began
+to wait for its peer.
 
-A refusal is never written in front of an answer that is still due: that request may have been carried out.
+A refusal is never written in front of an answer that is still due: that request may have been carried out. A request
+that is answered before it has ended is over: nobody looks for its end, unless that is known and near.
 """
 
 from __future__ import annotations
 
 import asyncio
-import select
 import urllib.parse
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import httptools
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from mainspring.api.answers import Cycle
 from mainspring.api.crowd import network_of
 from mainspring.api.heads import Objection, objection
 from mainspring.api.limits import Guard
+from mainspring.api.reading import READ_BYTES, Flow, Reader, readable
 from mainspring.api.refusals import refusal, refuse_request
 from mainspring.api.request_id import request_id_of
 
 if TYPE_CHECKING:
-    from uvicorn._types import ASGISendEvent
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
 NOT_WAITING: Final = -1
 AHEAD: Final = 4
 """Requests whose answers wait for earlier ones; more are not parsed."""
-PIECE_BYTES: Final = 1024
+PIECE_BYTES: Final = 256
 """The parser gets no more at once, except of a body: the requests in a piece are all parsed."""
+PIECES: Final = 4
+"""That the parser gets in one turn."""
 HEADER_LINES: Final = 100
 FRAMING_PER_BYTE: Final = 16
 """Bytes around a body that each byte of it may bring along: chunks of one byte are odd, but chunks."""
+SKIPPED_BYTES: Final = 4_194_304
+"""Of a body that nobody wants, so that its sender gets to read the answer: who is cut off loses it."""
+LINGER_TICKS: Final = 2
 FRESH_SECONDS: Final = 0.05
 """Who has connected so recently may have sent a request that is not read yet."""
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    flow: _Flow
+    flow: Flow
 
     def __init__(
         self,
@@ -62,7 +68,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self._receiving_since = guard.tick
         self._idle_since = guard.tick
         self._stalled_since = NOT_WAITING
+        self._lingers_since = NOT_WAITING
+        """All is said, and what still arrives is thrown away."""
+        self._skipped_bytes = 0
         self._used_at = 0.0
+        self._answering: Cycle | None = None
+        self._waits_for_turn = False
         self._unparsed: deque[memoryview] = deque()
         self._is_over = False
         """Nothing that arrives is looked at any more."""
@@ -77,7 +88,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = _Flow(transport)
+        self.flow = Flow(transport)
+        transport.set_protocol(Reader(self))
+        transport.set_write_buffer_limits(high=READ_BYTES)  # answers that wait to be taken, as requests to be parsed
         self.network = network_of(self.client[0]) if self.client else ""
         self._used_at = self.loop.time()
         if not self._guard.crowd.admit(self):
@@ -87,19 +100,31 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._guard.crowd.leave(self)
         super().connection_lost(exc)
-        self.app_state.clear()  # it knows this connection, which knows it
         self._unparsed.clear()
+        # These know this connection, which knows them: together they would stay until somebody collects garbage.
+        self.app_state.clear()
+        for cycle, _ in self.pipeline:
+            cycle.on_response = lambda: None
+        self.pipeline.clear()
 
     # From the peer
 
     def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            self._skip(len(data))
+            return
         self._unparsed.append(memoryview(data))
-        self._parse()
+        if self.cycle is None or self._guard.crowd.is_known(self):  # a first request is as good as anybody's
+            self._parse()
+        else:
+            self._go_on_in_turn()
 
     def _parse(self) -> None:
-        """Give the parser what has arrived, unless too many requests wait for their answers already."""
+        """Give the parser some of what has arrived, unless too many requests wait for their answers already."""
         unparsed = self._unparsed
-        while unparsed and not self._is_over and len(self.pipeline) < AHEAD:
+        for _ in range(PIECES):
+            if not unparsed or self._is_over or len(self.pipeline) >= AHEAD:
+                break
             piece = unparsed.popleft()
             size = max(PIECE_BYTES, self._body_left)
             if len(piece) > size:
@@ -108,7 +133,42 @@ class GuardedProtocol(HttpToolsProtocol):
             self._feed(piece)
         if self._is_over:
             unparsed.clear()
-        self.flow.hold(bool(unparsed))
+        self._go_on_in_turn()
+
+    def _go_on_in_turn(self) -> None:
+        """Answer and parse the next, if there is any, when everybody else has had a turn."""
+        if self._waits_for_turn:
+            return
+        if (self.pipeline and self._answering is None) or (self._unparsed and len(self.pipeline) < AHEAD):
+            self._wait_for_turn()
+        else:
+            self.flow.hold(bool(self._unparsed))
+
+    def _wait_for_turn(self) -> None:
+        self._waits_for_turn = True
+        self.flow.hold(True)
+        if self._guard.crowd.is_known(self):
+            self.loop.call_soon(self._go_on)
+        else:
+            self._guard.turns.wait(self._go_on)
+
+    def _go_on(self) -> None:
+        self._waits_for_turn = False
+        if self.transport.is_closing():
+            return
+        if self.pipeline and self._answering is None:
+            self._start_asgi_task(*self.pipeline.pop())
+        self._parse()
+        if not self.pipeline:
+            self.flow.resume_reading()
+
+    def _skip(self, size: int) -> None:
+        """Throw away what arrives behind the last request, a read a turn."""
+        self._skipped_bytes += size
+        if self._lingers_since != NOT_WAITING and self._skipped_bytes > SKIPPED_BYTES:
+            self.transport.abort()
+        elif not self._waits_for_turn:
+            self._wait_for_turn()
 
     def _feed(self, piece: memoryview) -> None:
         if self._receiving_since == NOT_WAITING:
@@ -165,7 +225,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.scope["query_string"] = target.query or b""
         refused = objection(version, self.headers, authority=target.host, hosts=self._guard.hosts)
         previous = self.cycle
-        self.cycle = cycle = _Cycle(
+        self.cycle = cycle = Cycle(
             scope=self.scope,
             transport=self.transport,
             flow=self.flow,
@@ -175,14 +235,13 @@ class GuardedProtocol(HttpToolsProtocol):
             default_headers=[],
             message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue,
-            keep_alive=version != "1.0"
-            and self.parser.should_keep_alive()
-            and not (refused or self._guard.crowd.is_beyond(self)),
+            keep_alive=version != "1.0" and self.parser.should_keep_alive() and refused is None,
             on_response=self.on_response_complete,
         )
         self._in_body = self._began_in_piece = True
         self._framing_bytes = 0
         self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+        cycle.ends_soon = 0 < self._body_left <= SKIPPED_BYTES
         app = self.app
         if refused is not None:
             self._is_over = True  # where the body would end is not worth knowing
@@ -218,18 +277,43 @@ class GuardedProtocol(HttpToolsProtocol):
 
     # To the peer
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        assert isinstance(cycle, Cycle)
+        self._answering = cycle
+        if self._guard.crowd.is_beyond(self):
+            cycle.keep_alive = False
+        super()._start_asgi_task(cycle, app)
+
     def on_response_complete(self) -> None:
+        answered, self._answering = self._answering, None
         self.server_state.total_requests += 1
         if self.transport.is_closing():
+            return
+        if answered is not None and not answered.keep_alive:
+            self._leave(linger=answered.more_body or bool(self.pipeline or self._unparsed))
             return
         self._idle_since = self._guard.tick
         self._used_at = self.loop.time()
         self._guard.crowd.touch(self)
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-        self._parse()
-        if not self.pipeline:
+        if self.pipeline or self._unparsed:
+            self._go_on_in_turn()
+        else:
             self.flow.resume_reading()
+
+    def _leave(self, *, linger: bool) -> None:
+        """Close after the last answer. To close on a peer that is still sending would take the answer from it."""
+        if not linger:
+            self.transport.close()
+            return
+        self._is_over = True
+        self._in_head = self._in_body = False
+        self._receiving_since = NOT_WAITING
+        self._lingers_since = self._guard.tick
+        self._unparsed.clear()
+        self.pipeline.clear()
+        self.transport.write_eof()
+        self.flow.hold(self._waits_for_turn)
+        self.flow.resume_reading()
 
     def check_deadlines(self) -> None:
         """Let go of a peer that is too slow. Called at every tick."""
@@ -241,9 +325,13 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.transport.abort()
             return
         self._stalled_since = NOT_WAITING
+        if self._lingers_since != NOT_WAITING:
+            if guard.tick - self._lingers_since > LINGER_TICKS:
+                self.transport.abort()
+            return
         answering = self._is_answering()
         if self._receiving_since != NOT_WAITING:
-            if self.flow.read_paused or (answering and not self._in_body):
+            if (self.flow.read_paused and not self._waits_for_turn) or (answering and not self._in_body):
                 self._receiving_since = guard.tick  # it is we who let the peer wait
             elif guard.tick - self._receiving_since > guard.request_ticks:
                 self._refuse("request_timeout", f"Expected a request within {guard.limits.request_seconds:g} seconds")
@@ -254,12 +342,16 @@ class GuardedProtocol(HttpToolsProtocol):
         """Whether nothing is lost with this connection. A stranger's answer that nobody takes is nothing, either."""
         if self.flow.write_paused:
             return not known
-        if self._is_answering() or self.transport.get_write_buffer_size() > 0:
+        if self._answering is not None or self.transport.get_write_buffer_size() > 0:
             return False
         if known and self._receiving_since != NOT_WAITING:
             return False
+        if self._lingers_since != NOT_WAITING:
+            return True
+        if self._waits_for_turn:
+            return pressed and self.cycle is not None
         is_fresh = self.loop.time() - self._used_at < FRESH_SECONDS
-        return (pressed or not is_fresh) and not _readable(self.transport)
+        return (pressed or not is_fresh) and not readable(self.transport)
 
     def dismiss(self) -> None:
         self.transport.abort()
@@ -295,53 +387,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-class _Cycle(RequestResponseCycle):
-    """An answer is one start with a content length and one body: both leave in one write.
-
-    Header names and values come from the application's own tables or were validated by it.
-    """
-
-    _head = b""
-
-    async def send(self, message: ASGISendEvent) -> None:
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
-        if self.disconnected:
-            return
-        if message["type"] == "http.response.start":
-            self.response_started = True
-            self.waiting_for_100_continue = False
-            lines = [b"%b: %b\r\n" % header for header in message["headers"]]
-            if not self.keep_alive:
-                lines.append(b"connection: close\r\n")
-            self._head = b"%b%b\r\n" % (STATUS_LINE[message["status"]], b"".join(lines))
-            return
-        assert message["type"] == "http.response.body"
-        assert not message.get("more_body", False)
-        # A page is megabytes: joined with its head it would be there twice while its reader takes it.
-        self.transport.writelines((self._head,) if self.scope["method"] == "HEAD" else (self._head, message["body"]))
-        self.response_complete = True
-        self.message_event.set()
-        if not self.keep_alive:
-            self.transport.close()
-        self.on_response()
-
-
-class _Flow(FlowControl):
-    """Reading does not go on while there is something that was read and not parsed."""
-
-    _held = False
-
-    def hold(self, held: bool) -> None:
-        self._held = held
-        if held:
-            self.pause_reading()
-
-    def resume_reading(self) -> None:
-        if not self._held:
-            super().resume_reading()
-
-
 class _Refused(Exception):
     """Stops the parser; it comes back as the context of the parser's own error."""
 
@@ -352,13 +397,3 @@ class _Refused(Exception):
 
 class _Over(Exception):
     """Stops the parser behind the last request that is answered."""
-
-
-def _readable(transport: asyncio.Transport) -> bool:
-    """Whether something has arrived that nobody has read yet."""
-    descriptor: int = transport.get_extra_info("socket").fileno()
-    if descriptor < 0:
-        return False
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    return any(event & select.POLLIN and not event & (select.POLLHUP | select.POLLERR) for _, event in poller.poll(0))

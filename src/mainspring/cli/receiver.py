@@ -6,6 +6,7 @@ One thread per connection; bodies over a bound are refused; it never listens els
 from __future__ import annotations
 
 import json
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,7 @@ from mainspring.errors import InvalidInput
 from mainspring.text import printable
 
 LONGEST_BODY: Final = 10_000_000
+LONGEST_NUMBER: Final = 18
 WITHOUT_BODY = ("GET", "HEAD", "DELETE")
 FAILURE: Final = 500
 
@@ -69,6 +71,11 @@ class Receiver(ThreadingHTTPServer):
         self.printing = Lock()
         super().__init__((host, port), _Handler)
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A peer that goes away is no error of ours."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -76,16 +83,16 @@ class _Handler(BaseHTTPRequestHandler):
     server: Receiver
 
     def do_POST(self) -> None:
-        length = self.headers.get("content-length", "0" if self.command in WITHOUT_BODY else "")
-        if not (length.isascii() and length.isdigit()) or int(length) > LONGEST_BODY:
+        length = _number(self.headers.get("content-length", "0" if self.command in WITHOUT_BODY else ""))
+        if length is None or length > LONGEST_BODY:
             self.close_connection = True
             self._answer(413, b"")
             return
-        body = self.rfile.read(int(length))
+        body = self.rfile.read(length)
         headers = dict(self.headers.items())
         attempt = self.headers.get("mainspring-attempt", "1")
         script = self.server.script
-        status, answer = script.answer(int(attempt) if attempt.isdigit() else 1)
+        status, answer = script.answer(_number(attempt) or 1)
         with self.server.printing:
             place = f"{self.command} {self.path}"
             click.echo(describe(place, headers, body, signature=script.judge(headers, body), status=status))
@@ -104,6 +111,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Silent: `describe` says more."""
+
+
+def _number(text: str) -> int | None:
+    """What a header says, if that is a number: `isdigit` knows more digits than `int` does, and `int` has a limit."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER else None
 
 
 def describe(place: str, headers: dict[str, str], body: bytes, *, signature: str, status: int) -> str:

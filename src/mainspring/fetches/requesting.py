@@ -7,10 +7,9 @@ import secrets
 from collections.abc import Mapping
 from typing import TypedDict, Unpack
 
-import msgspec
 from msgspec import Raw
 
-from mainspring.decoding import decode
+from mainspring.decoding import decode, encode
 from mainspring.errors import InvalidInput
 from mainspring.fetches.messages import CreateFetch, Method
 
@@ -55,7 +54,7 @@ def create_request(url: str, **fields: Unpack[FetchFields]) -> CreateFetch:
     if "json" in fields:
         if "body" in fields:
             raise InvalidInput("Expected one of body and json, got both")
-        request["body"] = _json(fields["json"], "json").decode()
+        request["body"] = encode(fields["json"], "json").decode()
         if CONTENT_TYPE not in {name.lower() for name in headers}:
             headers[CONTENT_TYPE] = "application/json"
     elif isinstance(body := fields.get("body"), bytes):
@@ -67,8 +66,8 @@ def create_request(url: str, **fields: Unpack[FetchFields]) -> CreateFetch:
         if fields.get(name) is not None:
             document[wire] = fields.get(name)
     if "context" in fields:
-        document["context"] = Raw(_json(fields["context"], "context"))
-    return decode(_json(document, "fields"), CreateFetch)
+        document["context"] = Raw(encode(fields["context"], "context"))
+    return decode(encode(document, "fields"), CreateFetch)
 
 
 _PASSED_ON = {
@@ -78,10 +77,3 @@ _PASSED_ON = {
     "delivery_seconds": "deliverySeconds",
     "labels": "labels",
 }
-
-
-def _json(value: object, name: str) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"Expected {name} that can be written as JSON, got: {error}") from error

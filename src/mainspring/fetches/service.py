@@ -149,7 +149,8 @@ class FetchService:
         since = None if request.since is UNSET else to_ms(request.since)
         until = None if request.until is UNSET else to_ms(request.until)
         page = min(request.limit + 1, BATCH_LIMIT) if since is until is None else BATCH_LIMIT
-        found: list[Timer] = []
+        found: dict[str, Timer] = {}
+        """By id: a row that is moved meanwhile is met twice."""
         scanned = 0
         more = True
         while more and len(found) < request.limit and scanned < SCAN_LIMIT:
@@ -159,13 +160,13 @@ class FetchService:
                 after = Position(row.due_at, row.uuid)
                 created_at = row.detail.created_at
                 if (since is None or created_at >= since) and (until is None or created_at < until):
-                    found.append(row)
+                    found[row.uuid] = row
                 if len(found) == request.limit:
                     more = place < len(rows) - 1 or bool(await self._rows(request.states, request.labels, after, 1))
                     break
             scanned += len(rows)
         return FetchPage(
-            fetches=tuple(read_rows(found, lambda row: summary_of(row, self._secrets))),
+            fetches=tuple(read_rows(found.values(), lambda row: summary_of(row, self._secrets))),
             next_cursor=cursors.write(tuple(after)) if more else None,
         )
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TypedDict, TypeVar, Unpack
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
-from mainspring.decoding import decode
-from mainspring.errors import InvalidInput
+from mainspring.decoding import decode, encode
 from mainspring.jobs.calendar import Dst
 from mainspring.jobs.messages import Catchup, CreateJob, Method, Overlap, UpdateJob
 from mainspring.model import RetryPolicy
@@ -76,8 +74,4 @@ def update_request(
 def _checked(values: Mapping[str, object], request: type[M]) -> M:
     wire = dict(zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True))
     document = {wire.get(name, name): value for name, value in values.items() if value is not UNSET}
-    try:
-        body = msgspec.json.encode(document)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"Expected fields that can be written as JSON, got: {error}") from error
-    return decode(body, request)
+    return decode(encode(document, "fields"), request)

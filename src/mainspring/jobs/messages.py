@@ -147,7 +147,8 @@ class TriggerJob(Message, frozen=True, kw_only=True):
 
 
 class PreviewJob(Message, frozen=True, kw_only=True):
-    """The next instants of a calendar: of a job (name), or of one to be (schedule, and a name to spread H by)."""
+    """The next instants of a calendar: of a job (name), or of one to be (schedule, and a name to spread H by). Only
+    those of the next hundred years are looked for; `from` goes further."""
 
     name: JobName | UnsetType = UNSET
     schedule: Schedule | UnsetType = UNSET

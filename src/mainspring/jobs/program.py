@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from datetime import datetime
 from typing import Any, Final, TypeVar, Unpack
 
-import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, UnsetType
 
+from mainspring.decoding import decode, encode
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.jobs.asking import FunctionFields, JobFields, create_request, update_request
 from mainspring.jobs.calendar import Dst
@@ -163,8 +163,9 @@ class Jobs:
     async def trigger(self, name: str, *, body: object = None, by: str = "") -> RunView:
         """Launch it now, beside its calendar. The answer is the launch, which may not have begun yet."""
         await self._write()
-        given = UNSET if body is None else Raw(msgspec.json.encode(body))
-        return await self._service.trigger(TriggerJob(name=name, body=given, by=by))
+        given = {} if body is None else {"body": body}
+        request = decode(encode({"name": name, "by": by, **given}, "a body"), TriggerJob)
+        return await self._service.trigger(request)
 
     async def preview(
         self,

@@ -52,6 +52,8 @@ from mainspring.timers.messages import to_instant, to_ms
 _NO_PART_OF_A_JOB: Final = frozenset({"name", "if_generation", "dry_run"})
 SCAN_LIMIT: Final = 100_000
 """Jobs that one filtered list looks through at most."""
+PREVIEW_MS: Final = 100 * 366 * 86_400_000
+"""How far a preview looks: for 1000 leap days it would have to look through four thousand years."""
 _AT_ONCE: Final = 100
 
 
@@ -210,7 +212,7 @@ class JobService:
         calendar = calendar_of(name, terms)
         after = self._clock.now_ms() if request.from_ is UNSET else to_ms(request.from_)
         after = max(after, (base.starts_at or 0) - 1)
-        until = 2**62 if base.ends_at is None else base.ends_at
+        until = after + PREVIEW_MS if base.ends_at is None else min(base.ends_at, after + PREVIEW_MS)
         instants = calendar.between(after, until, limit=request.count)
         return PreviewView(
             schedule=terms.schedule,

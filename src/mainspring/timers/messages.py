@@ -39,7 +39,8 @@ ShardCount = Annotated[int, Meta(ge=1, le=4096)]
 
 @lru_cache(maxsize=4096)  # one timer shows an instant up to four times, and a batch shares the one of its creation
 def to_instant(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
+    """As it is shown. Whatever stands in a row, one that no calendar has is shown as the nearest that there is."""
+    return datetime.fromtimestamp(min(max(ms, 0), LAST_INSTANT) / 1000, UTC)
 
 
 def to_ms(instant: datetime | int) -> int:

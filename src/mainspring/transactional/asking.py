@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack
 
-import msgspec
 from msgspec import UNSET, Raw
 
+from mainspring.decoding import decode, encode
 from mainspring.errors import InvalidInput
 from mainspring.model import Delivery, RetryPolicy
 from mainspring.timers.handlers import HANDLER_SCHEME
@@ -41,7 +41,7 @@ def create_request(namespace: str, timer_id: str, **fields: Unpack[TimerFields])
             execute_at=UNSET if at is None else at,
             delay_seconds=UNSET if in_seconds is None else float(in_seconds),
             callback_url=_target(fields.get("handler"), fields.get("url")),
-            payload=Raw(msgspec.json.encode(fields.get("payload"))),
+            payload=payload_of(fields.get("payload")),
             headers=dict(fields.get("headers") or {}),
             labels=dict(fields.get("labels") or {}),
             retry_policy=fields.get("retry_policy"),
@@ -51,12 +51,13 @@ def create_request(namespace: str, timer_id: str, **fields: Unpack[TimerFields])
     )
 
 
+def payload_of(value: object) -> Raw:
+    return Raw(encode(value, "a payload"))
+
+
 def checked(request: M) -> M:
     """What the API's decoder would say about this request, said here."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(request), type=type(request))
-    except msgspec.ValidationError as error:
-        raise InvalidInput(str(error)) from error
+    return decode(encode(request, "fields"), type(request))
 
 
 def _target(handler: str | None, url: str | None) -> str:

@@ -29,6 +29,11 @@ async def _endless_trailers(victim: Victim, seconds: float, size: int) -> int:
     return await _peers(victim, seconds, size, _pouring(head, b"a:\r\n" * 16_384))
 
 
+async def _one_byte_chunks(victim: Victim, seconds: float, size: int) -> int:
+    head = b"POST /v1/timers/list HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    return await _peers(victim, seconds, size, _pouring(head, b"1\r\na\r\n" * 10_000))
+
+
 async def _unread_pipelines(victim: Victim, seconds: float, size: int) -> int:
     asks = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n" * 1_000
     return await _peers(victim, seconds, size, _pouring(b"", asks))
@@ -44,6 +49,13 @@ LISTENER_ATTACKS: Final = (
         what="A chunked request whose trailer never ends.",
         run=_endless_trailers,
         size=4,
+        counts="bytes taken",
+    ),
+    Attack(
+        name="one-byte-chunks",
+        what="A chunked request that is refused, and whose body goes on, a byte a chunk.",
+        run=_one_byte_chunks,
+        size=20,
         counts="bytes taken",
     ),
     Attack(
