@@ -135,6 +135,77 @@ def test_a_claim_of_which_only_a_part_succeeded_leaves_no_shard_unread() -> None
     simulate(scenario)
 
 
+def test_a_shard_that_the_store_says_is_nobodys_is_claimed_anew_by_who_believed_to_own_it() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.join("a")
+        await cluster.join("c")
+        await asyncio.sleep(8)
+        before = await cluster.owners()
+        assert await cluster.store.release_shards(before) == [Verdict.APPLIED] * NAMESPACE.shard_count
+        await asyncio.sleep(6 + 2 + 2)
+        assert [shard.owner for shard in await cluster.owners()] == [shard.owner for shard in before]
+
+    simulate(scenario)
+
+
+def test_a_stray_shard_that_takes_no_writes_keeps_nobody_from_claiming_the_others() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        inner = cluster.store
+        cluster.store = store = TroubledStore(inner)
+        first = await cluster.join("a")
+        second = await cluster.join("x")
+        await asyncio.sleep(10)
+        stray = min(first.ownership.fences)
+        [shard] = await inner.shards([stray])
+        assert shard is not None
+        # A claim that "x" had given up lands, and then the partition takes no more writes.
+        assert await inner.claim_shards([Shard(stray, shard.version, "x")]) == [Verdict.APPLIED]
+        store.read_only = {stray}
+        await asyncio.sleep(8)
+        cluster.kill(first)
+        await asyncio.sleep(6 + 2 + 2)
+        assert second.ownership.fences.keys() == set(NAMESPACE.shards) - {stray}
+        assert second.engine.owned_shards == NAMESPACE.shard_count - 1
+        store.read_only = set()
+        await asyncio.sleep(5)
+        assert second.engine.owned_shards == NAMESPACE.shard_count
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("writes_only", [True, False])
+def test_a_whole_batch_of_shards_that_are_away_keeps_nobody_from_the_others(writes_only: bool) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        inner = cluster.store
+        cluster.store = store = TroubledStore(inner)
+        away = set(range(BATCH_LIMIT))
+
+        async def shard_ids(*_: object) -> list[int]:
+            return list(range(BATCH_LIMIT + 300))
+
+        cluster.shard_ids = shard_ids  # type: ignore[method-assign, assignment]
+        await inner.claim_shards([Shard(shard_id, 0, "dead") for shard_id in away])
+        member = await cluster.join("a")
+        assert member.engine.owned_shards == BATCH_LIMIT + 300
+        # Another has taken all of them, while the lease was gone; a part can only be asked now.
+        taken = [Shard(shard_id, fence, "dead") for shard_id, fence in member.ownership.fences.items()]
+        assert set(await inner.claim_shards(taken)) == {Verdict.APPLIED}
+        store.read_only, store.bad_shards = (away, set()) if writes_only else (set(), away)
+        lease = await inner.get_record("instance", "a", now=cluster.clock.now_ms())
+        assert lease is not None
+        await inner.delete_record("instance", "a", expect=lease.version, now=cluster.clock.now_ms())
+        await asyncio.sleep(6)
+        versions = {
+            shard.shard_id: shard.version
+            for shard in await inner.shards(range(BATCH_LIMIT, BATCH_LIMIT + 300))
+            if shard
+        }
+        assert {s: fence for s, fence in member.ownership.fences.items() if s not in away} == versions
+        assert member.engine.owned_shards == (300 if writes_only else BATCH_LIMIT + 300)
+
+    simulate(scenario)
+
+
 @pytest.mark.parametrize("offset", [0.0, 0.5, 1.0, 1.5])
 def test_an_instance_that_has_just_come_is_robbed_of_no_shard(offset: float) -> None:
     async def scenario(cluster: Cluster) -> None:

@@ -19,7 +19,10 @@ class TroubledStore:
     def __init__(self, inner: Store) -> None:
         self._inner = inner
         self.bad_shards: set[int] = set()
-        """Their items are unavailable, and whoever reads them learns it."""
+        """Their items are unavailable, and whoever reads them learns it. A call for nothing else fails, as in any store
+        (`stores.partly`)."""
+        self.read_only: set[int] = set()
+        """They can be read, and nobody can claim or release them, or write an attempt."""
         self.hang_seconds = 0.0
         """How long it takes to find out."""
         self.fault: Callable[[str, object], Exception | Verdict | None] = lambda _verb, _item: None
@@ -47,6 +50,7 @@ class TroubledStore:
     async def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
         await self._hang(shard_ids)
         found = await self._inner.shards(shard_ids)
+        self._raise_if_all_in(self.bad_shards, shard_ids)
         return [None if s is None or s.shard_id in self.bad_shards else s for s in found]
 
     async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
@@ -65,9 +69,11 @@ class TroubledStore:
     async def _batch(self, verb: str, items: Sequence[Any], shard_of: Callable[[Any], int]) -> list[Verdict]:
         await asyncio.sleep(self.delays.get(verb, 0.0))
         await self._hang([shard_of(item) for item in items])
+        bad = self.bad_shards | self.read_only
+        self._raise_if_all_in(bad, [shard_of(item) for item in items])
         verdicts: dict[int, Verdict] = {}
         for place, item in enumerate(items):
-            fault = Verdict.UNAVAILABLE if shard_of(item) in self.bad_shards else self.fault(verb, item)
+            fault = Verdict.UNAVAILABLE if shard_of(item) in bad else self.fault(verb, item)
             if isinstance(fault, Exception):
                 raise fault
             if fault is not None:
@@ -78,6 +84,10 @@ class TroubledStore:
             raise StoreUnavailable("simulated: the answer was lost")
         verdicts.update(zip(good, answers, strict=True))
         return [verdicts[place] for place in range(len(items))]
+
+    def _raise_if_all_in(self, bad: set[int], shard_ids: Sequence[int]) -> None:
+        if shard_ids and bad.issuperset(shard_ids):
+            raise StoreUnavailable("simulated: a partition is away")
 
     async def _hang(self, shard_ids: Sequence[int]) -> None:
         if self.bad_shards.intersection(shard_ids):

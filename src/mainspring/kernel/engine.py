@@ -97,7 +97,7 @@ class Engine:
 
     async def start(self) -> None:
         """Take the lease and the first shards, then run. Raises StoreUnavailable if the store cannot be used."""
-        await self._renew()
+        await self._ownership.renew()
         self._start_task(self._keep_loop())  # very many shards take longer to claim than a lease lasts
         await self._share()
         for loop in (self._reader.loop(), *self.dispatcher.loops, self._share_loop()):
@@ -150,7 +150,7 @@ class Engine:
             self._keep_wake.clear()
             self._tell_deposed()
             try:
-                await self._renew()
+                await self._ownership.renew()
                 pause = self._until_renewal()
                 self._complain_at = 0.0
             except StoreUnavailable as error:
@@ -171,14 +171,6 @@ class Engine:
         if now >= self._complain_at:
             self._complain_at = now + self._ownership.lease_seconds
             telemetry.warning("the lease was not renewed", reason=reason)
-
-    async def _renew(self) -> None:
-        if await self._ownership.renew():
-            return
-        lost = set(self._agenda.shards)
-        if lost:
-            telemetry.warning("shards were lost with the lease", count=len(lost))
-            self._lose(lost)
 
     # --- sharer ---------------------------------------------------------------------------------------
 
@@ -208,7 +200,7 @@ class Engine:
             await self._ownership.claim()
         finally:
             self._adopt()
-        self.dispatcher.wake_reader.set()
+            self.dispatcher.wake_reader.set()
 
     def _adopt(self) -> None:
         """Look after all shards that are owned, also if only a part of those that were asked for could be claimed.
@@ -253,20 +245,17 @@ class Engine:
     def _deposed(self, shard_ids: set[int]) -> None:
         """Another instance owns these shards now."""
         self._newly_owned_elsewhere |= shard_ids
-        self._lose(shard_ids)
+        for shard_id in shard_ids:
+            self._agenda.remove(shard_id)
+            self._draining.pop(shard_id, None)
+            self._ownership.fences.pop(shard_id, None)
+        self.dispatcher.let_go(shard_ids)
 
     def _tell_deposed(self) -> None:
         """One line for what may have been found out shard by shard."""
         shards, self._newly_owned_elsewhere = self._newly_owned_elsewhere, set()
         if shards:
             telemetry.warning("a shard has a newer owner", count=len(shards), first=min(shards))
-
-    def _lose(self, shard_ids: set[int]) -> None:
-        for shard_id in shard_ids:
-            self._agenda.remove(shard_id)
-            self._draining.pop(shard_id, None)
-            self._ownership.fences.pop(shard_id, None)
-        self.dispatcher.let_go(shard_ids)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

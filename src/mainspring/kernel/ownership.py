@@ -11,27 +11,33 @@ A claim raises the shard's version by compare-and-set. That version is the fence
 carries and the store locks, so a deposed owner can write nothing, whatever it believes. `valid()` is the other half:
 an instance that could not renew stops by its own monotonic clock, before anybody can have claimed its shards.
 
-Failures: a renewal that fails is tried again at the next tick; a lease record found missing or changed (it expired
-and was replaced) costs all shards, which are then claimed anew like any others. A lease that nobody has renewed for its
+Failures: a renewal that fails is tried again at the next tick. A lease record found missing (it expired) or changed
+says that others may have claimed the shards; it costs those that they have. A lease that nobody has renewed for its
 whole time, by this instance's own monotonic clock, has run out, whatever the store's clock says. Claims and releases
-may be lost, or land late: so what the store says of all shards is checked from time to time (`check`), and what it says
-is owned here although it is not is released. Whatever the state, that and `claim` lead to one living owner a shard.
+may be lost, or land late: so what the store says of all shards is checked after any doubt and from time to time
+(`check`): what is another's is given up, and what it says is owned here although it is not is released. Whatever the
+state, that and `claim` lead to one living owner a shard, and no shard waits for one that the store cannot write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from math import inf
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from mainspring import crashpoint
 from mainspring.clock import Clock
+from mainspring.errors import StoreUnavailable
 from mainspring.model import Record, Shard, to_json
 from mainspring.store import BATCH_LIMIT, Store, Verdict, ends_scan
 from mainspring.unreadable import read_record
+
+T = TypeVar("T")
 
 INSTANCES = "instance"
 
@@ -93,7 +99,8 @@ class Ownership:
         self.renewed_at = -inf
         """When the lease was renewed last, by the monotonic clock; or rather when that was begun."""
         self._uncertain = False
-        """A claim or release ended with an unknown outcome: the store may name this instance where it owns nothing."""
+        """The store may name this instance where it owns nothing, or another where it does: a claim or release ended
+        with an unknown outcome, or the lease had run out."""
         self._check_at = 0.0
         self._seen: dict[str, tuple[tuple[int, int | None], float]] = {}
         """Of each lease the renewal that was seen last, and when that was."""
@@ -127,9 +134,8 @@ class Ownership:
         """Whether the lease still holds, by the monotonic clock. Without it nothing is begun or sent."""
         return self._clock.monotonic() < self.renewed_at + self.lease_seconds
 
-    async def renew(self) -> bool:
-        """Extend the lease. False if it had been lost: then no shard is owned any more."""
-        kept = True
+    async def renew(self) -> None:
+        """Extend the lease, or take it anew."""
         before = self._clock.monotonic()
         self._clock.align(await self._store.time())
         now = self._clock.now_ms()
@@ -140,23 +146,19 @@ class Ownership:
         )
         if record is None:
             # Nobody else writes this record: either an earlier renewal was written and its answer lost, or it expired.
+            self._uncertain = True
             present = await self._store.get_record(INSTANCES, self.instance, now=now)
-            kept = present is not None or self._lease_version == 0
             self._lease_version = present.version if present else 0
-            if not kept:
-                self.fences.clear()
-                self._uncertain = True
             record = await self._store.put_record(
                 INSTANCES, self.instance, value, expect=self._lease_version, now=now, expires_at=expires_at
             )
             if record is None:
-                return kept
+                return
         self._lease_version = record.version
         self._published = value
         await self._see_members(now)
         await self._place()
         self.renewed_at = before  # not before it is known who else is alive
-        return kept
 
     async def _see_members(self, now: int) -> None:
         found: list[Record] = []
@@ -222,22 +224,30 @@ class Ownership:
 
         Without a lease nothing is claimed: who is alive was seen too long ago.
         """
-        if not self.valid():
-            return []
         missing = [s for s, owner in self._placement.items() if owner == self.instance and s not in self.fences]
         gained: list[int] = []
-        for start in range(0, len(missing), BATCH_LIMIT):
-            found = [s for s in await self._store.shards(missing[start : start + BATCH_LIMIT]) if s is not None]
-            alive = await self._alive({shard.owner for shard in found})
-            claims = [Shard(s.shard_id, s.version, self.instance) for s in found if s.owner not in alive]
-            verdicts = await self._certainly(self._store.claim_shards(claims))
-            crashpoint.reach(crashpoint.SHARD_CLAIMED)
-            for claim, verdict in zip(claims, verdicts, strict=True):
-                if verdict is Verdict.APPLIED:
-                    self.fences[claim.shard_id] = claim.version + 1
-                    gained.append(claim.shard_id)
+        failure: StoreUnavailable | None = None
+        for batch in _batches(missing):
+            if not self.valid():
+                break
+            try:
+                gained += await self._claim(batch)
+            except StoreUnavailable as error:
+                failure = error  # of these shards, which may be all in one place
         self.awaited = len(missing) - len(gained)
+        if failure is not None:
+            raise failure
         return gained
+
+    async def _claim(self, shard_ids: Sequence[int]) -> list[int]:
+        found = [shard for shard in await self._store.shards(shard_ids) if shard is not None]
+        alive = await self._alive({shard.owner for shard in found})
+        claims = [Shard(s.shard_id, s.version, self.instance) for s in found if s.owner not in alive]
+        verdicts = await self._certainly(self._store.claim_shards(claims))
+        crashpoint.reach(crashpoint.SHARD_CLAIMED)
+        gained = [claim for claim, verdict in zip(claims, verdicts, strict=True) if verdict is Verdict.APPLIED]
+        self.fences |= {claim.shard_id: claim.version + 1 for claim in gained}
+        return [claim.shard_id for claim in gained]
 
     async def _alive(self, owners: set[str]) -> set[str]:
         """Those of these owners that live. One that the last renewal did not see may have come since: look."""
@@ -249,8 +259,10 @@ class Ownership:
         await self._release([Shard(s, self.fences.pop(s), self.instance) for s in shard_ids if s in self.fences])
 
     async def _release(self, claims: Sequence[Shard]) -> None:
-        for start in range(0, len(claims), BATCH_LIMIT):
-            await self._certainly(self._store.release_shards(claims[start : start + BATCH_LIMIT]))
+        """What cannot be released now is found again by `check`."""
+        for batch in _batches(claims):
+            with suppress(StoreUnavailable):
+                await self._certainly(self._store.release_shards(batch))
             crashpoint.reach(crashpoint.SHARD_RELEASED)
 
     async def _certainly(self, writing: Awaitable[list[Verdict]]) -> list[Verdict]:
@@ -264,7 +276,7 @@ class Ownership:
         return verdicts
 
     async def check(self) -> set[int]:
-        """Compare what the store says with what is believed here; answers the shards that are another's by now.
+        """Compare what the store says with what is believed here; answers the shards that are not owned here any more.
 
         What the store says is owned here although it is not is released: others wait for it. Done after any doubt, and
         once in a lease's time beside others.
@@ -275,13 +287,14 @@ class Ownership:
         self._check_at = monotonic + self.lease_seconds
         self._uncertain = False
         lost: set[int] = set()
-        try:
-            shard_ids = list(self._placement)
-            for start in range(0, len(shard_ids), BATCH_LIMIT):
-                lost |= await self._compare(shard_ids[start : start + BATCH_LIMIT])
-        except BaseException:
-            self._uncertain = True
-            raise
+        for batch in _batches(list(self._placement)):
+            try:
+                lost |= await self._compare(batch)
+            except StoreUnavailable:
+                self._uncertain = True
+            except BaseException:
+                self._uncertain = True
+                raise
         return lost
 
     async def _compare(self, shard_ids: Sequence[int]) -> set[int]:
@@ -296,7 +309,7 @@ class Ownership:
             shard.shard_id
             for shard in found
             if (fence := believed.get(shard.shard_id)) is not None
-            and fence < shard.version
+            and (fence, self.instance) != (shard.version, shard.owner)
             and self.fences.get(shard.shard_id) == fence
         }
 
@@ -313,3 +326,7 @@ class Ownership:
             now=now,
             expires_at=now + round(self.lease_seconds * 1000),
         )
+
+
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[start : start + BATCH_LIMIT] for start in range(0, len(items), BATCH_LIMIT))
