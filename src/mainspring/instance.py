@@ -291,11 +291,10 @@ class Instance:
             return lease.local_address
         return "" if neighbours_only else lease.address
 
-    async def _shard_ids(self, refresh: bool) -> Sequence[int]:
-        """All shards there are. Beside other instances, with what else they may have changed."""
-        if refresh:
-            await self.courier.refresh()
-        return await self.namespaces.shard_ids(refresh)
+    async def _shard_ids(self) -> Sequence[int]:
+        """All shards there are, with what else others may have changed."""
+        await self.courier.refresh()
+        return await self.namespaces.shard_ids()
 
     def _claim_soon(self) -> None:
         if self.engine is not None:

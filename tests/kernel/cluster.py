@@ -125,7 +125,7 @@ class Cluster:
         self.behave: Callable[[Timer], tuple[float, Ending]] = lambda _: (0.0, done())
         self.refuse: Callable[[Timer, int], Ending | None] = lambda _timer, _now: None
 
-    async def shard_ids(self, _refresh: bool) -> list[int]:
+    async def shard_ids(self) -> list[int]:
         return list(NAMESPACE.shards)
 
     async def join(self, name: str, *, skew_ms: int = 0) -> Member:

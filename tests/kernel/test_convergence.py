@@ -51,7 +51,7 @@ def test_a_release_and_a_check_that_failed_half_way_leave_no_shard_without_an_ow
         failures = {"release_shards": 1, "shards": 3}
         """Which call fails, counted from the moment at which shards begin to change hands."""
 
-        async def shard_ids(_: bool) -> list[int]:
+        async def shard_ids() -> list[int]:
             return list(range(shard_count))
 
         def failing(verb: str, inner: Callable[[Sequence[Any]], Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -63,7 +63,7 @@ def test_a_release_and_a_check_that_failed_half_way_leave_no_shard_without_an_ow
 
             return call
 
-        cluster.shard_ids = shard_ids  # type: ignore[method-assign, assignment]
+        cluster.shard_ids = shard_ids  # type: ignore[method-assign]
         first = await cluster.join("a")
         for verb in failures:
             setattr(first.store, verb, failing(verb, getattr(first.store, verb)))
@@ -109,10 +109,10 @@ def test_one_unreachable_shard_costs_no_lease_and_no_other_shard() -> None:
 
 def test_a_claim_of_which_only_a_part_succeeded_leaves_no_shard_unread() -> None:
     async def scenario(cluster: Cluster) -> None:
-        async def shard_ids(_: bool) -> list[int]:
+        async def shard_ids() -> list[int]:
             return list(range(2 * BATCH_LIMIT + 300))
 
-        cluster.shard_ids = shard_ids  # type: ignore[method-assign, assignment]
+        cluster.shard_ids = shard_ids  # type: ignore[method-assign]
         member = await cluster.join("a")
         other = await cluster.join("c")
         await asyncio.sleep(10)
@@ -180,10 +180,10 @@ def test_a_whole_batch_of_shards_that_are_away_keeps_nobody_from_the_others(writ
         cluster.store = store = TroubledStore(inner)
         away = set(range(BATCH_LIMIT))
 
-        async def shard_ids(*_: object) -> list[int]:
+        async def shard_ids() -> list[int]:
             return list(range(BATCH_LIMIT + 300))
 
-        cluster.shard_ids = shard_ids  # type: ignore[method-assign, assignment]
+        cluster.shard_ids = shard_ids  # type: ignore[method-assign]
         await inner.claim_shards([Shard(shard_id, 0, "dead") for shard_id in away])
         member = await cluster.join("a")
         assert member.engine.owned_shards == BATCH_LIMIT + 300

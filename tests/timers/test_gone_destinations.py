@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mainspring.config import Config
 from mainspring.instance import Instance
-from mainspring.model import State
+from mainspring.model import Record, State
 from mainspring.testing.target import Answer, TargetServer
 from mainspring.timers.messages import CreateTimer, ListTimers, TimerRef
 from tests.timers.test_service import until
@@ -56,3 +57,34 @@ async def test_a_resume_through_one_instance_lets_all_of_them_try_again(
         return not (await first.timers.list(ListTimers())).timers
 
     await until(all_done)
+
+
+async def test_a_resume_while_destinations_are_read_is_not_forgotten(
+    instance: Instance, target: TargetServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = target.url + "/gone"
+    target.script("/gone", Answer(status=410))
+    await instance.timers.create(CreateTimer(timer_id="t", delay_seconds=0.0, callback_url=url))
+
+    async def parked() -> bool:
+        return bool((await instance.timers.list(ListTimers(states=(State.PARKED,)))).timers)
+
+    await until(parked)
+    scan = instance.store.scan_records
+
+    async def overtaken(*args: Any, **options: Any) -> list[Record]:
+        found = await scan(*args, **options)
+        await instance.courier.revive(url)
+        return found
+
+    monkeypatch.setattr(instance.store, "scan_records", overtaken)
+    await instance.courier.refresh()
+    target.script("/gone", Answer())
+    await instance.timers.create(CreateTimer(timer_id="u", delay_seconds=0.0, callback_url=url))
+
+    async def decided() -> bool:
+        views = (await instance.timers.list(ListTimers())).timers
+        return all(view.state is State.PARKED for view in views)
+
+    await until(decided)
+    assert [view.timer_id for view in (await instance.timers.list(ListTimers())).timers] == ["t"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +14,16 @@ from mainspring.clock import SystemClock
 from mainspring.config import Config
 from mainspring.errors import Conflict, FieldError, InvalidInput
 from mainspring.instance import Instance
+from mainspring.model import Detail, Namespace, Timer
+from mainspring.store import Put, RecordStore
 from mainspring.stores import store_from_url
+from mainspring.stores.memory import MemoryStore
 from mainspring.surroundings import Surroundings
+from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
 from mainspring.timers.messages import CreateNamespace, UpdateNamespace
 from mainspring.timers.namespaces import NamespaceService
+from tests.jobs.simulated import World
+from tests.jobs.simulated import simulate as simulate_world
 
 
 @pytest.mark.parametrize("secret", ["", "x", "whsec_", "whsec_c2hvcnQ=", "whsec_not base64"])
@@ -62,3 +70,86 @@ async def test_as_many_shards_as_there_may_be_are_claimed_in_seconds(tmp_path: P
         assert instance.engine.owned_shards == 3 * 4096 + 16
         assert instance.ownership.valid()
         assert time.monotonic() - began < config.lease_seconds
+
+
+class SlowScans(MemoryStore):
+    """What a scan answers is on its way for a second."""
+
+    async def scan_records(self, *args: Any, **options: Any) -> Any:
+        found = await super().scan_records(*args, **options)
+        await asyncio.sleep(1.0)
+        return found
+
+
+def service(records: RecordStore, clock: SimulatedClock) -> NamespaceService:
+    return NamespaceService(records=records, clock=clock, randomness=random.Random(1), created=lambda: None)
+
+
+def test_what_was_made_or_changed_while_namespaces_are_read_stays_known() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        clock = SimulatedClock(loop)
+        store = SlowScans(clock)
+        namespaces = service(store, clock)
+        await namespaces.open()
+        await namespaces.create(CreateNamespace(name="x"))
+        creating = asyncio.create_task(namespaces.create(CreateNamespace(name="y")))
+        reading = asyncio.create_task(namespaces.refresh())
+        await asyncio.sleep(1.5)  # "y" was made, while the last scan goes on
+        await namespaces.update(UpdateNamespace(name="x", host_limit=7))
+        await namespaces.system("mainspring.s")
+        await creating
+        await reading
+        assert {namespace.name for namespace in namespaces.known} == {"default", "x", "y", "mainspring.s"}
+        assert (await namespaces.find("x")).host_limit == 7
+
+    run_simulated(main)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_two_namespaces_that_are_made_at_about_the_same_time_both_are_known(seed: int) -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        clock = SimulatedClock(loop)
+        namespaces = service(SlowScans(clock), clock)
+        await namespaces.open()
+
+        async def later() -> None:
+            await asyncio.sleep(seed * 0.2)
+            await namespaces.create(CreateNamespace(name="y"))
+
+        await asyncio.gather(namespaces.create(CreateNamespace(name="x")), later())
+        assert {namespace.name for namespace in namespaces.known} == {"default", "x", "y"}
+
+    run_simulated(main)
+
+
+def test_a_timer_in_a_namespace_of_which_a_lone_instance_was_never_told_is_sent() -> None:
+    async def main(world: World) -> None:
+        sent: list[str] = []
+
+        async def handler(timer: Timer) -> None:
+            sent.append(timer.namespace)
+
+        async with world.running() as instance:
+            instance.courier.handlers["h"] = handler
+            await asyncio.sleep(10)
+            other = service(world.store, world.clock)  # as after an answer that was lost, too
+            await other.create(CreateNamespace(name="x"))
+            await world.store.write([Put(due_now(await other.find("x"), world.clock.now_ms()), 0)])
+            await asyncio.sleep(5)
+        assert sent == ["x"]
+
+    simulate_world(main)
+
+
+def due_now(namespace: Namespace, now: int) -> Timer:
+    key = namespace.key_of("t")
+    detail = Detail(execute_at=now, callback_url="handler:h", delivery_id="m", created_at=now, updated_at=now)
+    return Timer(
+        shard_id=key.shard_id,
+        uuid=key.uuid,
+        namespace=namespace.name,
+        timer_id="t",
+        due_at=now,
+        version=7,
+        detail=detail,
+    )

@@ -82,10 +82,10 @@ class Ownership:
         clock: Clock,
         lease: Lease,
         lease_seconds: float,
-        shard_ids: Callable[[bool], Awaitable[Sequence[int]]],
+        shard_ids: Callable[[], Awaitable[Sequence[int]]],
         is_dead: Callable[[Lease], bool] = lambda _: False,
     ) -> None:
-        """`shard_ids` lists all shards there are; its argument says whether other instances may have added some.
+        """`shard_ids` lists all shards there are, also those that others have added.
         `is_dead` may declare another instance dead before its lease runs out (a process of this machine that
         is gone); being wrong costs a repeat, never a lost or stale write."""
         self._store = store
@@ -192,7 +192,7 @@ class Ownership:
 
     async def _place(self) -> None:
         """Spread all shards over the members that are alive."""
-        shards = tuple(await self._shard_ids(not self.alone))
+        shards = tuple(await self._shard_ids())
         instances = tuple(sorted(member.instance for member in self.members))
         if self._placed != (shards, instances):
             self._placed = (shards, instances)

@@ -32,6 +32,7 @@ from mainspring.timers.destinations import Destinations
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.timers.messages import to_instant
 from mainspring.timers.namespaces import NamespaceService
+from mainspring.timers.rereading import reread
 from mainspring.unreadable import read_record
 
 Handler = Callable[[Timer], Awaitable[object]]
@@ -190,6 +191,7 @@ class Courier:
 
     async def refresh(self) -> None:
         """Learn which destinations are gone, as this instance and the others have recorded it."""
+        before = dict(self._gone)
         found: dict[str, int] = {}
         after = ""
         now = self._clock.now_ms()
@@ -201,16 +203,16 @@ class Courier:
             if ends_scan(page, BATCH_LIMIT):
                 break
             after = page[-1].key
-        self._gone = found
+        self._gone = reread(found, before=before, known=self._gone)
 
     async def revive(self, url: str) -> None:
         """Somebody resumed a timer of this destination: it may be tried again, by every instance."""
-        self._gone.pop(url, None)
         key = sha256(url.encode()).hexdigest()
         now = self._clock.now_ms()
         record = await self._records.get_record(DESTINATIONS, key, now=now)
         if record is not None:
             await self._records.delete_record(DESTINATIONS, key, expect=record.version, now=now)
+        self._gone.pop(url, None)
 
     async def _mark_gone(self, url: str) -> None:
         """Kept for a week and for so many destinations: beyond that each of their timers finds out by itself."""

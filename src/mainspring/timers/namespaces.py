@@ -3,7 +3,8 @@
 The shard range of a namespace is taken from one counter, so ranges never overlap, and it never changes.
 The rows of jobs and fetches live in *system* namespaces, made at their first use and kept apart from those of users:
 no request reaches them by name, and no user's namespace may be called like one.
-Other instances' changes are seen at the next `refresh`, which the keeper asks for when there are others.
+Changes that others made, and those of this instance whose answer was lost, are seen at the next `refresh`, which the
+keeper asks for at each renewal.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from mainspring.timers.messages import (
     UpdateNamespace,
     namespace_view,
 )
+from mainspring.timers.rereading import reread
 from mainspring.unreadable import read_record
 
 NAMESPACES = "namespace"
@@ -71,8 +73,12 @@ class NamespaceService:
                 await self.refresh()  # another instance started at the same moment
 
     async def refresh(self) -> None:
-        self._known = await self._scan(NAMESPACES)
-        self._system = await self._scan(SYSTEM)
+        before = dict(self._known)
+        found = await self._scan(NAMESPACES)
+        self._known = reread(found, before=before, known=self._known)
+        before = dict(self._system)
+        found = await self._scan(SYSTEM)
+        self._system = reread(found, before=before, known=self._system)
 
     async def _scan(self, collection: str) -> dict[str, Namespace]:
         now = self._clock.now_ms()
@@ -87,9 +93,9 @@ class NamespaceService:
                 return found
             after = page[-1].key
 
-    async def shard_ids(self, refresh: bool) -> Sequence[int]:
-        if refresh:
-            await self.refresh()
+    async def shard_ids(self) -> Sequence[int]:
+        """Those of all namespaces, as the store has them now."""
+        await self.refresh()
         return [shard_id for namespace in self.known for shard_id in namespace.shards]
 
     @property
