@@ -7,7 +7,12 @@ until the store itself says so. Simulations put another `Clock` in its place.
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+ASK_TRIES: Final = 3
+SLOW_SECONDS: Final = 0.5
+"""How old the time may be that an answer tells."""
 
 
 class Clock(Protocol):
@@ -22,6 +27,25 @@ class Clock(Protocol):
     def align(self, store_ms: int) -> None:
         """Take over the time that the store has just reported."""
         ...
+
+
+async def follow(clock: Clock, ask: Callable[[], Awaitable[int]], *, is_aligned: bool) -> float:
+    """Align `clock` with the time of the store, which `ask` asks for. Answers when that was asked for, by the monotonic
+    clock.
+
+    An answer that was long on its way, or found this process frozen, tells an old time: then it is asked for again, a
+    few times. There is no need to if the clock `is_aligned`, and what it says may well be what the store's says by now.
+    """
+    for _ in range(ASK_TRIES):
+        asked_at = clock.monotonic()
+        told = await ask()
+        age = clock.monotonic() - asked_at
+        if age <= SLOW_SECONDS:
+            break
+        if is_aligned and told <= clock.now_ms() <= told + age * 1000:
+            return asked_at
+    clock.align(told)
+    return asked_at
 
 
 # CLOCK_BOOTTIME goes on while a machine is suspended; where it does not exist, the ordinary monotonic clock serves.

@@ -24,7 +24,7 @@ import mainspring
 from mainspring import background, telemetry
 from mainspring.api.app import build_executor_app, token_digest
 from mainspring.api.serving import listening
-from mainspring.clock import Clock
+from mainspring.clock import Clock, follow
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.wakeups import Wakeups
@@ -177,7 +177,7 @@ class RemoteExecutor:
         async with AsyncExitStack() as stack:
             await self._store.open()
             stack.push_async_callback(self._store.close)
-            self._clock.align(await self._store.time())
+            await follow(self._clock, self._store.time, is_aligned=False)
             await self._namespaces.open()
             await stack.enter_async_context(self._calls)
             await stack.enter_async_context(self._callbacks)
@@ -288,7 +288,7 @@ class RemoteExecutor:
 
     async def _renew(self) -> None:
         """Nobody else writes this record: an unexpected version is that of an earlier renewal, or of none."""
-        self._clock.align(await self._store.time())
+        await follow(self._clock, self._store.time, is_aligned=True)
         await self._namespaces.refresh()
         now = self._clock.now_ms()
         process = self._process

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from mainspring import background, telemetry
-from mainspring.clock import Clock
+from mainspring.clock import Clock, follow
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
@@ -170,7 +170,7 @@ class Instance:
             if self._registry is not self.store:
                 await self._registry.open()
                 stack.push_async_callback(self._registry.close)
-            self.clock.align(await self.store.time())
+            await follow(self.clock, self.store.time, is_aligned=False)
             await self.namespaces.open()
             await self.courier.refresh()
             await stack.enter_async_context(self.sender)

@@ -29,7 +29,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from mainspring.clock import Clock, SystemClock
+from mainspring.clock import Clock, SystemClock, follow
 from mainspring.config import load_config
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.fetches.messages import FetchResult
@@ -182,7 +182,7 @@ async def open_lock(store: str, name: str, *, ttl_seconds: float = TTL_SECONDS, 
     records = store_from_url(store, clock=clock)
     await records.open()
     try:
-        clock.align(await records.time())
+        await follow(clock, records.time, is_aligned=False)
         yield Lock(records, clock, name, ttl_seconds=ttl_seconds, owner=owner)
     finally:
         await records.close()

@@ -12,9 +12,11 @@ from mainspring.delivery.secrets import Secrets
 from mainspring.errors import NotFound
 from mainspring.model import Detail, Namespace, to_json
 from mainspring.timers.messages import CreateTimer, TimerView, to_ms
+from mainspring.transactional import writing
 from mainspring.transactional.connections import rendered
 from mainspring.transactional.dialects import MYSQL, POSTGRESQL, SQLITE, Dialect, Statement
 from mainspring.transactional.writing import Creation, Rows
+from tests.test_clock import Watch
 
 NAMESPACE = Namespace(name="app", first_shard=16, shard_count=16, created_at=0, updated_at=0, secrets=())
 REQUEST = CreateTimer(namespace="app", timer_id="t1", delay_seconds=60, callback_url="https://example.com/")
@@ -77,6 +79,22 @@ def test_time_is_the_time_of_the_database() -> None:
     ahead = wall_ms() + AN_HOUR_MS
     _, view = drive(creation(), lambda statement: a_new_row(statement, database_ms=ahead))
     assert 60_000 <= to_ms(view.execute_at) - ahead <= 61_000
+
+
+def test_a_time_that_was_long_on_its_way_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch()
+    monkeypatch.setattr(writing, "SystemClock", lambda: watch)
+    answers = [4.0, 0.01]
+
+    def answer(statement: Statement) -> Rows:
+        told = round(watch.seconds * 1000)
+        if "records" in statement.sql:
+            watch.seconds += answers.pop(0)
+        return a_new_row(statement, database_ms=told + AN_HOUR_MS)
+
+    said, view = drive(creation(), answer)
+    assert said == ["SELECT", "SELECT", "INSERT"]
+    assert to_ms(view.execute_at) == 4000 + AN_HOUR_MS + 60_000
 
 
 def test_a_namespace_is_looked_for_again_while_there_is_none() -> None:

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, runtime_checkable
 
-from mainspring.clock import Clock, SystemClock
+from mainspring.clock import Clock, SystemClock, follow
 from mainspring.idempotency.entries import Entry
 from mainspring.model import Record
 
 ALIGN_SECONDS: Final = 60.0
 """How long a database's clock is extrapolated: drift stays far below any lease."""
-ASK_TRIES: Final = 3
-SLOW_SECONDS: Final = 0.5
-"""How old the time may be that an answer tells."""
 
 
 class ClaimStore(Protocol):
@@ -71,16 +68,10 @@ class StoreClock:
         return self._aligned_at is None or self._clock.monotonic() - self._aligned_at > ALIGN_SECONDS
 
     async def ask(self, time: Callable[[], Awaitable[int]]) -> int:
-        """The database's time. An answer that was long on its way, or found this process frozen, tells an old one: then
-        it is asked for again, a few times."""
-        for _ in range(ASK_TRIES):
-            began = self._clock.monotonic()
-            told = await time()
-            if self._clock.monotonic() - began <= SLOW_SECONDS:
-                break
-        self._clock.align(told)
+        """The database's time."""
+        await follow(self._clock, time, is_aligned=self._aligned_at is not None)
         self._aligned_at = self._clock.monotonic()
-        return told
+        return self._clock.now_ms()
 
     def now_ms(self) -> int:
         return self._clock.now_ms()

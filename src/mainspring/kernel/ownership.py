@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Struct
 
 from mainspring import crashpoint
-from mainspring.clock import Clock
+from mainspring.clock import Clock, follow
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Record, Shard, to_json
 from mainspring.store import BATCH_LIMIT, Store, Verdict, ends_scan
@@ -136,8 +136,7 @@ class Ownership:
 
     async def renew(self) -> None:
         """Extend the lease, or take it anew."""
-        before = self._clock.monotonic()
-        self._clock.align(await self._store.time())
+        before = await follow(self._clock, self._store.time, is_aligned=self.renewed_at > -inf)
         now = self._clock.now_ms()
         expires_at = now + round(self.lease_seconds * 1000)
         value = to_json(self._lease)

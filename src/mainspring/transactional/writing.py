@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring.clock import Clock, SystemClock
+from mainspring.clock import ASK_TRIES, SLOW_SECONDS, Clock, SystemClock
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import NotFound
 from mainspring.model import Detail, Namespace, Timer
@@ -86,9 +86,14 @@ class Creation:
         now = self._clock.monotonic()
         if known is not None and now - known.asked_at < CLOCK_SECONDS:
             return known.namespace
-        rows = yield dialect.namespace(tables, name)
-        if not rows:
-            raise NotFound(f"Expected an existing namespace, got {name!r}: make it before it is used in a transaction")
+        for _ in range(ASK_TRIES):
+            asked_at = self._clock.monotonic()
+            rows = yield dialect.namespace(tables, name)
+            if not rows:
+                detail = f"Expected an existing namespace, got {name!r}: make it before it is used in a transaction"
+                raise NotFound(detail)
+            if not self._follows or self._clock.monotonic() - asked_at <= SLOW_SECONDS:
+                break  # otherwise it tells an old time: see `clock.follow`, which waits as this must not
         value, database_ms = msgspec.convert(tuple(rows[0]), tuple[bytes, int])
         if self._follows:
             self._clock.align(database_ms)

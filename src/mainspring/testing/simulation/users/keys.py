@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
 
+from mainspring.clock import follow
 from mainspring.errors import LockLost, MainspringError, StoreUnavailable
 from mainspring.idempotency.core import Processor
 from mainspring.idempotency.errors import InProgress, KeyReuse
@@ -200,7 +201,7 @@ class Program(Inhabitant):
 
     async def lock(self, name: str) -> Lock:
         if not self._is_aligned:
-            self._clock.align(await self._store.time())
+            await follow(self._clock, self._store.time, is_aligned=False)
             self._is_aligned = True
         if name not in self._locks:
             self._locks[name] = Lock(
