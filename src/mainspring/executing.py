@@ -48,7 +48,7 @@ from mainspring.server import (
     run_to_end,
     started,
 )
-from mainspring.store import Store
+from mainspring.store import Store, first_version
 from mainspring.stores import timer_store_from_url
 from mainspring.surroundings import Surroundings
 from mainspring.timers.namespaces import NamespaceService
@@ -308,7 +308,13 @@ class RemoteExecutor:
         expires_at = now + round(self.config.lease_seconds * 1000)
         for _ in range(2):
             record = await self._store.put_record(
-                EXECUTORS, self.name, value, expect=self._lease_version, now=now, expires_at=expires_at
+                EXECUTORS,
+                self.name,
+                value,
+                expect=self._lease_version,
+                now=now,
+                expires_at=expires_at,
+                first=first_version(self._random),
             )
             if record is not None:
                 self._lease_version = record.version

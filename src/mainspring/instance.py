@@ -102,6 +102,7 @@ class Instance:
             lease=identity.lease(self.clock),
             lease_seconds=config.lease_seconds,
             shard_ids=self._shard_ids,
+            randomness=self._random,
             is_dead=identity.is_dead,
         )
         self.timers = TimerService(

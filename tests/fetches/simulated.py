@@ -101,7 +101,12 @@ class World:
         namespaces = NamespaceService(records=store, clock=clock, randomness=dice, created=self._claim_soon)
         self.namespaces = namespaces
         ownership = Ownership(
-            store=store, clock=clock, lease=Lease(instance="one"), lease_seconds=60.0, shard_ids=namespaces.shard_ids
+            store=store,
+            clock=clock,
+            lease=Lease(instance="one"),
+            lease_seconds=60.0,
+            shard_ids=namespaces.shard_ids,
+            randomness=dice,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self.fetching = Fetching(

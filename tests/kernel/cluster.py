@@ -84,6 +84,7 @@ class Member:
             lease=Lease(instance=name),
             lease_seconds=6.0,
             shard_ids=cluster.shard_ids,
+            randomness=cluster.dice,
         )
         self.engine = Engine(
             store=self.store,

@@ -11,7 +11,7 @@ import pytest
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Delivery, Result
 from mainspring.store import Store
-from tests.kernel.cluster import NAMESPACE, Cluster, done
+from tests.kernel.cluster import NAMESPACE, Cluster, Member, done
 from tests.kernel.test_engine import simulate
 from tests.kernel.troubled_store import TroubledStore
 
@@ -110,5 +110,25 @@ def test_after_a_renewal_that_failed_half_way_the_engine_has_the_fences_that_the
             await cluster.create(f"t{number}")
         await asyncio.sleep(0.1)
         assert len(cluster.ledger.sendings) == 12
+
+    simulate(scenario)
+
+
+def test_a_renewal_that_lands_late_does_not_touch_the_lease_that_was_taken_anew() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        inner = cluster.store
+        a, b = (Member(name, cluster).ownership for name in "ab")
+        await a.renew()
+        before = await inner.get_record("instance", "a", now=cluster.clock.now_ms())
+        assert before is not None
+        await asyncio.sleep(10)
+        await a.renew()  # the lease had run out
+        now = cluster.clock.now_ms()
+        late = await inner.put_record(
+            "instance", "a", before.value, expect=before.version, now=now, expires_at=now - 1000
+        )
+        assert late is None
+        await b.renew()
+        assert {member.instance for member in b.members} == {"a", "b"}
 
     simulate(scenario)

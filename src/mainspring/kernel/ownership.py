@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from math import inf
+from random import Random
 from typing import TypeVar
 
 import msgspec
@@ -34,7 +35,7 @@ from mainspring import crashpoint
 from mainspring.clock import Clock, follow
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Record, Shard, to_json
-from mainspring.store import BATCH_LIMIT, Store, Verdict, ends_scan
+from mainspring.store import BATCH_LIMIT, Store, Verdict, ends_scan, first_version
 from mainspring.unreadable import read_record
 
 T = TypeVar("T")
@@ -83,6 +84,7 @@ class Ownership:
         lease: Lease,
         lease_seconds: float,
         shard_ids: Callable[[], Awaitable[Sequence[int]]],
+        randomness: Random,
         is_dead: Callable[[Lease], bool] = lambda _: False,
     ) -> None:
         """`shard_ids` lists all shards there are, also those that others have added.
@@ -93,16 +95,17 @@ class Ownership:
         self._lease = lease
         self.lease_seconds = lease_seconds
         self._shard_ids = shard_ids
+        self._random = randomness
         self._is_dead = is_dead
         self._lease_version = 0
-        self._published = b""
+        self._published: Lease | None = None
         self.renewed_at = -inf
         """When the lease was renewed last, by the monotonic clock; or rather when that was begun."""
         self._uncertain = False
         """The store may name this instance where it owns nothing, or another where it does: a claim or release ended
         with an unknown outcome, or the lease had run out."""
         self._check_at = 0.0
-        self._seen: dict[str, tuple[tuple[int, int | None], float]] = {}
+        self._seen: dict[str, tuple[int, float]] = {}
         """Of each lease the renewal that was seen last, and when that was."""
         self.awaited = 0
         """Shards that belong here and are still held by an owner that is alive."""
@@ -128,7 +131,7 @@ class Ownership:
     @property
     def is_published(self) -> bool:
         """Whether the others can read what this instance has to say about itself."""
-        return self._published == to_json(self._lease)
+        return self._published == self._lease
 
     def valid(self) -> bool:
         """Whether the lease still holds, by the monotonic clock. Without it nothing is begun or sent."""
@@ -138,26 +141,34 @@ class Ownership:
         """Extend the lease, or take it anew."""
         before = await follow(self._clock, self._store.time, is_aligned=self.renewed_at > -inf)
         now = self._clock.now_ms()
-        expires_at = now + round(self.lease_seconds * 1000)
-        value = to_json(self._lease)
-        record = await self._store.put_record(
-            INSTANCES, self.instance, value, expect=self._lease_version, now=now, expires_at=expires_at
-        )
-        if record is None:
+        lease = self._lease
+        if not await self._write(lease, now):
             # Nobody else writes this record: either an earlier renewal was written and its answer lost, or it expired.
             self._uncertain = True
             present = await self._store.get_record(INSTANCES, self.instance, now=now)
             self._lease_version = present.version if present else 0
-            record = await self._store.put_record(
-                INSTANCES, self.instance, value, expect=self._lease_version, now=now, expires_at=expires_at
-            )
-            if record is None:
+            if not await self._write(lease, now):
                 return
-        self._lease_version = record.version
-        self._published = value
+        self._published = lease
         await self._see_members(now)
         await self._place()
         self.renewed_at = before  # not before it is known who else is alive
+
+    async def _write(self, lease: Lease, now: int) -> bool:
+        """Answers whether the record was as this instance had left it. Should it ever come late, it hits no lease that
+        was taken since: each begins with a version of its own."""
+        record = await self._store.put_record(
+            INSTANCES,
+            self.instance,
+            to_json(lease),
+            expect=self._lease_version,
+            now=now,
+            expires_at=now + round(self.lease_seconds * 1000),
+            first=first_version(self._random),
+        )
+        if record is not None:
+            self._lease_version = record.version
+        return record is not None
 
     async def _see_members(self, now: int) -> None:
         found: list[Record] = []
@@ -182,10 +193,8 @@ class Ownership:
         monotonic = self._clock.monotonic()
         seen = {}
         for lease in leases:
-            # The version alone comes back: a lease that was lost and taken anew counts from 1.
-            renewal = (lease.version, lease.expires_at)
-            known, since = self._seen.get(lease.key, (None, 0.0))
-            seen[lease.key] = (renewal, since if known == renewal else monotonic)
+            known, since = self._seen.get(lease.key, (0, 0.0))
+            seen[lease.key] = (lease.version, since if known == lease.version else monotonic)
         self._seen = seen
         return [lease for lease in leases if monotonic - seen[lease.key][1] <= self.lease_seconds]
 
@@ -316,15 +325,7 @@ class Ownership:
         """Release everything and say so, so that others need not wait for the lease to run out."""
         await self.release(list(self.fences))
         self.renewed_at = -inf
-        now = self._clock.now_ms()
-        await self._store.put_record(
-            INSTANCES,
-            self.instance,
-            to_json(msgspec.structs.replace(self._lease, left=True)),
-            expect=self._lease_version,
-            now=now,
-            expires_at=now + round(self.lease_seconds * 1000),
-        )
+        await self._write(msgspec.structs.replace(self._lease, left=True), self._clock.now_ms())
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

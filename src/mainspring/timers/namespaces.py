@@ -20,7 +20,7 @@ from mainspring.clock import Clock
 from mainspring.delivery.signing import check_secret, new_secret
 from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound
 from mainspring.model import Namespace, Record, to_json
-from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
+from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan, first_version
 from mainspring.timers import cursors
 from mainspring.timers.messages import (
     CreateNamespace,
@@ -164,7 +164,8 @@ class NamespaceService:
             host_limit=request.host_limit,
             history_retention_days=request.history_retention_days,
         )
-        if await self._records.put_record(NAMESPACES, request.name, to_json(namespace), expect=0, now=now) is None:
+        value, first = to_json(namespace), first_version(self._random)
+        if await self._records.put_record(NAMESPACES, request.name, value, expect=0, now=now, first=first) is None:
             raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
         self._known[request.name] = namespace
         self._created()
