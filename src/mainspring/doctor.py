@@ -122,7 +122,10 @@ async def discard(store: Store, found: Sequence[Unreadable]) -> int:
 
 
 async def drop_namespace(store: Store, name: str) -> int:
-    """Remove a namespace that has no timers, while no instance runs: one would still know it. Answers its shards."""
+    """Remove a namespace that has no timers, while no instance runs: one would still know it. Answers its shards.
+
+    A timer that cannot be read is one, too: the next version may understand it.
+    """
     now = await store.time()
     if alive := await _alive(store, now):
         raise Conflict(f"Expected no instance to be running, got {len(alive)}: stop all of them first")
@@ -134,10 +137,16 @@ async def drop_namespace(store: Store, name: str) -> int:
     namespace = read_record(NAMESPACES, record, _read_namespace)
     if namespace is None:
         raise Conflict(f"The record of namespace {name!r} cannot be read: see `mainspring admin doctor`")
+    unreadable.forget()
     if await store.list_timers(namespace.shards, TimerFilter(), after=START, limit=1):
         raise Conflict(
             f"Expected a namespace without timers, got {name!r}: delete them first, while an instance runs, with "
             f"mainspring timer delete --namespace {name} --all-matching"
+        )
+    if damaged := sum(one.kind == "timer" for one in unreadable.known()):
+        raise Conflict(
+            f"Expected a namespace without timers, got {name!r} with {damaged} timer{'s' * (damaged > 1)} "
+            "that cannot be read: see `mainspring admin doctor`, which also removes them"
         )
     if not await store.delete_record(NAMESPACES, name, expect=record.version, now=now):
         raise Conflict(f"Somebody changed namespace {name!r} meanwhile")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from mainspring.store import Store
 from mainspring.stores import store_from_url
 from mainspring.testing.timer_samples import create, timer
 from mainspring.timers.messages import CreateNamespace
-from mainspring.timers.namespaces import NAMESPACES
+from mainspring.timers.namespaces import NAMESPACES, NamespaceService
 from tests.cli.conftest import run_alone
 
 
@@ -141,3 +142,41 @@ def test_a_namespace_is_not_dropped_beside_a_server_nor_with_timers_nor_if_every
     refused = run_alone("admin", "drop-namespace", "big", "--store", url)
     assert refused.exit_code == 5
     assert "no instance to be running, got 1" in refused.stderr
+
+
+def test_a_namespace_is_not_dropped_with_a_timer_that_cannot_be_read(url: str) -> None:
+    async def fill(store: Store) -> None:
+        record = await store.get_record(NAMESPACES, "big", now=await store.time())
+        assert record is not None
+        first = json.loads(record.value)["firstShard"]
+        await create(store, timer("damaged", shard_id=first + 3, due_at=2**50))
+
+    with_store(url, fill)
+    connection = apsw.Connection(url.removeprefix("sqlite:///"))
+    connection.execute("UPDATE timers SET detail = CAST(x'7bff' AS TEXT) WHERE timer_id = 'damaged'")
+    connection.close()
+    refused = run_alone("admin", "drop-namespace", "big", "--store", url)
+    assert refused.exit_code == 5
+    assert "1 timer that cannot be read" in refused.stderr
+    assert "1 of 1 were removed" in run_alone("admin", "doctor", "--store", url, "--remove-unreadable").stderr
+    assert run_alone("admin", "drop-namespace", "big", "--store", url).exit_code == 0
+
+
+def test_a_namespace_that_is_made_again_has_no_version_of_the_one_that_was_dropped(url: str) -> None:
+    versions: list[int] = []
+
+    async def look(store: Store) -> None:
+        record = await store.get_record(NAMESPACES, "big", now=await store.time())
+        assert record is not None
+        versions.append(record.version)
+
+    async def make(store: Store) -> None:
+        await NamespaceService(
+            records=store, clock=SystemClock(), randomness=random.SystemRandom(), created=lambda: None
+        ).create(CreateNamespace(name="big", shard_count=64))
+
+    with_store(url, look)
+    assert run_alone("admin", "drop-namespace", "big", "--store", url).exit_code == 0
+    with_store(url, make)
+    with_store(url, look)
+    assert abs(versions[0] - versions[1]) > 1000

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
-from mainspring.idempotency.claims import SLOW_SECONDS
+from mainspring.clock import SLOW_SECONDS
 from mainspring.testing.oracle.history import NEVER, At, Finding, History, Operation
 from mainspring.testing.oracle.journal import Effect, Fail, Held, Info
 from mainspring.testing.oracle.liveness import AIR_US
