@@ -97,7 +97,7 @@ class Twin:
         engine = self._instance.engine
         assert engine is not None
         engine.dispatcher.wake_reader.set()
-        shard_ids = await self._instance.namespaces.shard_ids(False)
+        shard_ids = await self._instance.namespaces.shard_ids()
         pause = 0.001
         before: list[int | None] = []
         async with asyncio.timeout(REST_SECONDS):
