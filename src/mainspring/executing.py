@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, Self
 
@@ -289,7 +289,6 @@ class RemoteExecutor:
     async def _renew(self) -> None:
         """Nobody else writes this record: an unexpected version is that of an earlier renewal, or of none."""
         await follow(self._clock, self._store.time, is_aligned=True)
-        await self._namespaces.refresh()
         now = self._clock.now_ms()
         process = self._process
         lease = ExecutorLease(
@@ -318,9 +317,11 @@ class RemoteExecutor:
             )
             if record is not None:
                 self._lease_version = record.version
-                return
+                break
             present = await self._store.get_record(EXECUTORS, self.name, now=now)
             self._lease_version = present.version if present is not None else 0
+        with suppress(StoreUnavailable):  # what is known of them serves until the next renewal
+            await self._namespaces.refresh()
 
     # --- the owners of rows ---------------------------------------------------------------------------
 

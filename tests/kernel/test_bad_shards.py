@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from msgspec.structs import replace
 
-from mainspring.errors import TooLarge
+from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Delivery, Result, State, Timer
 from mainspring.store import Begin, Finish, Verdict
@@ -165,5 +166,50 @@ def test_no_error_of_a_store_ends_the_engine() -> None:
         assert member.engine.owned_shards == NAMESPACE.shard_count
         assert len(cluster.ledger.of("t")) == 1
         assert await cluster.rows() == []
+
+    simulate(scenario)
+
+
+def test_an_instance_that_stops_beside_a_shard_that_hangs_says_that_it_has_left() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        inner = cluster.store
+        cluster.store = store = TroubledStore(inner)
+        first = await cluster.join("a")
+        cluster.store = inner
+        second = await cluster.join("c")
+        await asyncio.sleep(8)
+        mine = set(first.ownership.fences)
+        store.bad_shards, store.hang_seconds = {min(mine)}, 30.0
+        await cluster.leave(first)
+        await asyncio.sleep(2.5)  # a renewal, and not a lease
+        assert second.ownership.fences.keys() >= mine - store.bad_shards
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("hang_seconds", [0.0, 20.0])
+def test_a_list_of_shards_that_cannot_be_read_costs_no_lease_and_keeps_nobody_from_what_is_known(
+    hang_seconds: float,
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        is_away = False
+
+        async def shard_ids() -> list[int]:
+            if is_away:
+                await asyncio.sleep(hang_seconds)
+                raise StoreUnavailable("simulated: a partition is away")
+            return list(NAMESPACE.shards)
+
+        cluster.shard_ids = shard_ids  # type: ignore[method-assign]
+        first = await cluster.join("a")
+        second = await cluster.join("c")
+        await asyncio.sleep(8)
+        is_away = True
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            assert first.ownership.valid()
+        cluster.kill(second)
+        await asyncio.sleep(6 + 2 + 2 + 2 * hang_seconds)
+        assert first.engine.owned_shards == NAMESPACE.shard_count
 
     simulate(scenario)

@@ -234,8 +234,10 @@ def test_a_lease_that_was_lost_and_taken_anew_is_not_taken_for_one_that_nobody_r
         await asyncio.sleep(10)  # both leases run out, because nobody reaches the store
         for _ in range(3):
             await b.renew()
+        await b.place()
         await b.claim()
         await a.renew()
+        await a.place()
         assert {member.instance for member in a.members} == {"a", "b"}
         assert await a.claim() == [], "they are those of one who is alive"
 

@@ -192,6 +192,7 @@ class Engine:
         """Give and take shards, as the members of the last renewal have it."""
         if self._stopping:
             return
+        await self._ownership.place()
         await self._hand_over()
         lost = await self._ownership.check()
         if lost:
@@ -231,8 +232,8 @@ class Engine:
             self._agenda.remove(shard_id)
         if done:
             self.dispatcher.let_go(set(done))  # and of the marks that were set since
-            await self._ownership.release(done)
-            telemetry.info("released shards", count=len(done))
+            if released := await self._ownership.release(done):
+                telemetry.info("released shards", count=released)
 
     def _drain(self, shard_ids: set[int]) -> None:
         for shard_id in shard_ids:

@@ -56,7 +56,7 @@ class Lease(Struct, frozen=True, rename="camel"):
     local_address: str = ""
     """Where instances on its own machine reach it, when that is another place: workers share one address."""
     left: bool = False
-    """It has given everything back; the record stays until it expires, to tell others that somebody was here."""
+    """It owns nothing any more, whatever shards say. The record stays until it expires: somebody was here."""
 
 
 read_lease = msgspec.json.Decoder(Lease).decode
@@ -151,7 +151,6 @@ class Ownership:
                 return
         self._published = lease
         await self._see_members(now)
-        await self._place()
         self.renewed_at = before  # not before it is known who else is alive
 
     async def _write(self, lease: Lease, now: int) -> bool:
@@ -198,9 +197,15 @@ class Ownership:
         self._seen = seen
         return [lease for lease in leases if monotonic - seen[lease.key][1] <= self.lease_seconds]
 
-    async def _place(self) -> None:
-        """Spread all shards over the members that are alive."""
-        shards = tuple(await self._shard_ids())
+    async def place(self) -> None:
+        """Spread all shards over the members that are alive. If nobody can tell which there are, those that there were;
+        raises `StoreUnavailable` if that was never known."""
+        shards, _ = self._placed
+        try:
+            shards = tuple(await self._shard_ids())
+        except StoreUnavailable:
+            if not shards:
+                raise
         instances = tuple(sorted(member.instance for member in self.members))
         if self._placed != (shards, instances):
             self._placed = (shards, instances)
@@ -228,22 +233,25 @@ class Ownership:
         return [shard_id for shard_id in self.fences if self._placement.get(shard_id) != self.instance]
 
     async def claim(self) -> list[int]:
-        """Claim the shards that belong here and are free, or whose owner is not alive. Answers the new ones.
+        """Claim the shards that belong here and are free, or whose owner is not alive. Answers the new ones. Raises
+        `StoreUnavailable` if nothing was answered for.
 
         Without a lease nothing is claimed: who is alive was seen too long ago.
         """
         missing = [s for s, owner in self._placement.items() if owner == self.instance and s not in self.fences]
         gained: list[int] = []
+        answers = 0
         failure: StoreUnavailable | None = None
         for batch in _batches(missing):
             if not self.valid():
                 break
             try:
                 gained += await self._claim(batch)
+                answers += 1
             except StoreUnavailable as error:
                 failure = error  # of these shards, which may be all in one place
         self.awaited = len(missing) - len(gained)
-        if failure is not None:
+        if failure is not None and not answers:
             raise failure
         return gained
 
@@ -263,15 +271,19 @@ class Ownership:
         strangers = sorted(owners - known - self._seen.keys() - {"", self.instance})
         return (owners & known - {self.instance}) | {name for name in strangers if not await self.is_gone(name)}
 
-    async def release(self, shard_ids: Sequence[int]) -> None:
-        await self._release([Shard(s, self.fences.pop(s), self.instance) for s in shard_ids if s in self.fences])
+    async def release(self, shard_ids: Sequence[int]) -> int:
+        """Answers how many were."""
+        return await self._release([Shard(s, self.fences.pop(s), self.instance) for s in shard_ids if s in self.fences])
 
-    async def _release(self, claims: Sequence[Shard]) -> None:
+    async def _release(self, claims: Sequence[Shard]) -> int:
         """What cannot be released now is found again by `check`."""
+        released = 0
         for batch in _batches(claims):
             with suppress(StoreUnavailable):
-                await self._certainly(self._store.release_shards(batch))
+                verdicts = await self._certainly(self._store.release_shards(batch))
+                released += verdicts.count(Verdict.APPLIED)
             crashpoint.reach(crashpoint.SHARD_RELEASED)
+        return released
 
     async def _certainly(self, writing: Awaitable[list[Verdict]]) -> list[Verdict]:
         """Remember that a write may have happened whose answer nobody has."""
@@ -322,10 +334,13 @@ class Ownership:
         }
 
     async def resign(self) -> None:
-        """Release everything and say so, so that others need not wait for the lease to run out."""
-        await self.release(list(self.fences))
+        """Say that this instance has left, and release everything, so that others need not wait for the lease to run
+        out. A shard that cannot be released keeps nobody from the others: whoever reads the lease may claim them."""
         self.renewed_at = -inf
-        await self._write(msgspec.structs.replace(self._lease, left=True), self._clock.now_ms())
+        try:
+            await self._write(msgspec.structs.replace(self._lease, left=True), self._clock.now_ms())
+        finally:
+            await self.release(list(self.fences))
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
