@@ -127,10 +127,9 @@ def _the_lease_is_not_asked(good: Any) -> Any:
 
 
 def _the_lease_counts_from_after_the_write(good: Any) -> Any:
-    async def renew(self: Ownership) -> bool:
-        kept: bool = await good(self)
+    async def renew(self: Ownership) -> None:
+        await good(self)
         self.renewed_at = self._clock.monotonic()
-        return kept
 
     return renew
 

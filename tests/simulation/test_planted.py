@@ -16,7 +16,7 @@ FOUND = {
     "changes.schedule: keeps the delivery": 0,
     "decision.lost: repeats at-most-once": 84,
     "ownership.claim: takes from the living": 307,
-    "plan._begin: no fence": 164,
+    "plan._begin: no fence": 38,
     "plan._finish: no fence": 19,
     "plan._claim: any version": 4,
     "dispatcher: ignores the lease": 146,
@@ -28,7 +28,7 @@ FOUND = {
     "fenced.begin: a shard fails the batch": 1,
     "window.leave: a lane in neither list": 75,
     "ownership.check: forgets doubt": 15,
-    "agenda.note: the position stays": 5,
+    "agenda.note: the position stays": 77,
     "agenda.advance: passes what was noted": 149,
     "lanes.record: allows none": 18,
 }
