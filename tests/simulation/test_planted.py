@@ -20,7 +20,7 @@ FOUND = {
     "plan._finish: no fence": 19,
     "plan._claim: any version": 4,
     "dispatcher: ignores the lease": 146,
-    "ownership.renew: counts from after the write": 12,
+    "ownership.renew: counts from after the write": 256,
     "lanes.free_slots: ignores the limit": 0,
     "lanes: forgets none": 8,
     "dispatcher: forgets no unsent attempt": 62,
