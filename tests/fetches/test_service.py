@@ -243,7 +243,7 @@ async def test_five_thousand_that_wait_are_held_by_the_store_and_more_are_refuse
         store=f"sqlite:///{tmp_path / 'mainspring.db'}",
         data_dir=str(tmp_path),
         drain_seconds=0.1,
-        fetch_limit=150,
+        fetch_limit=600,
         host_limit=50,
         fetch_pending_limit=4950,
         window_limit=1000,

@@ -62,21 +62,25 @@ class Places:
     def room(self, host: str) -> int:
         """For how many more calls to a host there is room now."""
         lane = self._host(host)
+        return self._room(lane, lane.tier)
+
+    def _room(self, lane: LaneState, tier: Tier) -> int:
         own = self.host_limit - lane.in_flight
-        if own <= 0 or not self.free:
+        left = self._slots.free(tier)
+        if own <= 0 or left <= 0 or not self.free:
             return 0
-        left = self._slots.free(lane.tier) - self._ahead_of(host, lane.tier)
-        return max(0, min(own, self._slots.fair(lane, lane.tier), left))
+        return max(0, min(own, self._slots.fair(lane, tier), left - self._ahead_of(lane.name, tier)))
 
     def ask(self, host: str) -> int:
         """The same for who asks again until there is room: one without a call stands in line meanwhile."""
-        room = self.room(host)
         lane = self._host(host)
-        has_share = self._slots.free(lane.tier) > 0 and not self._slots.fair(lane, lane.tier)
+        tier = lane.tier
+        room = self._room(lane, tier)
+        has_share = self._slots.free(tier) > 0 and not self._slots.fair(lane, tier)
         if room or lane.in_flight or has_share or self.closed:
             self._leave_lines(host)
         else:
-            line = self._lines[lane.tier]
+            line = self._lines[tier]
             number = line[host].number if host in line else next(self._numbers)
             self._leave_lines(host, but=line)
             line[host] = _Turn(number, self._clock.monotonic())
@@ -116,6 +120,9 @@ class Places:
             del self._calls[host]
 
     def _host(self, host: str) -> LaneState:
+        known = self._hosts.get(host)
+        if known is not None:
+            return known
         name = host.rpartition(" ")[2].rpartition(":")[0] or host
         return self._hosts.find(Lane(host, self.host_limit, site=site_of(name.strip("[]"))))
 
