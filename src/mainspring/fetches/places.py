@@ -66,17 +66,17 @@ class Places:
 
     def _room(self, lane: LaneState, tier: Tier) -> int:
         own = self.host_limit - lane.in_flight
-        left = self._slots.free(tier)
-        if own <= 0 or left <= 0 or not self.free:
+        fair = self._slots.fair(lane, tier)
+        if own <= 0 or fair <= 0 or not self.free:
             return 0
-        return max(0, min(own, self._slots.fair(lane, tier), left - self._ahead_of(lane.name, tier)))
+        return max(0, min(own, fair, self._slots.free(tier) - self._ahead_of(lane.name, tier)))
 
     def ask(self, host: str) -> int:
         """The same for who asks again until there is room: one without a call stands in line meanwhile."""
         lane = self._host(host)
         tier = lane.tier
         room = self._room(lane, tier)
-        has_share = self._slots.free(tier) > 0 and not self._slots.fair(lane, tier)
+        has_share = not room and self._slots.free(tier) > 0 and not self._slots.fair(lane, tier)
         if room or lane.in_flight or has_share or self.closed:
             self._leave_lines(host)
         else:

@@ -200,9 +200,9 @@ class Dispatcher:
     def _fill(self, lane: LaneState, tier: Tier, monotonic: float) -> bool:
         """Answers whether the lane has taken any slots."""
         own = lane.free_slots(monotonic)
-        fair = self._slots.fair(lane, tier)
+        most = min(own, self._slots.fair(lane, tier)) if own else 0
         taken = 0
-        while taken < min(own, fair) and lane.queue:
+        while taken < most and lane.queue:
             timer = self.window.take(lane)
             self._calls[timer.uuid] = (lane, None)
             self._slots.take(timer.uuid, lane, tier)
@@ -210,8 +210,8 @@ class Dispatcher:
             taken += 1
         if lane.queue:
             # If others could have more, it has its share, until one of its calls ends.
-            has_share = lane.tier is tier and self._slots.has_room(lane.site, tier)
-            self._turns.wait(lane, resting=taken >= own or has_share)
+            resting = taken >= own or (lane.tier is tier and self._slots.has_room(lane.site, tier))
+            self._turns.wait(lane, resting=resting)
         return taken > 0
 
     # --- starter --------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ class Slots:
         self._total = total
         small = int(total >= _ENOUGH_TO_KEEP)
         self._kept = (max(small, total // 16), max(small, total // 16), max(small, total // 16), total // 32)
+        self._unused = list(self._kept)
+        """Of what is kept for each tier."""
         self._everybody = everybody
         self._calls: dict[Hashable, tuple[LaneState, Tier]] = {}
 
@@ -42,12 +44,11 @@ class Slots:
     def _count(self, lane: LaneState, tier: Tier, change: int) -> None:
         for party in (lane.site, *lane.site.around):
             party.calls[tier] += change
+        self._unused[tier] = max(0, self._kept[tier] - self._everybody.calls[tier])
 
     def free(self, tier: Tier) -> int:
         """How many more this tier may take."""
-        calls = self._everybody.calls
-        kept = sum(max(0, self._kept[other] - calls[other]) for other in Tier if other is not tier)
-        return self._total - len(self) - kept
+        return self._total - len(self._calls) - sum(self._unused) + self._unused[tier]
 
     def has_room(self, site: Party, tier: Tier) -> bool:
         """Whether there is one for some lane of this site."""
