@@ -19,6 +19,8 @@ from mainspring.fetches.places import Places
 from mainspring.fetches.record import FETCHES, NAMESPACE, Fetch, decode, encode, settled
 from mainspring.fetches.rows import new_row
 from mainspring.kernel.carrier import Ending
+from mainspring.kernel.lanes import LaneState
+from mainspring.kernel.shares import Tier
 from mainspring.model import Result, Timer
 from mainspring.store import Put, first_version
 from tests.simulation.planting import Planted, tell
@@ -108,7 +110,7 @@ def _it_expires_while_it_is_offered(good: Any) -> Any:
 def _hosts_share_nothing(_: Any) -> Any:
     """A host takes whatever is free."""
 
-    def room(self: Places, host: str) -> int:
+    def room(self: Places, lane: LaneState, tier: Tier) -> int:
         return self.free
 
     return room
@@ -120,7 +122,7 @@ PLANTED: Final = {
     "carrier.carry: drops an untaken result": Planted("P", FetchCarrier, "carry", _an_untaken_result_is_dropped),
     "record.settled: expires while it is offered": Planted("P", ledger, "settled", _it_expires_while_it_is_offered),
     "ledger.add: a crash leaves no row": Planted("Live", Ledger, "add", _a_crash_leaves_no_row),
-    "places.room: hosts share nothing": Planted("B", Places, "room", _hosts_share_nothing),
+    "places.room: hosts share nothing": Planted("B", Places, "_room", _hosts_share_nothing),
     "ledger._give_row: ignores STALE": Planted("Live", Ledger, "_give_row", _a_stale_row_is_left),
 }
 
