@@ -18,9 +18,10 @@ from mainspring.stores.mongodb import MongoDBStore
 from mainspring.stores.partly import answered, verdicts
 from mainspring.stores.redis.store import RedisStore
 from mainspring.stores.sql.store import SqlStore
+from mainspring.stores.sqlite import SQLiteStore
 
 
-@pytest.mark.parametrize("store", [CassandraStore, DynamoDBStore, MongoDBStore, RedisStore, SqlStore])
+@pytest.mark.parametrize("store", [CassandraStore, DynamoDBStore, MongoDBStore, RedisStore, SQLiteStore, SqlStore])
 def test_every_verb_of_a_store_is_contained(store: type) -> None:
     verbs = [name for contract in (TimerStore, RecordStore) for name in vars(contract) if not name.startswith("_")]
     assert all(hasattr(getattr(store, verb), "__wrapped__") for verb in verbs)

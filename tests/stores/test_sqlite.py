@@ -148,7 +148,8 @@ async def test_a_value_that_cannot_be_stored_fails_alone(store: SQLiteStore) -> 
     rows = [*(timer(f"t{n}") for n in range(10)), *defective, *(timer(f"u{n}") for n in range(10))]
     answers = await asyncio.gather(*(store.write([Put(row, 0)]) for row in rows), return_exceptions=True)
     assert answers[:10] + answers[12:] == [[Verdict.APPLIED]] * 20
-    assert [type(answer) for answer in answers[10:12]] == [UnicodeEncodeError, OverflowError]
+    assert [type(answer) for answer in answers[10:12]] == [StoreUnavailable] * 2
+    assert [type(answer.__cause__) for answer in answers[10:12]] == [UnicodeEncodeError, OverflowError]  # type: ignore[union-attr]
 
 
 async def test_too_much_waiting_work_is_refused_at_once(store: SQLiteStore) -> None:

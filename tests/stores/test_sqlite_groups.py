@@ -70,6 +70,7 @@ GROUPS: dict[str, list[WriteRequest]] = {
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[Writer]:
     database = Database(str(tmp_path / "test.db"), 2_000)
+    database.create_file()
     checkpointer = Checkpointer(database)
     writer = Writer(database, checkpointer)
     yield writer

@@ -17,6 +17,7 @@ from mainspring.idempotency.stores.process import Process
 from mainspring.model import Record
 from mainspring.stores.sqlite import schema
 from mainspring.stores.sqlite.connection import Database
+from mainspring.stores.sqlite.files import Files
 
 T = TypeVar("T")
 
@@ -47,12 +48,12 @@ class SQLiteClaims:
 
     def __init__(self, path: str, *, busy_ms: int) -> None:
         self._database = Database(path, busy_ms)
-        self._connection: apsw.Connection | None = None
+        self._files: Files | None = None
         self._lock = Lock()
         self._process = Process()
 
     async def time(self) -> int:
-        if self._connection is None:
+        if self._files is None:
             self._with_connection(lambda _: None)
         return wall_ms()
 
@@ -92,30 +93,31 @@ class SQLiteClaims:
         if self._process.is_another:
             return
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            if self._files is not None:
+                self._files.close()
+                self._files = None
                 self._process.leave()
 
     def _with_connection(self, act: Callable[[apsw.Connection], T]) -> T:
         self._process.enter()
         with self._lock, self._database.mapping_errors():
-            if self._connection is None:
-                self._connection = self._open()
-                self._database = self._database.identified()
-            self._database.check_identity()
-            return act(self._connection)
+            if self._files is None:
+                self._files = self._open()
+            self._files.examine()
+            answer = act(self._files.connection)
+            self._files.examine()
+            return answer
 
-    def _open(self) -> apsw.Connection:
+    def _open(self) -> Files:
         self._database.create_file()
         connection = self._database.connect(cache_kib=_CACHE_KIB)
         try:
             connection.execute("PRAGMA wal_autocheckpoint = 1000").fetchall()  # here nobody else does it
             schema.migrate(connection)
+            return Files(self._database, connection)
         except BaseException:
             connection.close()
             raise
-        return connection
 
 
 def _look(connection: apsw.Connection, address: str, now: int) -> Record | None:

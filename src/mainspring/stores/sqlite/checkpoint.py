@@ -9,9 +9,7 @@ waits in vain.
 
 from __future__ import annotations
 
-import os
 import time
-from contextlib import suppress
 from threading import Event, Thread
 from typing import Final
 
@@ -19,6 +17,7 @@ import apsw
 
 from mainspring.errors import StoreUnavailable
 from mainspring.stores.sqlite.connection import Database
+from mainspring.stores.sqlite.descriptors import Descriptor
 
 BACKGROUND_PAGES: Final = 16_384
 LIMIT_PAGES: Final = 131_072
@@ -35,8 +34,7 @@ class Checkpointer:
 
     def __init__(self, database: Database, *, limit_pages: int = LIMIT_PAGES) -> None:
         self._database = database
-        self._real_path = os.path.realpath(database.path)
-        self._descriptor: int | None = None
+        self._descriptor = Descriptor(database.path)
         self._limit_pages = limit_pages
         self._background_pages = min(BACKGROUND_PAGES, limit_pages // 2)
         self._wanted = Event()
@@ -128,32 +126,8 @@ class Checkpointer:
                 _, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 if self._closed or self._is_late or copied - before < _SMALL_PAGES:
                     return
-                self._flush()
+                # So that the writer's own checkpoint has little to wait for: SQLite itself syncs the database
+                # file only at the very end, on the writer's account.
+                self._descriptor.sync()
         finally:
             connection.close(True)
-
-    def _flush(self) -> None:
-        """Send what was copied to the disk, so that the writer's own checkpoint has little to wait for.
-
-        SQLite itself syncs the database file only at the very end, on the writer's account. Opening the file a
-        second time is not an option, because closing it would drop every lock that this process has on it; so
-        a descriptor that SQLite already holds is used. Where none is found, the writer waits a little longer.
-        """
-        if self._descriptor is None or not self._is_database(self._descriptor):
-            self._descriptor = next(filter(self._is_database, _descriptors()), None)
-        if self._descriptor is not None:
-            with suppress(OSError):  # closed just now; whatever has its number since may be synced without harm
-                os.fdatasync(self._descriptor)
-
-    def _is_database(self, descriptor: int) -> bool:
-        try:
-            return os.readlink(f"/proc/self/fd/{descriptor}") == self._real_path
-        except OSError:
-            return False
-
-
-def _descriptors() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc/self/fd")]
-    except OSError:
-        return []

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 import apsw
 from msgspec import Struct
-from msgspec.structs import replace
 
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import ConfigError, StoreUnavailable
 
 _REFUSALS = (
     apsw.BusyError,
@@ -42,34 +41,6 @@ class Database(Struct, frozen=True):
 
     path: str
     busy_ms: int
-    identity: tuple[int, int] | None = None
-    """Device and inode of the file, once it is in use: another one at its path is another database."""
-
-    def identified(self) -> Database:
-        """The same, bound to the file that is there now."""
-        try:
-            found = os.stat(self.path)
-        except OSError as error:
-            raise self.unavailable(error.strerror or str(error)) from error
-        return replace(self, identity=(found.st_dev, found.st_ino))
-
-    def check_identity(self) -> None:
-        """Raise if the file is no longer the one that was opened. SQLite would go on writing into a file without a
-        name, and a restart would know nothing of what was acknowledged."""
-        if self.identity is None:
-            return
-        try:
-            found = os.stat(self.path)
-        except OSError as error:
-            raise self.unavailable(
-                f"{error.strerror}. The file was deleted or moved while it was in use. Put it back, or stop "
-                "Mainspring, restore a backup and start it again. Until then nothing is accepted"
-            ) from error
-        if (found.st_dev, found.st_ino) != self.identity:
-            raise self.unavailable(
-                "another file. It was replaced while it was in use. Stop Mainspring and start it again, with the file "
-                "that you want it to use. Until then nothing is accepted"
-            )
 
     def create_file(self) -> None:
         """Make the file, readable by its owner only, and its directory, unless they exist.
@@ -80,9 +51,18 @@ class Database(Struct, frozen=True):
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
-            return
+            self._refuse_emptied()
         except OSError as error:
             raise self.unavailable(error.strerror or str(error)) from error
+
+    def _refuse_emptied(self) -> None:
+        """SQLite would take the file for a new one, and remove the WAL."""
+        with suppress(OSError):
+            if os.stat(self.path).st_size == 0 < os.stat(self.path + "-wal").st_size:
+                raise ConfigError(
+                    f"Expected a database, got the empty file {self.path} beside a WAL: somebody has truncated it. "
+                    f"Restore a backup, or remove {self.path}-wal to begin with an empty database"
+                )
 
     def connect(self, *, cache_kib: int) -> apsw.Connection:
         connection = apsw.Connection(self.path, flags=_OPEN_FLAGS, statementcachesize=200)

@@ -18,6 +18,7 @@ from mainspring.store import DuePage, Position, TimerFilter
 from mainspring.stores.pages import Page, filling
 from mainspring.stores.plan import Request, Value
 from mainspring.stores.sqlite.connection import Database
+from mainspring.stores.sqlite.files import Files
 from mainspring.stores.sqlite.rows import (
     DAY_MS,
     TIMER_COLUMNS,
@@ -111,8 +112,9 @@ class ReadRecord(Request):
 class Reader:
     """Lives in the thread of its worker. Reads succeed or fail alone, those of records together."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, files: Files | None = None) -> None:
         self._database = database
+        self._files = files
         self._connection: apsw.Connection | None = None
 
     def work(self, group: list[Read[object] | ReadRecord]) -> None:
@@ -126,7 +128,8 @@ class Reader:
     def _run(self, reads: Sequence[Request], run: Callable[[apsw.Connection], None]) -> None:
         try:
             with self._database.mapping_errors():
-                self._database.check_identity()
+                if self._files is not None:
+                    self._files.check()
                 if self._connection is None:
                     self._connection = self._database.connect(cache_kib=CACHE_KIB)
                 run(self._connection)

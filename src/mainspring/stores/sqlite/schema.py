@@ -56,6 +56,9 @@ MIGRATIONS: Final = (
 )
 
 
+_TABLES: Final = ("timers", "shards", "history", "records", "migrations")
+
+
 def pending(connection: apsw.Connection) -> list[Migration]:
     """The migrations that this database lacks. A database that has unknown ones is refused."""
     known = MIGRATIONS[-1].number
@@ -85,6 +88,12 @@ def migrate(connection: apsw.Connection) -> list[Migration]:
             connection.execute("ROLLBACK")
         raise
     return applied
+
+
+def missing_tables(connection: apsw.Connection) -> list[str]:
+    """Those of ours that somebody has dropped."""
+    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    return [name for name in _TABLES if name not in found]
 
 
 def _newest(connection: apsw.Connection) -> int:

@@ -17,6 +17,7 @@ from mainspring.clock import wall_ms
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.stores.containment import contained
 from mainspring.stores.plan import (
     BeginAttempts,
     Claim,
@@ -32,6 +33,7 @@ from mainspring.stores.plan import (
 from mainspring.stores.sqlite import queries, schema
 from mainspring.stores.sqlite.checkpoint import LIMIT_PAGES, Checkpointer
 from mainspring.stores.sqlite.connection import Database
+from mainspring.stores.sqlite.files import Files, open_files
 from mainspring.stores.sqlite.worker import Worker
 from mainspring.stores.sqlite.writer import Writer
 from mainspring.unreadable import Unreadable
@@ -44,25 +46,28 @@ _END_OF_TIME: Final = (2**62, 0)
 class _Threads:
     """What runs while a store is open."""
 
-    def __init__(self, database: Database, *, wal_limit_pages: int) -> None:
+    def __init__(self, database: Database, files: Files, *, wal_limit_pages: int) -> None:
+        self.files = files
         self.checkpointer = Checkpointer(database, limit_pages=wal_limit_pages)
-        writer = Writer(database, self.checkpointer)
+        writer = Writer(database, self.checkpointer, files)
         self.writer: Worker[WriteRequest] = Worker("mainspring-writer", writer.work, writer.close)
-        self.reader = _reader("mainspring-reader", database)
-        self.lister = _reader("mainspring-lister", database)
+        self.reader = _reader("mainspring-reader", database, files)
+        self.lister = _reader("mainspring-lister", database, files)
 
     async def close(self) -> None:
         await self.reader.close()
         await self.lister.close()
         await self.writer.close()
         await asyncio.to_thread(self.checkpointer.close)
+        await asyncio.to_thread(self.files.close)
 
 
-def _reader(name: str, database: Database) -> Worker[queries.Read[object] | queries.ReadRecord]:
-    reader = queries.Reader(database)
+def _reader(name: str, database: Database, files: Files) -> Worker[queries.Read[object] | queries.ReadRecord]:
+    reader = queries.Reader(database, files)
     return Worker(name, reader.work, reader.close)
 
 
+@contained
 class SQLiteStore:
     """A `Store` in the file at `path`. Several processes may share the file, each with a store of its own."""
 
@@ -73,8 +78,8 @@ class SQLiteStore:
 
     async def open(self) -> None:
         await self.migrate()
-        self._database = self._database.identified()
-        self._threads = _Threads(self._database, wal_limit_pages=self._wal_limit_pages)
+        files = await asyncio.to_thread(open_files, self._database)
+        self._threads = _Threads(self._database, files, wal_limit_pages=self._wal_limit_pages)
 
     async def close(self) -> None:
         if self._threads is not None:
@@ -100,7 +105,10 @@ class SQLiteStore:
 
     async def time(self) -> int:
         """Asked for at each renewal, so a file that is gone costs the lease, too."""
-        self._database.check_identity()
+        files = self._open_threads().files
+        if files.trouble:
+            await self.foreign_writes()  # has the writer look whether it is over
+        files.check()
         return wall_ms()
 
     async def check(self) -> list[str]:

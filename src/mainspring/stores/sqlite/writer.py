@@ -30,6 +30,7 @@ from mainspring.stores.plan import (
 )
 from mainspring.stores.sqlite.checkpoint import Checkpointer
 from mainspring.stores.sqlite.connection import Database, insert_rows
+from mainspring.stores.sqlite.files import Files
 from mainspring.stores.sqlite.rows import (
     TIMER_COLUMNS,
     attempt_row,
@@ -87,16 +88,18 @@ _DELETE_HISTORY: Final = """
 class Writer:
     """Lives in the thread of its worker."""
 
-    def __init__(self, database: Database, checkpointer: Checkpointer) -> None:
+    def __init__(self, database: Database, checkpointer: Checkpointer, files: Files | None = None) -> None:
+        """Without `files` nobody looks whether they are still there."""
         self._database = database
         self._checkpointer = checkpointer
+        self._files = files
         self._connection: apsw.Connection | None = None
         self._connections = 0
 
     def work(self, group: list[WriteRequest]) -> None:
         try:
             with self._database.mapping_errors():
-                self._database.check_identity()
+                self._examine()
                 if self._connection is None:
                     self._connection = self._database.connect(cache_kib=CACHE_KIB)
                     self._connections += 1
@@ -105,11 +108,16 @@ class Writer:
                     self._checkpointer.before_write(self._connection)
                     if not _create(self._connection, changes):
                         _change(self._connection, changes)
+                    self._examine()
                 if len(changes) < len(group):
                     self._notice_writers(self._connection, group)
         except BaseException:
             self.close()
             raise
+
+    def _examine(self) -> None:
+        if self._files is not None:
+            self._files.examine()
 
     def _notice_writers(self, connection: apsw.Connection, group: list[WriteRequest]) -> None:
         """SQLite counts the commits of others for each connection anew; a new connection has missed some."""
