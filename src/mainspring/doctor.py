@@ -13,6 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from mainspring import unreadable
+from mainspring.cluster_secret import CLUSTER
+from mainspring.cluster_secret import decode as decode_secret
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import Conflict, NotFound
 from mainspring.fetches.pools import EXECUTORS, ExecutorLease
@@ -35,6 +37,7 @@ _LISTED: Final[dict[str, Callable[[bytes], object]]] = {
     EXECUTORS: msgspec.json.Decoder(ExecutorLease).decode,
     DESTINATIONS: bytes.decode,
     JOBS: msgspec.json.decode,
+    CLUSTER: decode_secret,
     OUTBOX: msgspec.json.decode,
 }
 """The other collections that are listed, and what their records are."""

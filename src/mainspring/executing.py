@@ -25,6 +25,7 @@ from mainspring import background, telemetry
 from mainspring.api.app import build_executor_app, token_digest
 from mainspring.api.serving import listening
 from mainspring.clock import Clock, follow
+from mainspring.cluster_secret import read_cluster_secret
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.wakeups import Wakeups
@@ -35,7 +36,6 @@ from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing, ExecutorLease
 from mainspring.fetches.recent import Recent
-from mainspring.instance import read_cluster_secret
 from mainspring.kernel.ownership import INSTANCES, read_lease
 from mainspring.server import (
     abandon,

@@ -7,14 +7,13 @@ any background task ends the `async with` block with that error: an instance run
 from __future__ import annotations
 
 import asyncio
-import base64
-import random
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from mainspring import background, telemetry
 from mainspring.clock import Clock, follow
+from mainspring.cluster_secret import read_cluster_secret
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
@@ -29,7 +28,7 @@ from mainspring.kernel.carrier import Carriers
 from mainspring.kernel.engine import Engine
 from mainspring.kernel.ownership import Lease, Ownership
 from mainspring.kernel.settings import EngineSettings
-from mainspring.store import NoticesWriters, RecordStore, Store
+from mainspring.store import NoticesWriters, Store
 from mainspring.stores import store_from_url, timer_store_from_url
 from mainspring.surroundings import Surroundings
 from mainspring.timers.courier import Courier
@@ -44,8 +43,6 @@ PRUNE_SECONDS = 3600.0
 PRUNE_BATCH = 1000
 DAY_MS = 86_400_000
 PAGE_SIZE = 500
-CLUSTER = "cluster"
-"""The collection of what all instances share."""
 
 
 class Instance:
@@ -357,17 +354,6 @@ class Instance:
         pruned = PRUNE_BATCH
         while pruned >= PRUNE_BATCH:
             pruned = await self.store.prune_history(shard_id, older_than=older_than, limit=PRUNE_BATCH)
-
-
-async def read_cluster_secret(records: RecordStore, clock: Clock, randomness: random.Random) -> str:
-    """Made by the first instance of a cluster, and the same for all of them from then on."""
-    while True:
-        now = clock.now_ms()
-        record = await records.get_record(CLUSTER, "secret", now=now)
-        if record is not None:
-            return record.value.decode()
-        secret = base64.urlsafe_b64encode(randomness.randbytes(32)).rstrip(b"=")
-        await records.put_record(CLUSTER, "secret", secret, expect=0, now=now)
 
 
 def _settings(config: Config, page_size: int) -> EngineSettings:

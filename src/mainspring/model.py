@@ -16,6 +16,12 @@ from msgspec import Meta, Struct
 FOREVER: Final = 2**62
 """The due instant of a timer that waits for nobody: parked timers sort behind all others."""
 
+LAST_VERSION: Final = 2**63 - 1
+"""The largest number that every database holds. Nothing of ours ever gets there, and nothing counts on from it."""
+
+Count = Annotated[int, Meta(lt=LAST_VERSION)]
+"""In rows that are read: whatever is to be one more some day."""
+
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]

@@ -36,7 +36,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 from msgspec import Struct
 
 from mainspring.errors import StoreUnavailable, TooLarge
-from mainspring.model import Attempt, Record, Shard, State, Timer, TimerKey
+from mainspring.model import LAST_VERSION, Attempt, Record, Shard, State, Timer, TimerKey
 from mainspring.unreadable import Unreadable
 
 BATCH_LIMIT: Final = 1000
@@ -84,6 +84,13 @@ def was_applied(verdict: Verdict) -> bool:
 def first_version(randomness: Random) -> int:
     """The version of a row that is to be created: one that no row of its key has ever had, nor will have."""
     return randomness.getrandbits(62) + 1
+
+
+def next_version(present: int, first: int) -> int:
+    """The version that a write leaves: one more than the present one, or the `first` one of what is new.
+
+    What somebody else has given a version that cannot grow is replaced as if it were new."""
+    return present + 1 if 0 < present < LAST_VERSION else first
 
 
 class Put(Struct, frozen=True):

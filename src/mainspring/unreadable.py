@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from mainspring import telemetry
-from mainspring.model import Record, TimerKey
+from mainspring.model import LAST_VERSION, Record, Shard, TimerKey
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,7 +27,7 @@ class Unreadable(Struct, frozen=True):
     """Something that is there and cannot be read."""
 
     kind: str
-    """`timer`, `attempt`, or the collection of a record."""
+    """`timer`, `attempt`, `shard`, or the collection of a record."""
     name: str
     reason: str
     version: int = 0
@@ -72,6 +72,29 @@ def timer_name(key: TimerKey) -> str:
 
 def attempt_of(key: TimerKey, error: Exception) -> Unreadable:
     return Unreadable("attempt", timer_name(key), reason_of(error))
+
+
+def owned_shard(shard_id: int, version: int, owner: str | bytes) -> Shard:
+    """A shard whose owner cannot be read has one whom nobody knows, and whoever claims it writes it anew."""
+    if isinstance(owner, str):
+        return Shard(shard_id, version, owner)
+    try:
+        return Shard(shard_id, version, owner.decode())
+    except UnicodeDecodeError as error:
+        set_aside(Unreadable("shard", str(shard_id), reason_of(error), version))
+        return Shard(shard_id, version, owner.decode(errors="backslashreplace"))
+
+
+def claimable(shards: Iterable[Shard | None]) -> list[Shard | None]:
+    """None, and it is set aside, for each whose version cannot grow: nobody can claim it."""
+    found: list[Shard | None] = []
+    for shard in shards:
+        if shard is not None and shard.version >= LAST_VERSION:
+            set_aside(Unreadable("shard", str(shard.shard_id), "its version cannot grow", shard.version))
+            found.append(None)
+        else:
+            found.append(shard)
+    return found
 
 
 def each(rows: Iterable[R], read: Callable[[R], T], name: Callable[[R, Exception], Unreadable]) -> list[T | Unreadable]:

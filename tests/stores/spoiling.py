@@ -41,9 +41,12 @@ class SpoilingSQLite:
         self.run("UPDATE history SET document = CAST(x'7bff' AS TEXT) WHERE shard_id = ? AND uuid = ?", key)
 
     def run(self, statement: str, key: TimerKey) -> None:
+        self.run_any(statement, key.shard_id, key.uuid)
+
+    def run_any(self, statement: str, *values: int | str) -> None:
         connection = apsw.Connection(self.path)
         connection.set_busy_timeout(2_000)
-        connection.execute(statement, (key.shard_id, key.uuid))
+        connection.execute(statement, values)
         connection.close()
 
 

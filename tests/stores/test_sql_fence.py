@@ -176,7 +176,7 @@ async def test_no_write_under_a_fence_commits_after_the_next_claim(
         for turn in range(10_000):
             if is_enough():
                 return
-            fences = {shard.shard_id: shard.version for shard in await owner.shards([0, 1])}
+            fences = {shard.shard_id: shard.version for shard in await owner.shards([0, 1]) if shard is not None}
             for step in range(4):
                 row = timer(f"t{seed}-{turn}-{step}", shard_id=choice.randrange(2))
                 fence = fences[row.shard_id]
@@ -188,7 +188,7 @@ async def test_no_write_under_a_fence_commits_after_the_next_claim(
     async def claim(owner: SqlStore, name: str) -> None:
         nonlocal claimed
         while not is_enough():
-            for shard in await owner.shards([0, 1]):
+            for shard in filter(None, await owner.shards([0, 1])):
                 claimed += (await owner.claim_shards([Shard(shard.shard_id, shard.version, name)])).count(APPLIED)
             await asyncio.sleep(0.02)
 

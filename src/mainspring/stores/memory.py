@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mainspring.clock import Clock
 from mainspring.model import FOREVER, Attempt, Record, Shard, State, Timer, TimerKey
-from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.pages import filling, fitting, weight_of
 from mainspring.unreadable import Unreadable
 
@@ -200,7 +200,7 @@ class MemoryStore:
         present = await self.get_record(collection, key, now=now)
         if (present.version if present else 0) != expect:
             return None
-        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        record = Record(key, value, next_version(expect, first), expires_at)
         self._records[collection][key] = record
         return record
 

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring.model import Attempt, Record, Shard, State, Timer, TimerKey
-from mainspring.store import Begin, Finish, Put, Remove, Verdict
+from mainspring.model import LAST_VERSION, Attempt, Record, Shard, State, Timer, TimerKey
+from mainspring.store import Begin, Finish, Put, Remove, Verdict, next_version
 
 Value = int | str | bytes | None
 Item = TypeVar("Item")
@@ -223,7 +223,7 @@ class Plan:
             row.timer = None
         else:
             timer = change.timer
-            row.version = row.version + 1 if row.version else timer.version
+            row.version = next_version(row.version, timer.version)
             row.timer = timer if timer.version == row.version else replace(timer, version=row.version)
         row.begins = 0
         return Verdict.APPLIED
@@ -236,7 +236,7 @@ class Plan:
         if (item.key.shard_id, item.key.uuid) in self.held:
             return Verdict.UNAVAILABLE
         row = self.rows[item.key.shard_id, item.key.uuid]
-        if row.version != item.expect or row.version == 0:
+        if row.version != item.expect or not 0 < row.version < LAST_VERSION:
             return Verdict.STALE
         row.version += 1
         timer = row.timer
@@ -264,6 +264,8 @@ class Plan:
             return Verdict.UNAVAILABLE
         if self.shards[claim.shard_id].version != claim.version:
             return Verdict.STALE
+        if claim.version >= LAST_VERSION:
+            return Verdict.UNAVAILABLE
         self._own(Shard(claim.shard_id, claim.version + 1, claim.owner))
         return Verdict.APPLIED
 

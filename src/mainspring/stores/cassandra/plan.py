@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.model import Attempt, Shard, State, Timer
-from mainspring.store import Begin, Finish, Put, Remove, Verdict
+from mainspring.store import Begin, Finish, Put, Remove, Verdict, next_version
 from mainspring.stores.cassandra.rows import Place, ShardState
 
 
@@ -118,7 +118,7 @@ class Plan:
             row.version = 0
             row.timer = None
         else:
-            row.version = row.version + 1 if row.version else change.timer.version
+            row.version = next_version(row.version, change.timer.version)
             row.timer = replace(change.timer, version=row.version)
             self._place_at(change.timer.due_at)
         row.begins = 0

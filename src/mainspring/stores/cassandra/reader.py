@@ -38,7 +38,7 @@ from mainspring.stores.cassandra.rows import (
 from mainspring.stores.cassandra.writer import NAMES_LIMIT, Writer
 from mainspring.stores.pages import fitting
 from mainspring.stores.partly import answered
-from mainspring.unreadable import Unreadable, readable, timer_name
+from mainspring.unreadable import Unreadable, claimable, readable, timer_name
 
 _ROUNDS: Final = 10
 _FIRST_ROWS: Final = 64
@@ -177,10 +177,10 @@ class Reader:
     async def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
         states = await self._states(shard_ids)
         found = answered([states[shard_id] for shard_id in shard_ids])
-        return [
+        return claimable(
             None if state is None else shard_from(shard_id, state)
             for shard_id, state in zip(shard_ids, found, strict=True)
-        ]
+        )
 
     async def states(self, shard_ids: Sequence[int]) -> dict[int, ShardState]:
         """The columns of all of these shards."""

@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey, to_json
+from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey, to_json
 from mainspring.store import Position
 from mainspring.stores.cassandra.connection import Row, Statement, Value
 from mainspring.unreadable import Unreadable, attempt_of, each, reason_of
@@ -194,7 +194,7 @@ def timer_columns(timer: Timer) -> tuple[Value, ...]:
     )
 
 
-_timer = tuple[int, int, str, str, str, State, int, int, int, int, bytes, str | None]
+_timer = tuple[int, int, str, str, str, State, Count, Count, Count, int, bytes, str | None]
 _detail = msgspec.json.Decoder(Detail)
 
 

@@ -8,7 +8,18 @@ from typing import TypeVar
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import BATCH_LIMIT, Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.store import (
+    BATCH_LIMIT,
+    Begin,
+    DuePage,
+    Finish,
+    Position,
+    Put,
+    Remove,
+    TimerFilter,
+    Verdict,
+    next_version,
+)
 from mainspring.stores.cassandra import listing, schema
 from mainspring.stores.cassandra.address import Address, address_from_url
 from mainspring.stores.cassandra.connection import Connection
@@ -141,7 +152,7 @@ class CassandraStore:
         expires_at: int | None = None,
         first: int = 1,
     ) -> Record | None:
-        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        record = Record(key, value, next_version(expect, first), expires_at)
         return record if await self._open().records.put(collection, record, expect=expect, now=now) else None
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey
-from mainspring.store import Position, Put
+from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.store import Position, Put, next_version
 from mainspring.stores.dynamodb.client import Item, Value
 from mainspring.stores.sizes import text_bytes
 from mainspring.unreadable import Unreadable, attempt_of, each, reason_of
@@ -69,7 +69,7 @@ def timer_item(change: Put) -> Item:
         "state": text(timer.state.value),
         "attempts": number(timer.attempts),
         "generation": number(timer.generation),
-        "version": number(change.expect + 1 if change.expect else timer.version),
+        "version": number(next_version(change.expect, timer.version)),
         "fence": number(timer.fence),
         "detail": text(msgspec.json.encode(timer.detail).decode()),
         "labels": {"M": {name: text(value) for name, value in timer.detail.labels.items()}},
@@ -87,9 +87,9 @@ def timer_from(item: Item) -> Timer:
         detail=_details.decode(item["detail"]["S"]),
         payload=item["payload"].get("S"),
         state=State(item["state"]["S"]),
-        attempts=int(item["attempts"]["N"]),
-        generation=int(item["generation"]["N"]),
-        version=int(item["version"]["N"]),
+        attempts=msgspec.convert(int(item["attempts"]["N"]), Count),
+        generation=msgspec.convert(int(item["generation"]["N"]), Count),
+        version=msgspec.convert(int(item["version"]["N"]), Count),
         fence=int(item["fence"]["N"]),
     )
 

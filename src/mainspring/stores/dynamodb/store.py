@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mainspring.clock import Clock, wall_ms
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.containment import contained
 from mainspring.stores.dynamodb import schema, statements
 from mainspring.stores.dynamodb.address import Address
@@ -134,7 +134,7 @@ class DynamoDBStore:
         expires_at: int | None = None,
         first: int = 1,
     ) -> Record | None:
-        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        record = Record(key, value, next_version(expect, first), expires_at)
         return record if await self._records.put(collection, record, expect=expect, now=now) else None
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:

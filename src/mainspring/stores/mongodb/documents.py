@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from bson.datetime_ms import DatetimeMS
 
-from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey
 from mainspring.store import Position
 from mainspring.stores.mongodb.connection import Document
 from mainspring.unreadable import Unreadable, attempt_of, each, reason_of
@@ -60,9 +60,9 @@ def timer_from(document: Document) -> Timer:
         namespace=_text(document["namespace"]),
         timer_id=_text(document["timer_id"]),
         state=State(document["state"]),
-        attempts=int(document["attempts"]),
-        generation=int(document["generation"]),
-        version=int(document["version"]),
+        attempts=msgspec.convert(int(document["attempts"]), Count),
+        generation=msgspec.convert(int(document["generation"]), Count),
+        version=msgspec.convert(int(document["version"]), Count),
         fence=int(document["fence"]),
         detail=_detail.decode(document["detail"]),
         payload=None if payload is None else _text(payload),

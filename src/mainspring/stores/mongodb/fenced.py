@@ -31,7 +31,7 @@ from pymongo.write_concern import WriteConcern
 from mainspring import crashpoint
 from mainspring.errors import StoreUnavailable
 from mainspring.model import State, Timer
-from mainspring.store import Begin, Finish, Put, Remove, Verdict
+from mainspring.store import Begin, Finish, Put, Remove, Verdict, next_version
 from mainspring.stores.mongodb.conditional import Result
 from mainspring.stores.mongodb.connection import SECONDS, TOO_LARGE, Collections, Document, mapping_errors, unavailable
 from mainspring.stores.mongodb.documents import attempt_document, row_id, timer_document
@@ -251,7 +251,7 @@ class Plan:
             return Verdict.STALE
         row.begins = 0
         if isinstance(change, Put):
-            row.version = row.version + 1 if row.version else change.timer.version
+            row.version = next_version(row.version, change.timer.version)
             row.timer = change.timer
         else:
             row.version = 0

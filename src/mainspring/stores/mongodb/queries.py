@@ -29,7 +29,7 @@ from mainspring.stores.mongodb.documents import (
     timers_from,
 )
 from mainspring.stores.pages import Page, Part, fitting
-from mainspring.unreadable import Unreadable, readable, timer_name
+from mainspring.unreadable import Unreadable, claimable, readable, timer_name
 
 SHARDS_PER_LIST: Final = 100
 """How many shards one query merges: above 200 ranges the server gives up the index order and sorts everything."""
@@ -193,10 +193,10 @@ async def prune_history(entries: Collection, shard_id: int, *, older_than: int, 
     return (await entries.delete_many({"_id": {"$in": victims}})).deleted_count if victims else 0
 
 
-async def shards(stored: Collection, shard_ids: Sequence[int]) -> list[Shard]:
+async def shards(stored: Collection, shard_ids: Sequence[int]) -> list[Shard | None]:
     cursor = stored.find({"_id": {"$in": list(set(shard_ids))}}, batch_size=len(shard_ids) + 1)
     found = {document["_id"]: shard_from(document) for document in await cursor.to_list()}
-    return [found.get(shard_id, Shard(shard_id)) for shard_id in shard_ids]
+    return claimable(found.get(shard_id, Shard(shard_id)) for shard_id in shard_ids)
 
 
 async def get_record(records: Collection, collection: str, key: str, *, now: int) -> Record | None:

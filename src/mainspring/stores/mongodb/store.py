@@ -16,7 +16,18 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, was_applied
+from mainspring.store import (
+    Begin,
+    DuePage,
+    Finish,
+    Position,
+    Put,
+    Remove,
+    TimerFilter,
+    Verdict,
+    next_version,
+    was_applied,
+)
 from mainspring.stores.containment import cancellable, contained
 from mainspring.stores.mongodb import conditional, ownership, queries, schema
 from mainspring.stores.mongodb.conditional import Conditional, Delete, Insert, Result, Update
@@ -193,7 +204,7 @@ class MongoDBStore:
                 self._open().collections.history, shard_id, older_than=older_than, limit=limit
             )
 
-    async def shards(self, shard_ids: Sequence[int]) -> Sequence[Shard]:
+    async def shards(self, shard_ids: Sequence[int]) -> Sequence[Shard | None]:
         if not shard_ids:
             return []
         with mapping_errors():
@@ -227,7 +238,7 @@ class MongoDBStore:
     ) -> Record | None:
         if len(value) > DOCUMENT_BYTES:
             raise TooLarge(f"Expected a record that fits into MongoDB ({DOCUMENT_BYTES} bytes), got {len(value)} bytes")
-        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        record = Record(key, value, next_version(expect, first), expires_at)
         identity = record_id(collection, key)
         if expect == 0:  # there is none, or one that has expired
             update = Update({"_id": identity, **is_expired(now)}, record_fields(record), makes=True)
@@ -257,7 +268,7 @@ def _conditional(change: Put | Remove) -> Conditional:
     if isinstance(change, Remove):
         key = row_id(change.key)
         return Conditional(key, Delete({"_id": key, "version": change.expect}))
-    version = change.expect + 1 if change.expect else change.timer.version
+    version = next_version(change.expect, change.timer.version)
     document = timer_document(change.timer, version=version)
     key = document["_id"]
     if change.expect == 0:

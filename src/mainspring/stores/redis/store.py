@@ -13,7 +13,7 @@ from typing import Final
 
 from mainspring.errors import Unsupported
 from mainspring.model import Record
-from mainspring.store import PAGE_BYTES
+from mainspring.store import PAGE_BYTES, next_version
 from mainspring.stores.collections import LOOKED_UP
 from mainspring.stores.containment import cancellable, contained
 from mainspring.stores.redis import scripts
@@ -72,7 +72,7 @@ class RedisStore(NoTimers):
         expires_at: int | None = None,
         first: int = 1,
     ) -> Record | None:
-        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        record = Record(key, value, next_version(expect, first), expires_at)
         expiry: Argument = "" if expires_at is None else expires_at
         arguments: list[Argument] = [collection, key, now, expect, value, expiry, record.version]
         written = await self._client.answer(self._put(keys=self._keys(collection, key), args=arguments))

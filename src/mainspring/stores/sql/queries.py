@@ -21,7 +21,7 @@ from mainspring.stores.sql.rows import (
     timers_from,
 )
 from mainspring.stores.sql.statements import Statements, in_parts
-from mainspring.unreadable import Unreadable, readable, timer_name
+from mainspring.unreadable import Unreadable, claimable, readable, timer_name
 
 LIST_SHARDS: Final = 32
 """Shards that are listed by one statement."""
@@ -126,12 +126,12 @@ async def prune_history(
     return sum([await session.execute(*statements.delete_history([*map(tuple, some)])) for some in in_parts(old)])
 
 
-async def shards(session: Session, statements: Statements, shard_ids: Sequence[int]) -> list[Shard]:
+async def shards(session: Session, statements: Statements, shard_ids: Sequence[int]) -> list[Shard | None]:
     found: dict[int, Shard] = {}
     for wanted in in_parts(shard_ids):
         rows = await session.fetch(*statements.shards(wanted))
         found.update((shard.shard_id, shard) for shard in shards_from(rows))
-    return [found.get(shard_id, Shard(shard_id)) for shard_id in shard_ids]
+    return claimable(found.get(shard_id, Shard(shard_id)) for shard_id in shard_ids)
 
 
 async def get_record(session: Session, statements: Statements, collection: str, key: str, now: int) -> Record | None:

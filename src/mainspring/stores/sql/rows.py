@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
-from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey
 from mainspring.store import PAGE_BYTES, Position
 from mainspring.stores.pages import Part, behind
 from mainspring.stores.plan import Value
-from mainspring.unreadable import Unreadable, attempt_of, each, readable, reason_of
+from mainspring.unreadable import Unreadable, attempt_of, each, owned_shard, readable, reason_of
 
 DAY_MS: Final = 86_400_000
 
@@ -37,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 _decode_detail = msgspec.json.Decoder(Detail).decode
 _decode_attempt = msgspec.json.Decoder(Attempt).decode
 
-TimerRow = tuple[int, int, str, str, str, State, int, int, int, int, str, str | None]
+TimerRow = tuple[int, int, str, str, str, State, Count, Count, Count, int, str, str | None]
 """All timer columns but the labels."""
 _WIDTH: Final = 12
 """Behind them a page has how large it is by then."""
@@ -130,7 +130,14 @@ def places_from(rows: Iterable[Sequence[Value]]) -> list[tuple[int, str, int, in
 
 
 def shards_from(rows: Iterable[Sequence[Value]]) -> list[Shard]:
-    return [Shard(*row) for row in msgspec.convert([tuple(row) for row in rows], list[tuple[int, int, str]])]
+    return [
+        owned_shard(
+            msgspec.convert(row[0], int),
+            msgspec.convert(row[1], int),
+            row[2] if isinstance(row[2], bytes) else msgspec.convert(row[2], str),
+        )
+        for row in rows
+    ]
 
 
 def history_row(key: TimerKey, attempt: Attempt) -> Row:

@@ -12,7 +12,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.containment import cancellable, contained
 from mainspring.stores.plan import (
     BeginAttempts,
@@ -143,7 +143,7 @@ class SqlStore:
     async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
         return await self._list(queries.prune_history, shard_id, older_than, limit)
 
-    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
         return await self._read(queries.shards, shard_ids) if shard_ids else []
 
     async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
@@ -172,7 +172,7 @@ class SqlStore:
         expires_at: int | None = None,
         first: int = 1,
     ) -> Record | None:
-        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        record = Record(key, value, next_version(expect, first), expires_at)
         request = PutRecord((collection, key), record, expect=expect, now=now)
         await self._write_record(request)
         return request.answer

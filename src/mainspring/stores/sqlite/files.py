@@ -5,9 +5,9 @@ nothing of what was acknowledged. So the files are looked at before each group t
 is acknowledged.
 
 What they must look like stands in the index of the WAL (`-shm`), which all processes share: how many frames the WAL
-has, and with which salt, and how much of it was copied into the database, which is written only while something is copied.
-The layout is part of SQLite's file format. The index and the database are read through descriptors that SQLite holds.
-Where these cannot be found, only the names of the files are looked at.
+has, and with which salt, and how much of it was copied into the database, which is written only while something is
+copied. The layout is part of SQLite's file format. The index and the database are read through descriptors that SQLite
+holds. Where these cannot be found, only the names of the files are looked at.
 """
 
 from __future__ import annotations

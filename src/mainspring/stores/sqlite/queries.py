@@ -27,12 +27,14 @@ from mainspring.stores.sqlite.rows import (
     found_records_from,
     instants_from,
     json_text,
+    record_in_bytes,
     records_from,
-    shards_from,
     sizes_from,
+    unreadable_record,
 )
+from mainspring.stores.sqlite.shard_rows import read_shards
 from mainspring.stores.sqlite.timer_pages import SPOILED, read_all, read_part
-from mainspring.unreadable import Unreadable, attempt_of, each, readable, timer_name
+from mainspring.unreadable import Unreadable, attempt_of, claimable, each, readable, timer_name
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -55,10 +57,6 @@ _EARLIEST: Final = """
     SELECT json_group_array((SELECT min(due_at) FROM timers WHERE shard_id = item.value AND due_at < ?))
     FROM json_each(?) AS item
 """
-_SHARDS: Final = """
-    SELECT json_group_array(json_array(shard_id, version, owner))
-    FROM shards WHERE shard_id IN (SELECT value FROM json_each(?))
-"""
 _DAY_BEFORE: Final = "SELECT max(day) FROM history WHERE shard_id = ? AND day < ?"
 _ATTEMPTS: Final = """
     SELECT document FROM history
@@ -80,6 +78,8 @@ _SCAN: Final = """
 """
 _SCAN_SIZES: Final = f"SELECT json_group_array(octet_length(value)) FROM ({_SCAN})"
 _SCAN_PAGE: Final = f"SELECT json_group_array(json_array(key, hex(value), version, expires_at)) FROM ({_SCAN})"
+
+_SCAN_ROWS: Final = f"SELECT CAST(key AS BLOB), value, version, expires_at FROM ({_SCAN})"
 
 
 class Read(Request, Generic[T_co]):
@@ -251,10 +251,9 @@ def old_history(connection: apsw.Connection, shard_id: int, older_than: int, lim
     return text
 
 
-def shards(connection: apsw.Connection, shard_ids: Sequence[int]) -> list[Shard]:
-    text = connection.execute(_SHARDS, (json_text(list(shard_ids)),)).get
-    found = {shard.shard_id: shard for shard in shards_from(text)}
-    return [found.get(shard_id, Shard(shard_id)) for shard_id in shard_ids]
+def shards(connection: apsw.Connection, shard_ids: Sequence[int]) -> list[Shard | None]:
+    found = {shard.shard_id: shard for shard in read_shards(connection, shard_ids)}
+    return claimable(found.get(shard_id, Shard(shard_id)) for shard_id in shard_ids)
 
 
 def read_records(connection: apsw.Connection, reads: Sequence[ReadRecord]) -> None:
@@ -270,4 +269,9 @@ def read_records(connection: apsw.Connection, reads: Sequence[ReadRecord]) -> No
 
 def scan_records(connection: apsw.Connection, collection: str, now: int, after: str, limit: int) -> list[Record]:
     sizes = sizes_from(connection.execute(_SCAN_SIZES, (collection, after, now, limit)).get)
-    return records_from(connection.execute(_SCAN_PAGE, (collection, after, now, filling(sizes))).get)
+    try:
+        return records_from(connection.execute(_SCAN_PAGE, (collection, after, now, filling(sizes))).get)
+    except SPOILED:  # all that follow, so that those that cannot be read take nobody's place
+        rows: list[Any] = connection.execute(_SCAN_ROWS, (collection, after, now, -1)).fetchall()
+        page = readable(each(rows, record_in_bytes, lambda row, error: unreadable_record(collection, row, error)))
+        return page[: filling([len(record.value) for record in page[:limit]])]

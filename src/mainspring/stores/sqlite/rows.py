@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from msgspec import convert
 
-from mainspring.model import Attempt, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey
 from mainspring.stores.plan import Value
 from mainspring.unreadable import Unreadable, reason_of, timer_name
 
@@ -27,8 +28,12 @@ TIMERS_AS_BYTES: Final = (
 """For rows that one of them made unreadable as JSON: each is then understood, or not, by itself."""
 RowInBytes = tuple[int, int, bytes, bytes, bytes, bytes, int, int, int, int, bytes, bytes | None]
 
+RecordInBytes = tuple[bytes, bytes, int, int | None]
+
 _encoder = msgspec.json.Encoder()
-_timers = msgspec.json.Decoder(list[tuple[int, int, str, str, str, State, int, int, int, int, Detail, str | None]])
+_timers = msgspec.json.Decoder(
+    list[tuple[int, int, str, str, str, State, Count, Count, Count, int, Detail, str | None]]
+)
 _detail = msgspec.json.Decoder(Detail)
 _attempts = msgspec.json.Decoder(list[Attempt])
 _attempt = msgspec.json.Decoder(Attempt)
@@ -89,9 +94,9 @@ def timer_in_bytes(row: RowInBytes) -> Timer:
         namespace=row[3].decode(),
         timer_id=row[4].decode(),
         state=State(row[5].decode()),
-        attempts=row[6],
-        generation=row[7],
-        version=row[8],
+        attempts=convert(row[6], Count),
+        generation=convert(row[7], Count),
+        version=convert(row[8], Count),
         fence=row[9],
         detail=_detail.decode(row[10]),
         payload=None if row[11] is None else row[11].decode(),
@@ -138,6 +143,14 @@ def records_from(text: str) -> list[Record]:
     return [
         Record(key, bytes.fromhex(value), version, expires) for key, value, version, expires in _records.decode(text)
     ]
+
+
+def record_in_bytes(row: RecordInBytes) -> Record:
+    return Record(row[0].decode(), row[1], row[2], row[3])
+
+
+def unreadable_record(collection: str, row: RecordInBytes, error: Exception) -> Unreadable:
+    return Unreadable(collection, row[0].decode(errors="backslashreplace"), reason_of(error), row[2])
 
 
 def found_records_from(text: str) -> list[tuple[int, bytes, int, int | None]]:

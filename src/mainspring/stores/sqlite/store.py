@@ -16,7 +16,7 @@ import apsw
 from mainspring.clock import wall_ms
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.containment import contained
 from mainspring.stores.plan import (
     BeginAttempts,
@@ -166,7 +166,7 @@ class SQLiteStore:
         await self._write(request)
         return request.answer
 
-    async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+    async def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
         return await self._read(partial(queries.shards, shard_ids=shard_ids))
 
     async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
@@ -197,7 +197,7 @@ class SQLiteStore:
         expires_at: int | None = None,
         first: int = 1,
     ) -> Record | None:
-        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        record = Record(key, value, next_version(expect, first), expires_at)
         request = PutRecord((collection, key), record, expect=expect, now=now)
         await self._write(request)
         return request.answer

@@ -37,9 +37,9 @@ from mainspring.stores.sqlite.rows import (
     json_text,
     places_from,
     record_versions_from,
-    shards_from,
     timer_row,
 )
+from mainspring.stores.sqlite.shard_rows import read_shards
 
 CACHE_KIB: Final = 49_152
 PURGE_LIMIT: Final = 200
@@ -52,10 +52,6 @@ _PLACES: Final = """
     SELECT json_group_array(json_array(t.shard_id, t.uuid, t.due_at, t.version))
     FROM json_each(?) AS key CROSS JOIN timers AS t
     WHERE t.uuid = key.value ->> 1 AND t.shard_id = key.value ->> 0
-"""
-_SHARDS: Final = """
-    SELECT json_group_array(json_array(shard_id, version, owner))
-    FROM shards WHERE shard_id IN (SELECT value FROM json_each(?))
 """
 _RECORD_VERSIONS: Final = """
     SELECT json_group_array(json_array(r.collection, r.key, r.version, r.expires_at))
@@ -178,8 +174,7 @@ def _look(connection: apsw.Connection, plan: Plan) -> None:
         for shard_id, uuid, due_at, version in places_from(text):
             plan.rows[shard_id, uuid] = Row(version, due_at)
     if plan.shards:
-        text = connection.execute(_SHARDS, (json_text(list(plan.shards)),)).get
-        for shard in shards_from(text):
+        for shard in read_shards(connection, plan.shards):
             plan.shards[shard.shard_id] = shard
     if plan.records:
         text = connection.execute(_RECORD_VERSIONS, (json_text(list(plan.records)),)).get
