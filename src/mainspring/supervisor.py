@@ -1,7 +1,8 @@
 """Several instances on one machine behind one port: each is a process, and this one looks after them.
 
 A worker gets its configuration on its standard input, so that no secret shows in a list of processes; the end of
-that input tells it that its supervisor is gone, so that no worker is left behind. It says "ready" on its output.
+that input tells it that its supervisor is gone, so that no worker is left behind. It says "ready" on its output, and
+from then on gives a sign of life every second: one that is frozen keeps its share of the connections, so it is killed.
 
 A worker that ends by itself is started again, later and later while it keeps failing. One whose place was never ready
 ends the whole, with its exit code: that will not mend itself. Where a worker has been ready, the configuration was
@@ -36,6 +37,10 @@ GOOD_LIFE_SECONDS: Final = 30.0
 """A worker that has lived so long is started again at once."""
 STOP_GRACE_SECONDS: Final = 10.0
 """How much longer than its own drain a worker may take to stop."""
+BEAT_SECONDS: Final = 1.0
+SILENT_BEATS = 15
+"""After so many beats without a sign of life a worker is killed."""
+_BEAT: Final = b"."
 _WORK: Final = "from mainspring.supervisor import work; work()"
 
 
@@ -152,7 +157,28 @@ class Supervisor:
             if len(self._ready) == self._config.workers:
                 self.when_ready()
                 self.when_ready = _nothing
+            await self._listen(slot, worker, worker.stdout)
         return await worker.wait()
+
+    async def _listen(self, slot: int, worker: Process, output: asyncio.StreamReader) -> None:
+        """Until the output of a worker ends. Its silence is counted in beats of our own, so that none is blamed for a
+        time in which this process was frozen itself."""
+        silent = 0
+        reading = asyncio.create_task(output.read(1024))
+        try:
+            while silent < SILENT_BEATS:
+                silent += 1
+                await asyncio.wait([reading], timeout=BEAT_SECONDS)
+                if not reading.done():
+                    continue
+                if not reading.result():
+                    return
+                silent = 0
+                reading = asyncio.create_task(output.read(1024))
+        finally:
+            reading.cancel()
+        telemetry.error("a worker gives no sign of life and is killed", worker=slot)
+        _send(worker, signal.SIGKILL)
 
     async def _stopped_within(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -182,6 +208,13 @@ class _Worker:
 
     def ready(self, config: Config, port: int, token: str, source: str) -> None:
         os.write(sys.stdout.fileno(), READY)
+        os.set_blocking(sys.stdout.fileno(), False)
+        self._beat(asyncio.get_running_loop())
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(OSError):  # nobody reads: the supervisor is frozen, or gone
+            os.write(sys.stdout.fileno(), _BEAT)
+        loop.call_later(BEAT_SECONDS, self._beat, loop)
 
 
 def work() -> None:

@@ -127,12 +127,12 @@ class Processor(Generic[P, R]):
         while True:
             now = await self._store.time()
             record = await self._store.look(address, now=now)
-            state = None if record is None else decoded(record.value).header.state
+            state = None if record is None else decoded(record).header.state
             if record is None or state in (State.DONE, State.FREE):
                 raise InvalidInput(
                     f"Expected a key whose outcome is unknown, got {key!r}, which is {state or 'unused'}"
                 )
-            header = decoded(record.value).header
+            header = decoded(record).header
             if entries.is_live(header, now):
                 raise self._in_progress(header, key, now)
             done = replace(header, state=State.DONE, finished_at=now, lease_until=0, reason="", form=form)
@@ -147,7 +147,7 @@ class Processor(Generic[P, R]):
             record = await self._store.look(address, now=now)
             if record is None:
                 return False
-            header = decoded(record.value).header
+            header = decoded(record).header
             if entries.is_live(header, now):
                 raise self._in_progress(header, key, now)
             if await self._desk.write(address, Entry(freed(header)), expect=record.version, now=now):
@@ -217,7 +217,7 @@ class Processor(Generic[P, R]):
                     return held
                 left = deadline - self._model.monotonic()
                 if left <= 0:
-                    raise self._in_progress(decoded(record.value).header, identity.key, now)
+                    raise self._in_progress(decoded(record).header, identity.key, now)
                 await self._model.sleep(min(pause * (0.5 + self._model.entropy(1)[0] / 510), left))
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 now = await self._store.time()
@@ -229,7 +229,7 @@ class Processor(Generic[P, R]):
             state=State.RUNNING,
             fingerprint=identity.fingerprint,
             token=token,
-            attempt=1 if before is None else decoded(before.value).header.attempt + 1,
+            attempt=1 if before is None else decoded(before).header.attempt + 1,
             started_at=now,
             lease_until=now + self.settings.lease_ms,
         )
@@ -287,7 +287,7 @@ class Processor(Generic[P, R]):
 
     async def _judge(self, record: Record, identity: keys.Identity, payload: P, now: int) -> Claim | Entry | None:
         """What a record means to a caller: its outcome, a claim to take over, an error; None means wait."""
-        entry = decoded(record.value)
+        entry = decoded(record)
         header = self._desk.uncertain.before(entry.header)
         if header.state is not State.FREE:
             self._check_fingerprint(header, identity)

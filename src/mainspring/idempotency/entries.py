@@ -19,7 +19,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mainspring import unreadable
 from mainspring.errors import StoreUnavailable
+from mainspring.model import Record
 
 COLLECTION: Final = "idempotency"
 
@@ -73,11 +75,14 @@ def encoded(entry: Entry) -> bytes:
     return b"%b\n%b" % (_encode(entry.header), entry.body)
 
 
-def decoded(value: bytes) -> Entry:
-    line, _, body = value.partition(b"\n")
+def decoded(record: Record) -> Entry:
+    """One that cannot be read is set aside: whether its work was done is not known, so it does not run."""
+    line, _, body = record.value.partition(b"\n")
     try:
         return Entry(_decode(line), body)
     except ValueError as error:
+        reason = unreadable.reason_of(error)
+        unreadable.set_aside(unreadable.Unreadable(COLLECTION, record.key, reason, record.version))
         raise StoreUnavailable(f"Expected a record of the idempotency library, got another value: {error}") from error
 
 

@@ -80,7 +80,7 @@ class Claim:
         record = await self._mine(now)
         if record is None:
             return False
-        header = decoded(record.value).header
+        header = decoded(record).header
         if header.state is not State.RUNNING:
             return False
         self.version, self.header = record.version, header
@@ -133,7 +133,7 @@ class Claim:
     async def _finish(self, done: Entry, now: int, *, is_repeated: bool) -> bool:
         if (is_repeated or now >= self.header.lease_until) and not await self.is_held(now):
             found = await self._mine(now)
-            return found is not None and decoded(found.value).header.state is State.DONE  # by an earlier try
+            return found is not None and decoded(found).header.state is State.DONE  # by an earlier try
         if await self._desk.write(self.identity.address, done, expect=self.version, now=now):
             return True
         if not await self.is_held(now):  # a renewal may have been written without our knowing
@@ -142,7 +142,7 @@ class Claim:
 
     async def _mine(self, now: int) -> Record | None:
         record = await self._desk.store.look(self.identity.address, now=now)
-        if record is None or decoded(record.value).header.token != self.header.token:
+        if record is None or decoded(record).header.token != self.header.token:
             return None
         return record
 

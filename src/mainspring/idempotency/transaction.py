@@ -22,6 +22,7 @@ from mainspring.idempotency.core import P, Processor, R
 from mainspring.idempotency.entries import COLLECTION, Entry, Header, State, decoded, encoded
 from mainspring.idempotency.outcome import IdempotencyRecord
 from mainspring.idempotency.stores import IdempotencyStore
+from mainspring.model import Record
 from mainspring.transactional.connections import Blocking, Bridged, Waiting, recognised
 from mainspring.transactional.dialects import MYSQL, SQLITE, Statement, Value
 from mainspring.transactional.writing import Steps
@@ -119,7 +120,7 @@ class _Outcome(Generic[R]):
         rows = yield self._at("SELECT value FROM {} WHERE {}")
         if not rows:  # taken away this very moment
             return (yield from self.begin())
-        entry = decoded(msgspec.convert(rows[0][0], bytes))
+        entry = decoded(Record(self.identity.address, msgspec.convert(rows[0][0], bytes), version=0))
         if entry.header.state is State.FREE:
             yield self._at("UPDATE {} SET value = ?, version = version + 1, expires_at = NULL WHERE {}", value)
             return None

@@ -118,7 +118,7 @@ class UncertainClaims:
                     await self._desk.write(address, free, expect=version, now=now)
                     return True
                 continue
-            header = decoded(record.value).header
+            header = decoded(record).header
             is_there = header.token == claim.header.token
             if not is_there and record.version != lands_on:
                 # Somebody else's, which keeps the claim out as long as it stays: a first holder may remove its own.

@@ -58,7 +58,7 @@ class InMemoryStore:
         if expires_at is not None and expires_at <= self._clock.now_ms():
             return None
         if kept.entry is None:
-            kept.entry = decoded(kept.record.value)
+            kept.entry = decoded(kept.record)
         return kept.entry
 
     async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:

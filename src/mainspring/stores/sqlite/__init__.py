@@ -7,6 +7,7 @@
     queries     reads, each on a connection of its own thread
     checkpoint  moves the WAL into the database without stopping the writer
     rows        values to columns and back
+    files       whether the files are still those that were opened, and nobody else has written into them
     connection  how a connection is set up, and which errors mean "unavailable"
     schema      the numbered migrations
 

@@ -57,8 +57,8 @@ class SQLiteTables(Tables):
     def old_history(self, shard_id: int, *, older_than: int, limit: int) -> str:
         return queries.old_history(self._connection, shard_id=shard_id, older_than=older_than, limit=limit)
 
-    def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
-        return queries.shards(self._connection, shard_ids=shard_ids)
+    def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
+        return list(filter(None, queries.shards(self._connection, shard_ids=shard_ids)))
 
     def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
         read = queries.ReadRecord(collection, key, now=now)

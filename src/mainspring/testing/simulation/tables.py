@@ -139,7 +139,7 @@ class Tables:
         )[:limit]
         return msgspec.json.encode([(shard_id, 0, uuid, started, attempt) for started, attempt, uuid in old]).decode()
 
-    def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
+    def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
         return [self._shards.get(shard_id, Shard(shard_id)) for shard_id in shard_ids]
 
     def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
