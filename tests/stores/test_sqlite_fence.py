@@ -134,7 +134,7 @@ async def own(store: SQLiteStore, name: str, seconds: float) -> int:
     writes = turn = 0
     while time.monotonic() < end:
         turn += 1
-        fences = {shard.shard_id: shard.version for shard in await store.shards(SHARDS)}
+        fences = {shard.shard_id: shard.version for shard in await store.shards(SHARDS) if shard is not None}
         for step in range(4):
             row = timer(f"{name}-{turn}-{step}", shard_id=choice.choice(SHARDS))
             fence = fences[row.shard_id]
@@ -148,7 +148,7 @@ async def own(store: SQLiteStore, name: str, seconds: float) -> int:
 async def claim(store: SQLiteStore, name: str, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for shard in await store.shards(SHARDS):
+        for shard in filter(None, await store.shards(SHARDS)):
             await store.claim_shards([Shard(shard.shard_id, shard.version, name)])
         await asyncio.sleep(0.02)
 

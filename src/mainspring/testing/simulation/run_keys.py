@@ -103,7 +103,7 @@ class KeysRun(Run):
 
     def _header(self, key: str) -> Header | None:
         record = self._tables.get_record(COLLECTION, keys.address(SCOPE, key), now=self.database.now_ms())
-        return None if record is None else decoded(record.value).header
+        return None if record is None else decoded(record).header
 
     def _state(self, header: Header) -> str:
         """As everybody sees it."""
