@@ -180,3 +180,29 @@ def test_a_namespace_that_is_made_again_has_no_version_of_the_one_that_was_dropp
     with_store(url, make)
     with_store(url, look)
     assert abs(versions[0] - versions[1]) > 1000
+
+
+def test_one_bad_shard_secret_or_version_ends_neither_a_start_nor_the_doctor(url: str, tmp_path: Path) -> None:
+    connection = apsw.Connection(url.removeprefix("sqlite:///"))
+    connection.execute("UPDATE shards SET owner = CAST(x'22ff22' AS TEXT) WHERE shard_id = 3")
+    connection.execute("UPDATE shards SET version = 9223372036854775807 WHERE shard_id = 4")
+    connection.execute("UPDATE timers SET version = 9223372036854775807 WHERE timer_id = 'b'")
+    connection.execute("UPDATE records SET value = x'' WHERE collection = 'cluster'")
+    connection.close()
+
+    def kinds() -> list[str]:
+        found = run_alone("admin", "doctor", "--store", url, "--output", "json")
+        assert found.exit_code == 1
+        return sorted(one["kind"] for one in json.loads(found.stdout)["unreadable"])
+
+    assert kinds() == ["cluster", "shard", "shard", "timer"]
+
+    async def start() -> None:
+        async with Instance(Config(store=url, data_dir=str(tmp_path), drain_seconds=0.2)) as instance:
+            assert len(instance.cluster_secret) == 43
+            assert 3 in instance.ownership.fences
+            assert 4 not in instance.ownership.fences
+            await instance.ready()
+
+    asyncio.run(start())
+    assert kinds() == ["shard", "timer"]
