@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
 from pathlib import Path
 
 import apsw
@@ -88,14 +87,16 @@ class Database(Struct, frozen=True):
         return tries * _LOCK_WAIT_MS < self.busy_ms
 
     def _enter_wal_mode(self, connection: apsw.Connection) -> None:
-        """Entering WAL mode needs the file alone and does not wait for it, so that waiting is done here."""
-        for tries in count():
+        """Entering WAL mode needs the file alone and mostly does not wait for it, so that waiting is done here."""
+        end = time.monotonic() + self.busy_ms / 1000
+        while True:
             try:
                 connection.execute("PRAGMA journal_mode = WAL").fetchall()
                 return
             except apsw.BusyError:
-                if not self._wait_for_lock(tries):
+                if time.monotonic() >= end:  # by the clock, because sometimes it does wait
                     raise
+                time.sleep(_LOCK_WAIT_MS / 1000)
 
     @contextmanager
     def mapping_errors(self) -> Iterator[None]:

@@ -76,12 +76,12 @@ class Files:
 
     def check(self) -> None:
         """Raise if a file is no longer the one that was opened, or an examination has found something."""
-        if trouble := self._lost_name() or self.trouble:
+        if trouble := self._lost_name() or self.trouble or self._emptied_database():
             raise self._database.unavailable(trouble)
 
     def examine(self) -> None:
         """Raise if anything is wrong."""
-        self.trouble = self._lost_name() or self._settled() or self._lost_tables()
+        self.trouble = self._lost_name() or self._emptied_database() or self._settled() or self._lost_tables()
         if self.trouble:
             self._rescue()
             raise self._database.unavailable(self.trouble)
@@ -109,6 +109,12 @@ class Files:
                     f"another file at {path}. It was replaced while it was in use. Stop Mainspring and start it again, "
                     f"with the file that you want it to use. {_NOTHING}"
                 )
+        return ""
+
+    def _emptied_database(self) -> str:
+        """A new connection would take the file for a new one, and wait in vain to be alone with it."""
+        with suppress(OSError):
+            return "" if os.stat(self._path("")).st_size else self._written_into()
         return ""
 
     def _settled(self) -> str:
@@ -145,8 +151,9 @@ class Files:
         if self._baseline is None or (self._baseline[0] != progress and not self._is_overwritten):
             self._baseline = (progress, found)
         self._is_overwritten = self._baseline[1] != found
-        if not self._is_overwritten:
-            return ""
+        return self._written_into() if self._is_overwritten else ""
+
+    def _written_into(self) -> str:
         return (
             "a file that somebody else has truncated or written into while it was in use. Stop Mainspring, restore a "
             f"backup without {self._path('-wal')} and start it again. {_NOTHING}"
