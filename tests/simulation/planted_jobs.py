@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from mainspring.errors import StoreUnavailable
 from mainspring.jobs import accounting, queueing
 from mainspring.jobs.accounting import ClockState
 from mainspring.jobs.definition import Definition, Job
@@ -31,7 +32,10 @@ def _what_is_on_time_is_skipped(good: Any) -> Any:
 
 def _a_row_that_failed_is_forgotten(good: Any) -> Any:
     async def launch(self: Rows, job: Job, launches: Sequence[tuple[str, Launch]], **fields: Any) -> Missing:
-        missing = await good(self, job, launches, **fields)
+        try:
+            missing = await good(self, job, launches, **fields)
+        except StoreUnavailable:
+            return Missing((), ())
         return Missing(missing.refused, ())
 
     return launch
