@@ -83,8 +83,8 @@ async def _at_once(setting: Setting) -> list[Figure]:
     beside: list[_Round] = []
     place = setting.directory / "at-once"
     async with (
-        server(place, flags=("--fetch-limit", str(4 * count), "--host-limit", str(count))) as product,
-        executor(place, pool=POOL, flags=("--limit", str(4 * count), "--host-limit", str(count))),
+        server(place, flags=("--fetch-limit", str(6 * count), "--host-limit", str(count))) as product,
+        executor(place, pool=POOL, flags=("--limit", str(6 * count), "--host-limit", str(count))),
         sink(delay_seconds=delay_seconds) as target,
         sink() as origin,
     ):
@@ -156,8 +156,8 @@ def _at_once_figures(what: str, rounds: list[_Round], direct: float) -> list[Fig
 async def _waiting(setting: Setting) -> list[Figure]:
     """The memory of a server all of whose calls are in flight to a target that does not answer, while others wait."""
     running, pending = Config().fetch_limit, setting.size(5_000, 100)
-    # One host gets no more than half of the places, so there are more of them than this many calls need.
-    flags = ("--fetch-limit", str(4 * running), "--host-limit", str(running))
+    # One host that does not answer gets no more than a quarter of the places, so there are more than this many need.
+    flags = ("--fetch-limit", str(6 * running), "--host-limit", str(running))
     async with server(setting.directory / "waiting", flags=flags) as product:
         before = product.memory_mb()
         # The target ends before the server, which then has no answers to wait for.

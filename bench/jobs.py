@@ -127,7 +127,7 @@ async def idle_jobs(setting: Setting) -> list[Figure]:
             benchmark="idle jobs",
             what="more statements for each job",
             unit="/min",
-            measured=(counted[many].total() - counted[FEW].total()) / (many - FEW) * per_minute,
+            measured=max(0, counted[many].total() - counted[FEW].total()) / (many - FEW) * per_minute,
             aim=Aim("measured", "most", 0.01),
         ),
         *(
