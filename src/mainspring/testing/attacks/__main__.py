@@ -49,7 +49,7 @@ def main(*, names: tuple[str, ...], seconds: float, size: int | None, lists: boo
         p99, longest  how long good clients waited for an answer (p99 at most 500 ms)
         timers late   the worst time from when a timer was due to when it arrived
         fetches late  the same for fetches, from when they were accepted (both at most 500 ms)
-        memory        what the server grew by at most (150 MB; 250 MB with many large lists)
+        memory        what the server grew by at most (150 MB)
         recovered     how long until all is well again after the attack (15 s),
                       or after a restart, where the attack is aimed at that
     \b

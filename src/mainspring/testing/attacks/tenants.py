@@ -73,7 +73,6 @@ TENANT_ATTACKS: Final = (
         run=_large_lists,
         size=300,
         counts="timers listed",
-        most_growth_bytes=250_000_000,  # eight pages of 8 MB, as rows and written out, and the cache of the store
     ),
     Attack(
         name="one-id-in-a-batch",
