@@ -21,7 +21,7 @@ from mainspring.stores.memory import MemoryStore
 from mainspring.surroundings import Surroundings
 from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
 from mainspring.timers.messages import CreateNamespace, UpdateNamespace
-from mainspring.timers.namespaces import NamespaceService
+from mainspring.timers.namespaces import NAMESPACES, SEQUENCES, SHARDS, NamespaceService
 from tests.jobs.simulated import World
 from tests.jobs.simulated import simulate as simulate_world
 
@@ -120,6 +120,44 @@ def test_of_two_namespaces_that_are_made_at_about_the_same_time_both_are_known(s
         assert {namespace.name for namespace in namespaces.known} == {"default", "x", "y"}
 
     run_simulated(main)
+
+
+@pytest.mark.parametrize("lost", [None, b"0", b"-7", b"\xff", b"99999999999999"])
+@pytest.mark.parametrize("is_system", [False, True])
+async def test_a_counter_of_shards_that_is_lost_or_set_back_gives_nobody_the_shards_of_another(
+    instance: Instance, lost: bytes | None, is_system: bool
+) -> None:
+    await instance.namespaces.create(CreateNamespace(name="before", shard_count=64))
+    await instance.namespaces.system("mainspring.own")
+    await set_counter(instance, lost)
+    if is_system:
+        await instance.namespaces.system("mainspring.later")
+    await instance.namespaces.create(CreateNamespace(name="after", shard_count=64))
+    owned = [shard_id for namespace in instance.namespaces.known for shard_id in namespace.shards]
+    assert len(owned) == len(set(owned))
+    assert max(owned) < 2 * (64 + 64 + 16 + 16 + 16)
+
+
+async def test_nobody_is_given_shards_while_neither_the_counter_nor_a_namespace_can_be_read(
+    instance: Instance,
+) -> None:
+    await instance.namespaces.create(CreateNamespace(name="before", shard_count=64))
+    record = await instance.store.get_record(NAMESPACES, "before", now=0)
+    assert record is not None
+    await instance.store.put_record(NAMESPACES, "before", b"\xff", expect=record.version, now=0)
+    await instance.namespaces.create(CreateNamespace(name="beside"))  # the counter says what is free
+    await set_counter(instance, None)
+    with pytest.raises(Conflict, match=r"counter of shards is lost, and 1 records.*doctor"):
+        await instance.namespaces.create(CreateNamespace(name="after"))
+
+
+async def set_counter(instance: Instance, value: bytes | None) -> None:
+    record = await instance.store.get_record(SEQUENCES, SHARDS, now=0)
+    assert record is not None
+    if value is None:
+        await instance.store.delete_record(SEQUENCES, SHARDS, expect=record.version, now=0)
+    else:
+        await instance.store.put_record(SEQUENCES, SHARDS, value, expect=record.version, now=0)
 
 
 def test_a_timer_in_a_namespace_of_which_a_lone_instance_was_never_told_is_sent() -> None:

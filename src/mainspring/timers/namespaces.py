@@ -1,6 +1,7 @@
 """Namespaces: a record each, kept in memory because every create and every callback needs one.
 
-The shard range of a namespace is taken from one counter, so ranges never overlap, and it never changes.
+The shard range of a namespace is taken from one counter, above those that there are, so ranges never overlap, and it
+never changes.
 The rows of jobs and fetches live in *system* namespaces, made at their first use and kept apart from those of users:
 no request reaches them by name, and no user's namespace may be called like one.
 Changes that others made, and those of this instance whose answer was lost, are seen at the next `refresh`, which the
@@ -11,9 +12,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 from msgspec.structs import replace
 
 from mainspring.clock import Clock
@@ -39,6 +41,7 @@ SYSTEM = "system-namespace"
 SYSTEM_PREFIX = "mainspring."
 SYSTEM_SHARDS = 16
 SEQUENCES = "sequence"
+SHARDS = "shards"
 DEFAULT = "default"
 SECRETS_KEPT = 2
 
@@ -62,6 +65,7 @@ class NamespaceService:
         self._random = randomness
         self._known: dict[str, Namespace] = {}
         self._system: dict[str, Namespace] = {}
+        self._unread = 0
 
     async def open(self) -> None:
         """Load what exists and make sure that `default` does."""
@@ -74,23 +78,28 @@ class NamespaceService:
 
     async def refresh(self) -> None:
         before = dict(self._known)
-        found = await self._scan(NAMESPACES)
+        found, unread = await self._scan(NAMESPACES)
         self._known = reread(found, before=before, known=self._known)
         before = dict(self._system)
-        found = await self._scan(SYSTEM)
+        found, unread_of_system = await self._scan(SYSTEM)
         self._system = reread(found, before=before, known=self._system)
+        self._unread = unread + unread_of_system
 
-    async def _scan(self, collection: str) -> dict[str, Namespace]:
+    async def _scan(self, collection: str) -> tuple[dict[str, Namespace], int]:
+        """Those that can be read, and how many cannot."""
         now = self._clock.now_ms()
         found: dict[str, Namespace] = {}
+        unread = 0
         after = ""
         while True:
             page = await self._records.scan_records(collection, now=now, after=after, limit=BATCH_LIMIT)
             for record in page:
                 if (namespace := read_record(collection, record, _read)) is not None:
                     found[record.key] = namespace
+                else:
+                    unread += 1
             if ends_scan(page, BATCH_LIMIT):
-                return found
+                return found, unread
             after = page[-1].key
 
     async def shard_ids(self) -> Sequence[int]:
@@ -183,14 +192,24 @@ class NamespaceService:
             raise Conflict(detail, errors=(FieldError("/shardCount", detail),))
 
     async def _take_shards(self, count: int) -> int:
-        """The first of `count` shard ids that nobody else has."""
+        """The first of `count` shard ids that nobody else has. The counter alone would be believed after it was lost or
+        set back, and two namespaces would share their rows."""
         while True:
+            await self.refresh()
             now = self._clock.now_ms()
-            record = await self._records.get_record(SEQUENCES, "shards", now=now)
-            first = int(record.value) if record else 0
+            record = await self._records.get_record(SEQUENCES, SHARDS, now=now)
+            counted = None if record is None else read_record(SEQUENCES, record, _read_count)
+            if counted is None and self._unread:
+                raise Conflict(
+                    f"The counter of shards is lost, and {self._unread} records of namespaces cannot be read, so that "
+                    "nobody knows which shards are free: mainspring admin doctor names the records"
+                )
+            first = max((namespace.shards.stop for namespace in self.known), default=0)
+            if counted is not None:
+                first = max(first, counted)
             version = record.version if record else 0
             value = str(first + count).encode()
-            if await self._records.put_record(SEQUENCES, "shards", value, expect=version, now=now) is not None:
+            if await self._records.put_record(SEQUENCES, SHARDS, value, expect=version, now=now) is not None:
                 return first
 
     async def get(self, request: NamespaceRef) -> NamespaceView:
@@ -231,6 +250,7 @@ class NamespaceService:
 
 
 _read = msgspec.json.Decoder(Namespace).decode
+_read_count = msgspec.json.Decoder(Annotated[int, Meta(ge=0, lt=2**31)]).decode
 
 
 def _readable(collection: str, record: Record) -> Namespace:

@@ -21,7 +21,7 @@ from mainspring.stores.pages import filling, fitting, weight_of
 from mainspring.stores.plan import Change, Plan, PruneHistory, PutRecord, Row, StoredRecord
 from mainspring.testing.simulation.clock import EPOCH_MS
 from mainspring.testing.simulation.plan import World
-from mainspring.timers.namespaces import DEFAULT, NAMESPACES, SEQUENCES
+from mainspring.timers.namespaces import DEFAULT, NAMESPACES, SEQUENCES, SHARDS
 
 RowKey = tuple[int, str]
 
@@ -166,7 +166,7 @@ def first_namespace(tables: Tables, world: World, randomness: random.Random) -> 
         updated_at=EPOCH_MS,
         secrets=(new_secret(randomness.randbytes(32)),),
     )
-    found = {(NAMESPACES, DEFAULT): to_json(namespace), (SEQUENCES, "shards"): str(world.shards).encode()}
+    found = {(NAMESPACES, DEFAULT): to_json(namespace), (SEQUENCES, SHARDS): str(world.shards).encode()}
     tables.work([PutRecord(key, Record(key[1], value, 1), expect=0, now=EPOCH_MS) for key, value in found.items()])
     return namespace
 
