@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from mainspring.jobs.ledger import key_of
 from mainspring.jobs.messages import RunView
 from mainspring.testing.oracle.journal import (
     AnyEvent,
     Asked,
     Call,
+    Commit,
     Effect,
     Fail,
     Fault,
@@ -187,6 +189,15 @@ def an_overlap() -> Journal:
     return ledger([*CALM[:2], slow, behind, *CALM[4:]])
 
 
+def an_overlap_with_what_is_not_on_record_as_ended(*, recorded_ms: int) -> Journal:
+    """The launch before it ended in time. A slow store took its end later, or just in time."""
+    ended = Commit(
+        at=(recorded_ms - EPOCH_MS) * 1000, node="i1", verb="put", id=f"launch:j/{key_of(str(instants()[2]))}"
+    )
+    behind = skipped(instants()[3], instants()[3], "overlap", judged=instants()[3])
+    return ledger([*CALM[:3], behind, *CALM[4:]], ended)
+
+
 def without(place: int) -> Journal:
     return ledger([run for number, run in enumerate(CALM) if number != place])
 
@@ -304,6 +315,9 @@ LEGAL: dict[str, Journal] = {
         EPOCH_MS + 118_000, *operation("2", 117 * SECOND, "jobs", "pause", Asked(id="j"))
     ),
     "an overlap": an_overlap(),
+    "an overlap with a launch whose end is not on record": an_overlap_with_what_is_not_on_record_as_ended(
+        recorded_ms=instants()[3] + 1000
+    ),
     "a job that has run as often as it may": ledger(CALM[:7], terms=_with(max_runs=7)),
     "a fetch": fetch(TAKEN, fetched=(GOOD,)),
     "a fetch whose result is given up": fetch(
@@ -359,6 +373,10 @@ PLANTED: dict[str, tuple[str, Journal]] = {
     "skipped by an overlap that was none": (
         "C",
         ledger([*CALM[:3], skipped(instants()[3], instants()[3], "overlap", judged=instants()[3]), *CALM[4:]]),
+    ),
+    "skipped by a launch whose end is on record": (
+        "C",
+        an_overlap_with_what_is_not_on_record_as_ended(recorded_ms=instants()[3] - 1000),
     ),
     "on time, and skipped because of a catch-up": ("C", overlap_with_a_catch_up()),
     "launched for a time at which it had ended": ("C", the_past_of_a_calendar_that_was_extended()),

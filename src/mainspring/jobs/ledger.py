@@ -136,7 +136,7 @@ class Ledger:
         return self._ended.get(job) == mark
 
     async def get(self, job: str, mark: str) -> Entry | None:
-        record = await self._records.get_record(_collection(job), key_of(mark), now=self._clock.now_ms())
+        record = await self._records.get_record(collection_of(job), key_of(mark), now=self._clock.now_ms())
         return None if record is None else _entry(job, record)
 
     async def put(self, job: str, mark: str, launch: Launch, *, expect: int) -> bool:
@@ -144,7 +144,7 @@ class Ledger:
         now = self._clock.now_ms()
         kept_ms = self._retention_ms if launch.is_final else self._retention_ms + _UNFINISHED_MS
         record = await self._records.put_record(
-            _collection(job), key_of(mark), to_json(launch), expect=expect, now=now, expires_at=now + kept_ms
+            collection_of(job), key_of(mark), to_json(launch), expect=expect, now=now, expires_at=now + kept_ms
         )
         if record is not None and launch.is_final and launch.state != "skipped":
             if len(self._ended) >= _REMEMBERED:
@@ -238,7 +238,7 @@ class Ledger:
 
     async def page(self, job: str, *, after: str, limit: int) -> tuple[list[Entry], str]:
         """Entries behind a key, from the newest on, and the key behind which there are more; '': there are not."""
-        page = await self._records.scan_records(_collection(job), now=self._clock.now_ms(), after=after, limit=limit)
+        page = await self._records.scan_records(collection_of(job), now=self._clock.now_ms(), after=after, limit=limit)
         entries = [entry for record in page if (entry := _entry(job, record)) is not None]
         return entries, "" if ends_scan(page, limit) else page[-1].key
 
@@ -248,7 +248,7 @@ def _refused(launch: Launch | None, *, at: int) -> Launch:
     return replace(launch, state="failed", reason="The database cannot hold the row of this launch.", finished_at=at)
 
 
-def _collection(job: str) -> str:
+def collection_of(job: str) -> str:
     return f"launch:{job}"
 
 
@@ -260,9 +260,9 @@ def _entry(job: str, record: Record) -> Entry | None:
         if key_of(mark) != record.key:
             raise ValueError(f"Expected the key of a launch, got {record.key!r}")
     except ValueError as error:
-        set_aside(Unreadable(_collection(job), record.key, reason_of(error), record.version))
+        set_aside(Unreadable(collection_of(job), record.key, reason_of(error), record.version))
         return None
-    launch = read_record(_collection(job), record, partial(msgspec.json.decode, type=Launch))
+    launch = read_record(collection_of(job), record, partial(msgspec.json.decode, type=Launch))
     return _unread(mark) if launch is None else Entry(mark, launch, record.version)
 
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from mainspring.jobs.ledger import collection_of, key_of, split_id
 from mainspring.jobs.messages import RunView
 from mainspring.testing.oracle.history import NEVER, Finding, History, Operation
 from mainspring.testing.oracle.instants import instants_between, matcher
@@ -43,8 +44,8 @@ def accounted(history: History) -> Iterator[Finding]:
 
     | reason                               | true if                                                             |
     |--------------------------------------|---------------------------------------------------------------------|
-    | overlap                              | a launch before it was under way; if that caught up, it took longer |
-    |                                      | than there is between the two                                       |
+    | overlap                              | a launch before it was under way, or its end was not on record; if  |
+    |                                      | that caught up, it took longer than there is between the two        |
     | missed, superseded, outside-window   | the policy has it, and a fault can have held launches up; missed    |
     |                                      | also if somebody paused before it was made up for                   |
     | paused; changed; deleted; broken     | somebody paused; changed or re-created; deleted; wrote past the API |
@@ -357,11 +358,24 @@ class _Job:
             (other.kind == "scheduled" or (other.kind == "catchup" and _took_ms(other) >= instant - scheduled))
             and (other.state in LAUNCHED or other.state not in FINAL or (other.state == "cancelled" and other.attempts))
             and scheduled < instant
-            and (other.finished_at is None or to_ms(other.finished_at) >= instant)
+            and not self._was_over(other, instant)
             for other in self.runs
             for scheduled in [to_ms(other.scheduled_at)]
         )
         return "" if busy else "nothing before it was under way"
+
+    def _was_over(self, run: RunView, instant: int) -> bool:
+        """Whether it had ended before an instant, and that was on record then, as far as is known."""
+        if run.finished_at is None or to_ms(run.finished_at) >= instant:
+            return False
+        return self._recorded.get(key_of(split_id(run.launch_id)[1]), -NEVER) < self.history.at_of(instant)
+
+    @cached_property
+    def _recorded(self) -> dict[str, int]:
+        """When the record of each launch was last written, by its key."""
+        ledger = collection_of(self.name) + "/"
+        written = (commit for commit in self.history.commits if commit.event.id.startswith(ledger))
+        return {commit.event.id.removeprefix(ledger): commit.at for commit in written if commit.event.verb == "put"}
 
     def _missed_objection(self, run: RunView, definitions: Sequence[JobTerms], first: int, judged: int) -> str:
         # What was missed when somebody paused is not caught up with, whatever the policy.
