@@ -65,7 +65,7 @@ class Instance:
         identity = surroundings.identity
         self.clock: Clock = WatchedClock(surroundings.clock)
         self.store = store or timer_store_from_url(config.store_url, clock=self.clock)
-        self._random = surroundings.randomness
+        self.randomness = surroundings.randomness
         self.guard = Guard(allow=config.allow_targets, allow_loopback=bool(config.allow_loopback))
         self.secrets = Secrets(config.secret_names, redact_urls=config.redact_urls)
         self.sender = surroundings.senders(
@@ -78,7 +78,7 @@ class Instance:
         self.namespaces = NamespaceService(
             records=self.store,
             clock=self.clock,
-            randomness=self._random,
+            randomness=self.randomness,
             created=self._claim_soon,
             shard_limit=config.shard_limit,
         )
@@ -88,7 +88,7 @@ class Instance:
             namespaces=self.namespaces,
             records=self.store,
             clock=self.clock,
-            randomness=self._random,
+            randomness=self.randomness,
             host_limit=config.host_limit,
             max_payload=config.max_payload_bytes,
             reschedules=Reschedules(round(config.reschedule_seconds * 1000), config.hasty_limit),
@@ -99,14 +99,14 @@ class Instance:
             lease=identity.lease(self.clock),
             lease_seconds=config.lease_seconds,
             shard_ids=self._shard_ids,
-            randomness=self._random,
+            randomness=self.randomness,
             is_dead=identity.is_dead,
         )
         self.timers = TimerService(
             store=self.store,
             namespaces=self.namespaces,
             clock=self.clock,
-            randomness=self._random,
+            randomness=self.randomness,
             check_url=self.courier.check_target if allow_handlers else self.guard.check_url,
             wake=self._wake,
             revive=self.courier.revive,
@@ -123,7 +123,7 @@ class Instance:
             guard=self.guard,
             secrets=self.secrets,
             clock=self.clock,
-            randomness=self._random,
+            randomness=self.randomness,
             wake=self._wake,
             ownership=self.ownership,
             allow_handlers=allow_handlers,
@@ -140,7 +140,7 @@ class Instance:
             calls=self._call_sender,
             callbacks=self.sender,
             clock=self.clock,
-            randomness=self._random,
+            randomness=self.randomness,
             spawn=self.spawn,
             wake=self._wake,
             pump=self._pump,
@@ -174,7 +174,7 @@ class Instance:
             await stack.enter_async_context(self.sender)
             await stack.enter_async_context(self._call_sender)
             await stack.enter_async_context(self._fetching.pools)
-            self.cluster_secret = await read_cluster_secret(self.store, self.clock, self._random)
+            self.cluster_secret = await read_cluster_secret(self.store, self.clock, self.randomness)
             self._wakeups = await stack.enter_async_context(
                 Wakeups(self.cluster_secret, senders=self._surroundings.senders)
             )

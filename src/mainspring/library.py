@@ -16,6 +16,7 @@ With `connection=`, a timer is created in a transaction of the program: see `mai
 `ms.fetch(url)` is a call that is made at most once, and whose result outlives the program that asked for it.
 `ms.origin(kind, id)` is an object with durable state that gets the results of fetches: see `mainspring.origins`.
 `ms.lock(name)` is a lock that programs on one store share; `open_lock` is for those that run no engine.
+`ms.records(name, type)` keeps documents of the program, each with a version: see `mainspring.records`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from mainspring.model import Delivery, RetryPolicy, Timer
 from mainspring.origins.origin import Origin
 from mainspring.origins.runtime import OriginRef, Origins
 from mainspring.origins.services import ServiceFactory, Services
+from mainspring.records import Records
 from mainspring.stores import store_from_url
 from mainspring.surroundings import Surroundings
 from mainspring.timers.messages import (
@@ -80,6 +82,7 @@ class DueTimer(Struct, frozen=True, kw_only=True):
 HandlerFunction = Callable[[DueTimer], Awaitable[Any]]
 F = TypeVar("F", bound=HandlerFunction)
 O = TypeVar("O", bound=Origin)  # noqa: E741 - an origin
+T = TypeVar("T")
 J = TypeVar("J", bound=Callable[[DueJob], object])
 
 
@@ -160,6 +163,11 @@ class Mainspring:
         """A lock in this store: see `mainspring.locks`. To be used inside the block."""
         instance = self._instance
         return Lock(instance.store, instance.clock, name, ttl_seconds=ttl_seconds, owner=instance.ownership.instance)
+
+    def records(self, name: str, kind: type[T]) -> Records[T]:
+        """A collection of documents of this program: see `mainspring.records`. To be used inside the block."""
+        instance = self._instance
+        return Records(instance.store, instance.clock, instance.randomness, name, kind)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:

@@ -1,0 +1,130 @@
+"""The documents of a program, in the store that its timers are in: each under a key, and with a version.
+
+    carts = ms.records("carts", Cart)
+    found = await carts.get("ann")                                   # Document(key, value, version), or None
+    await carts.put("ann", Cart(...))                                # whatever there was
+    await carts.put("ann", changed, expect=found.version)            # Conflict if somebody was faster
+
+A write is compare-and-set on the version, which no other document of that key has ever had or will have, so programs
+on one store, and several tasks of one program, never overwrite what they have not seen. `expect=0`: there is none yet.
+When `StoreUnavailable` is raised by a write, it may have happened or may still happen: read, and decide again.
+
+What can be kept is what msgspec reads as the type of the collection: dataclasses, structs, dicts. There are no
+indexes: keep what you look up under the key by which you look it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from random import Random
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from mainspring.clock import Clock
+from mainspring.errors import Conflict, InvalidInput
+from mainspring.model import Record
+from mainspring.store import RecordStore, ends_scan, first_version
+from mainspring.text import hides_something
+from mainspring.unreadable import read_record
+
+T = TypeVar("T")
+
+NAME_LIMIT: Final = 64
+KEY_LIMIT: Final = 255
+_PAGE: Final = 100
+
+
+class Document(Struct, Generic[T], frozen=True):
+    """A value as it stands, and the version by which it can be replaced or removed."""
+
+    key: str
+    value: T
+    version: int
+
+
+class Records(Generic[T]):
+    """A collection of documents of one type. Made by `Mainspring.records`."""
+
+    def __init__(self, records: RecordStore, clock: Clock, randomness: Random, name: str, kind: type[T] | Any) -> None:
+        self._records = records
+        self._clock = clock
+        self._random = randomness
+        self._collection = f"program:{_checked(name, 'name of a collection', NAME_LIMIT)}"
+        self._read = partial(msgspec.json.decode, type=kind)
+
+    async def get(self, key: str) -> Document[T] | None:
+        """The document, or None. `Conflict`: there is one, and it cannot be read as the collection's type."""
+        record = await self._records.get_record(self._collection, _checked_key(key), now=self._clock.now_ms())
+        if record is None:
+            return None
+        found = self._document(record)
+        if found is None:
+            raise Conflict(f"The record {self._collection}/{key} cannot be read: mainspring admin doctor says why")
+        return found
+
+    async def put(
+        self, key: str, value: T, *, expect: int | None = None, expires_in: float | None = None
+    ) -> Document[T]:
+        """Write, if the present version is `expect`; 0: if there is none; None: in any case. `expires_in` are seconds.
+
+        `Conflict` if it is another one: nothing was written.
+        """
+        if value is None:
+            raise InvalidInput("Expected a value, got None: what there is not is not kept")
+        encoded = msgspec.json.encode(value)
+        while True:
+            now = self._clock.now_ms()
+            present = expect
+            if present is None:
+                record = await self._records.get_record(self._collection, _checked_key(key), now=now)
+                present = record.version if record else 0
+            put = await self._records.put_record(
+                self._collection,
+                _checked_key(key),
+                encoded,
+                expect=present,
+                now=now,
+                expires_at=None if expires_in is None else now + round(expires_in * 1000),
+                first=first_version(self._random),
+            )
+            if put is not None:
+                return Document(key, value, put.version)
+            if expect is not None:
+                raise Conflict(f"Somebody else has changed {key!r} meanwhile")
+
+    async def delete(self, key: str, *, expect: int) -> bool:
+        """Remove it, if it has that version. False if it has not."""
+        return await self._records.delete_record(
+            self._collection, _checked_key(key), expect=expect, now=self._clock.now_ms()
+        )
+
+    async def scan(self, *, after: str = "") -> AsyncIterator[Document[T]]:
+        """All documents behind a key, in the order of keys. What cannot be read is passed over, and set aside."""
+        while True:
+            now = self._clock.now_ms()
+            page = await self._records.scan_records(self._collection, now=now, after=after, limit=_PAGE)
+            for record in page:
+                if (found := self._document(record)) is not None:
+                    yield found
+            if ends_scan(page, _PAGE):
+                return
+            after = page[-1].key
+
+    def _document(self, record: Record) -> Document[T] | None:
+        value = read_record(self._collection, record, self._read)
+        return None if value is None else Document(record.key, value, record.version)
+
+
+def _checked_key(key: str) -> str:
+    return _checked(key, "key", KEY_LIMIT)
+
+
+def _checked(text: str, what: str, limit: int) -> str:
+    if type(text) is not str or not 1 <= len(text) <= limit or hides_something(text):
+        raise InvalidInput(
+            f"Expected a {what} of 1 to {limit} characters without control characters, got {text!r:.300}"
+        )
+    return text
