@@ -11,7 +11,7 @@ import pytest
 
 from tests.project.tree import ROOT, files, name
 
-SOURCES = [path for path in files(".py") if path.is_relative_to(ROOT / "src")]
+SOURCES = [path for path in files(".py") if path.is_relative_to(ROOT / "src") or path.is_relative_to(ROOT / "apps")]
 LONGEST_FILE = 400
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 

@@ -1,0 +1,203 @@
+"""The documents: a cart per user, with its open attempt; closed attempts and orders, which outlive it.
+
+A cart is one document, so that items, seal and attempt change together or not at all:
+
+    open ──checkout──▶ sealed ──▶ ordered            removed; the next read begins a new cart
+                         └──▶ open, if the attempt ended without an order
+
+It is sealed while its last attempt is open. `revision` counts what users can see, and is in the ETag; the version of
+the record also counts what only we see, such as the basket at the provider.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import date
+from enum import StrEnum
+from typing import Literal
+
+from telecom_cart.taxes import Province, TaxLine, taxes_on
+from telecom_cart.totals import Totals, subtotal
+
+ItemType = Literal["device", "plan", "addon"]
+
+
+class SyncStatus(StrEnum):
+    PENDING = "pending"
+    SYNCED = "synced"
+    FAILED = "failed"
+
+
+class CheckoutStatus(StrEnum):
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Stage(StrEnum):
+    """How far an attempt has come. Before `submitting` nothing was sent that could make an order."""
+
+    PREPARING = "preparing"
+    SUBMITTING = "submitting"
+    CLOSED = "closed"
+
+
+class Closing(StrEnum):
+    """How an attempt ended. `not_made`: its basket can no longer be ordered, and there is no order."""
+
+    ORDERED = "ordered"
+    REJECTED = "rejected"
+    NOT_MADE = "not_made"
+
+
+@dataclass(frozen=True)
+class Item:
+    product_id: str
+    name: str
+    type: ItemType
+    quantity: int
+    price: int
+    """Of one, in minor units."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """A basket at the provider. `session` is whose it is there, and is kept even if the basket is gone."""
+
+    session: str
+    basket_id: str = ""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Somebody works on something at the provider, and is waited for until then."""
+
+    by: str
+    until: int
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try to turn a cart into an order: what was to be ordered, and how far it came."""
+
+    reference: str
+    """What the order will be called at the provider: `<cart id>-<number>`."""
+    number: int
+    started_at: int
+    deadline_at: int
+    """Until then it is left to whoever began it; then it is recovered."""
+    items: tuple[Item, ...]
+    totals: Totals
+    stage: Stage = Stage.PREPARING
+    context: Context | None = None
+    submitted_at: int | None = None
+    closed_at: int | None = None
+    closing: Closing | None = None
+    reasons: tuple[str, ...] = ()
+    held: Hold | None = None
+    """Who looks what became of it."""
+    unresolved: str = ""
+    """Why that is not known yet."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.stage is not Stage.CLOSED
+
+
+@dataclass(frozen=True)
+class Cart:
+    id: str
+    user_id: str
+    currency: str
+    created_at: int
+    updated_at: int
+    accessed_at: int
+    items: tuple[Item, ...] = ()
+    province: Province | None = None
+    revision: int = 1
+    context: Context | None = None
+    context_used_at: int = 0
+    sync: SyncStatus = SyncStatus.SYNCED
+    """An empty cart has nothing that the provider would have to know."""
+    synced_at: int | None = None
+    sync_error: str = ""
+    syncing: Hold | None = None
+    attempt: Attempt | None = None
+    """The last one."""
+    order_id: str = ""
+    """It became this order."""
+    completed_at: int | None = None
+
+    @property
+    def is_sealed(self) -> bool:
+        return self.attempt is not None and self.attempt.is_open
+
+    @property
+    def etag(self) -> str:
+        return f"{self.id}.{self.revision}"
+
+    @property
+    def checkout_status(self) -> CheckoutStatus:
+        if self.order_id:
+            return CheckoutStatus.COMPLETED
+        if self.attempt is None:
+            return CheckoutStatus.PENDING
+        if self.attempt.is_open:
+            return CheckoutStatus.UNKNOWN if self.attempt.unresolved else CheckoutStatus.IN_PROGRESS
+        return CheckoutStatus.FAILED
+
+    def item(self, product_id: str) -> Item | None:
+        return next((item for item in self.items if item.product_id == product_id), None)
+
+    def totals(self, on: date) -> Totals:
+        return totals_of(self.items, self.province, self.currency, on)
+
+    def with_items(self, items: tuple[Item, ...], *, now: int) -> Cart:
+        """What users changed. The provider is told later."""
+        return replace(self, items=items, sync=SyncStatus.PENDING, sync_error="").touched(now=now)
+
+    def touched(self, *, now: int) -> Cart:
+        """Something that users can see is another one."""
+        return replace(self, revision=self.revision + 1, updated_at=now, accessed_at=max(now, self.accessed_at))
+
+    def with_attempt(self, attempt: Attempt, *, now: int) -> Cart:
+        return replace(self, attempt=attempt).touched(now=now)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was ordered. Its id is made of the cart's, so a cart has one order at most, whoever records it."""
+
+    id: str
+    user_id: str
+    cart_id: str
+    reference: str
+    number: str
+    """The provider's."""
+    provider: str
+    items: tuple[Item, ...]
+    totals: Totals
+    placed_at: int
+    others: tuple[str, ...] = ()
+    """More orders that the provider has for this checkout. There must be none: if there are, a person is told."""
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The last order of a user, by which a late repeat is known."""
+
+    order_id: str
+    cart_id: str
+    at: int
+
+
+def totals_of(items: tuple[Item, ...], province: Province | None, currency: str, on: date) -> Totals:
+    net = subtotal((item.price, item.quantity) for item in items)
+    taxes: tuple[TaxLine, ...] | None = None if province is None else taxes_on(net, province, on)
+    return Totals(currency=currency, subtotal=net, taxes=taxes)
+
+
+def order_id_of(cart_id: str) -> str:
+    return f"order-{cart_id}"

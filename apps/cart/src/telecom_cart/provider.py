@@ -1,0 +1,170 @@
+"""THE CONTRACT with a commerce platform.
+
+The cart is the truth; a *basket* at the platform is a copy that may vanish at any time. Everything but `checkout` may
+be repeated: quantities are absolute, and what is gone is gone. `checkout` is called once per reference, ever; what
+became of it is asked for by `find_order`, and `close_cart` sees to it that nothing can become of it any more.
+
+Every method raises, and nothing else:
+
+    ContextGone    there is no such basket: it expired, was closed, or became an order
+    Refused        the platform understood and said no, for reasons; a repeat gets the same answer
+    Unreachable    no usable answer; nothing is known, and nothing that cannot be repeated was asked for
+    Uncertain      `checkout` alone: the request may have arrived, and an order may have been made or may still be
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from telecom_cart.model import Context
+
+
+class ProviderError(Exception):
+    """The platform did not do as it was asked."""
+
+
+class ContextGone(ProviderError):
+    """There is no such basket any more."""
+
+
+class Refused(ProviderError):
+    """The platform said no."""
+
+    def __init__(self, *reasons: str) -> None:
+        self.reasons = reasons
+        super().__init__("; ".join(reasons))
+
+
+class Unreachable(ProviderError):
+    """The platform gave no usable answer."""
+
+
+class Uncertain(ProviderError):
+    """An order may have been made, or may still be."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is in a basket. `price` is of one, in minor units, as the platform sees it."""
+
+    product_id: str
+    quantity: int
+    price: int
+
+
+@dataclass(frozen=True)
+class Basket:
+    lines: tuple[Line, ...]
+    subtotal: int
+    """Without taxes and shipping: platforms tax by themselves."""
+    currency: str
+    reference: str = ""
+
+
+@dataclass(frozen=True)
+class PlacedOrder:
+    number: str
+    status: str
+    is_live: bool
+    """False: it failed or was cancelled, and counts as no order."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """All orders with a reference, the first one first."""
+
+    orders: tuple[PlacedOrder, ...]
+
+
+@dataclass(frozen=True)
+class Absent:
+    """There is no order with that reference; with an eventual look-up: none that can be seen yet."""
+
+
+@dataclass(frozen=True)
+class Unsure:
+    """The platform cannot tell now."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """How far `find_order` can be believed. `lag_seconds` is how late it may be; 0 is strong, None has no bound."""
+
+    lag_seconds: float | None = 0.0
+
+
+class Closed(Enum):
+    CLOSED = "closed"
+    """It was there, and can no longer be ordered."""
+    GONE = "gone"
+    """It was gone before: expired, closed, or ordered."""
+
+
+@dataclass(frozen=True)
+class Health:
+    is_up: bool
+    detail: str = ""
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+class Provider(Protocol):
+    """A platform. Safe to be used by many tasks at once."""
+
+    name: str
+    lookup: Lookup
+    timeout_seconds: float
+    """How long the platform may take over an order before it can be said to be late."""
+
+    async def open_session(self) -> str:
+        """Become a customer. Baskets belong to one; what is answered is kept before a basket is made."""
+        ...
+
+    async def create_cart(self, session: str, lines: Sequence[Line], *, currency: str) -> Context:
+        """A basket with these lines. If the customer has one already and may have no other, that one: its lines are
+        then whatever they were."""
+        ...
+
+    async def add_item(self, context: Context, line: Line) -> None:
+        """Make the quantity of a product this one, whatever it was."""
+        ...
+
+    async def remove_item(self, context: Context, product_id: str) -> None:
+        """Take a product out. Nothing, if it is not in."""
+        ...
+
+    async def get_cart(self, context: Context) -> Basket:
+        """The basket as the platform has it."""
+        ...
+
+    async def validate_context(self, context: Context) -> bool:
+        """Whether the basket is still there. Cheaper than to read it, where the platform has such a thing."""
+        ...
+
+    async def set_reference(self, context: Context, reference: str) -> None:
+        """What the order that is made of this basket will be found by."""
+        ...
+
+    async def checkout(self, context: Context, reference: str) -> PlacedOrder:
+        """Order the basket. One request that can make an order, and no repeats of it, by no layer."""
+        ...
+
+    async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
+        """The orders with this reference. `since`: none can have been made before, in ms since the epoch."""
+        ...
+
+    async def close_cart(self, context: Context) -> Closed:
+        """See to it that this basket can never be ordered: the fence. Atomic against `checkout` at the platform."""
+        ...
+
+    async def health(self) -> Health:
+        """Whether the platform really answers, now."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...

@@ -1,0 +1,202 @@
+"""A provider in the process, for tests that want thousands of histories: a platform without a network, with faults."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from telecom_cart.model import Context
+from telecom_cart.provider import (
+    Absent,
+    Basket,
+    Closed,
+    ContextGone,
+    Found,
+    Health,
+    Line,
+    Lookup,
+    PlacedOrder,
+    Refused,
+    Uncertain,
+    Unreachable,
+    Unsure,
+)
+from telecom_cart.providers.faults import Fault, FaultKind, Faults
+from telecom_cart.providers.platform import Platform, StoredBasket
+
+T = TypeVar("T")
+
+
+class DoubleProvider:
+    """Calls take `latency_seconds`. A fault of `checkout` that hides what happened is `Uncertain`, of others it is
+    `Unreachable`."""
+
+    name = "double"
+
+    def __init__(
+        self,
+        platform: Platform,
+        *,
+        faults: Faults | None = None,
+        lookup: Lookup | None = None,
+        latency_seconds: float = 0.01,
+        timeout_seconds: float = 10.0,
+    ) -> None:
+        self.platform = platform
+        self.faults = faults or Faults()
+        self.lookup = lookup or Lookup()
+        self.latency_seconds = latency_seconds
+        self.timeout_seconds = timeout_seconds
+        self._later: set[asyncio.Task[None]] = set()
+
+    async def open_session(self) -> str:
+        return await self._call("open_session", "", lambda: self.platform.next_id("s"))
+
+    async def create_cart(self, session: str, lines: Sequence[Line], *, currency: str) -> Context:
+        def create() -> Context:
+            present = self.platform.basket_of(session)
+            basket = present or self.platform.create(session, currency)
+            if present is None:
+                for line in lines:
+                    self.platform.set_line(basket, self._priced(line))
+            return Context(session, basket.id)
+
+        return await self._call("create_cart", "", create)
+
+    async def add_item(self, context: Context, line: Line) -> None:
+        await self._change("add_item", context, lambda basket: self.platform.set_line(basket, self._priced(line)))
+
+    async def remove_item(self, context: Context, product_id: str) -> None:
+        await self._change(
+            "remove_item", context, lambda basket: self.platform.set_line(basket, Line(product_id, 0, 0))
+        )
+
+    async def get_cart(self, context: Context) -> Basket:
+        def read() -> Basket:
+            basket = self._there(context)
+            return Basket(tuple(basket.lines.values()), basket.subtotal, basket.currency, basket.reference)
+
+        return await self._call("get_cart", context.basket_id, read)
+
+    async def validate_context(self, context: Context) -> bool:
+        is_there = lambda: self.platform.basket(context.basket_id) is not None  # noqa: E731
+        return await self._call("validate_context", context.basket_id, is_there)
+
+    async def set_reference(self, context: Context, reference: str) -> None:
+        def refer(basket: StoredBasket) -> None:
+            basket.reference = reference
+            self.platform.prolong(basket)
+
+        await self._change("set_reference", context, refer)
+
+    async def checkout(self, context: Context, reference: str) -> PlacedOrder:
+        def order() -> PlacedOrder:
+            placed = self.platform.order(context.basket_id)
+            if placed is None:
+                raise Refused(f"There is no basket {context.basket_id}")
+            return placed.placed
+
+        def fail() -> None:
+            self.platform.order(context.basket_id, status="failed")
+
+        return await self._call("checkout", context.basket_id, order, failing=fail)
+
+    async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
+        def find() -> Found | Absent:
+            orders = tuple(order.placed for order in self.platform.orders_with(reference))
+            return Found(orders) if orders else Absent()
+
+        try:
+            return await self._call("find_order", context.basket_id, find)
+        except Unreachable as error:
+            return Unsure(str(error))
+
+    async def close_cart(self, context: Context) -> Closed:
+        def close() -> Closed:
+            return Closed.CLOSED if self.platform.close(context.basket_id) else Closed.GONE
+
+        return await self._call("close_cart", context.basket_id, close)
+
+    async def health(self) -> Health:
+        try:
+            await self._call("health", "", lambda: None)
+        except Unreachable as error:
+            return Health(False, str(error))
+        return Health(True)
+
+    async def close(self) -> None:
+        for task in list(self._later):
+            task.cancel()
+
+    def _priced(self, line: Line) -> Line:
+        return replace(line, price=self.platform.priced(line.price))
+
+    def _there(self, context: Context) -> StoredBasket:
+        basket = self.platform.basket(context.basket_id)
+        if basket is None:
+            raise ContextGone(f"There is no basket {context.basket_id}")
+        return basket
+
+    async def _change(self, verb: str, context: Context, change: Callable[[StoredBasket], None]) -> None:
+        await self._call(verb, context.basket_id, lambda: change(self._there(context)))
+
+    async def _call(
+        self, verb: str, basket_id: str, act: Callable[[], T], *, failing: Callable[[], None] | None = None
+    ) -> T:
+        fault = self.faults.take(verb)
+        await asyncio.sleep(self.latency_seconds)
+        if fault is not None:
+            await self._before(verb, basket_id, fault, act, failing)
+        try:
+            done = act()
+        except (ContextGone, Refused) as error:
+            self.platform.note(verb, basket_id, str(error))
+            raise
+        self.platform.note(verb, basket_id, "done")
+        if fault is not None and fault.kind in (FaultKind.APPLY_THEN_DROP, FaultKind.APPLY_THEN_5XX):
+            raise self._hidden(verb, fault)
+        await asyncio.sleep(self.latency_seconds)
+        return done
+
+    async def _before(
+        self, verb: str, basket_id: str, fault: Fault, act: Callable[[], object], failing: Callable[[], None] | None
+    ) -> None:
+        """What a fault does before the request has an effect, or instead of it."""
+        match fault.kind:
+            case FaultKind.DOWN:
+                raise Unreachable("The platform is down")
+            case FaultKind.THROTTLE:
+                raise Unreachable("The platform wants fewer requests")
+            case FaultKind.FAIL_BEFORE:
+                raise self._hidden(verb, fault)
+            case FaultKind.APPLY_LATER:
+                task = asyncio.create_task(self._apply_later(verb, basket_id, fault.seconds, act))
+                self._later.add(task)
+                task.add_done_callback(self._later.discard)
+                raise self._hidden(verb, fault)
+            case FaultKind.FAILED_ORDER_400 if failing is not None:
+                failing()
+                raise Refused("The order was stored as failed")
+            case FaultKind.EXPIRE_NOW:
+                self.platform.expire(basket_id)
+            case FaultKind.PRICE_DRIFT:
+                self.platform.price_drift = 1
+            case FaultKind.DELAY:
+                await asyncio.sleep(fault.seconds)
+            case _:
+                pass
+
+    async def _apply_later(self, verb: str, basket_id: str, seconds: float, act: Callable[[], object]) -> None:
+        await asyncio.sleep(seconds)
+        try:
+            act()
+        except (ContextGone, Refused) as error:
+            self.platform.note(verb, basket_id, f"late: {error}")
+        else:
+            self.platform.note(verb, basket_id, "late: done")
+
+    def _hidden(self, verb: str, fault: Fault) -> Uncertain | Unreachable:
+        kind = Uncertain if verb == "checkout" else Unreachable
+        return kind(f"No usable answer to {verb}: {fault.kind}")
