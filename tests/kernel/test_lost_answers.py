@@ -159,6 +159,47 @@ def test_a_row_that_was_hastened_after_such_an_ending_stays_so() -> None:
     simulate(scenario)
 
 
+class Unread(TroubledStore):
+    """Rows that are asked for by their keys come late, or not at all."""
+
+    get_fails_after: float | None = None
+
+    async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        if self.get_fails_after is not None:
+            await asyncio.sleep(self.get_fails_after)
+            raise StoreUnavailable("simulated: a connection was cut")
+        return await self._inner.get(keys)
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+@pytest.mark.parametrize("lane_limit", [1, 8])
+def test_a_look_whose_answer_is_lost_touches_nothing_of_the_row_that_came_after(
+    delivery: Delivery, lane_limit: int
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        inner = cluster.store
+        cluster.store = store = Unread(inner)
+        cluster.lane_limit = lane_limit
+        cluster.behave = lambda timer: (1.5 if timer.payload == '"new"' else 0.0, done())
+        await cluster.join("a")
+        store.delays = {"begin": 0.3}
+        await cluster.create("t", payload='"old"', delivery=delivery)
+        await asyncio.sleep(0.1)  # its begin is under way
+        await cluster.change("t", payload='"new"')
+        store.get_fails_after = 0.5
+        store.delays = {}
+        await asyncio.sleep(60)
+        store.get_fails_after = None
+        assert [(sending.timer.payload, sending.timer.attempts) for sending in cluster.ledger.of("t")] == [('"new"', 1)]
+        [attempt] = await inner.history(NAMESPACE.key_of("t"))
+        assert attempt.outcome is Result.SUCCEEDED
+        await cluster.create("t", payload='"next"')
+        await asyncio.sleep(5)
+        assert [sending.timer.payload for sending in cluster.ledger.of("t")] == ['"new"', '"next"']
+
+    simulate(scenario)
+
+
 class Partitioned(TroubledStore):
     """Which cannot be read as a whole when a part of it is away."""
 

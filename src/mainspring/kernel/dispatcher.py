@@ -286,7 +286,8 @@ class Dispatcher:
             del self._unsent[next(iter(self._unsent))]
 
     async def _recheck(self, timer: Timer) -> None:
-        """A row had changed between load and begin: look at it as it is now."""
+        """A row had changed between load and begin: look at it as it is now. Whoever has read it meanwhile may have it
+        in memory already, and in flight."""
         try:
             [current] = await contained(self._store.get([timer.key]))
         except StoreUnavailable:
@@ -346,12 +347,11 @@ class Dispatcher:
 
     def _put_back(self, lane: LaneState, timer: Timer) -> None:
         """Whatever became of the row in the store, it is read again: at once would be too often."""
-        self._release_slot(lane, timer)
+        self._forget(lane, timer)
         self._find_again(timer)
 
     def _find_again(self, timer: Timer) -> None:
         at = self._clock.now_ms() + round(self._settings.store_retry_seconds * 1000)
-        self._leave_window(timer)
         shard = self._agenda.shards.get(timer.shard_id)
         if shard is not None and not shard.draining:
             self.window.leave_until(timer, at)
