@@ -31,12 +31,13 @@ FLAGS = ("--max-connections", "128", "--request-seconds", "2", "--allow-host", "
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """With the embedded store: its threads feel it first when the loop is busy."""
     directory: Path = tmp_path_factory.mktemp("attacked")
-    with running_server(directory, "memory://", *FLAGS) as running:
+    with running_server(directory, "", *FLAGS) as running:
         yield running
 
 
-SIZES = {"endless-trailers": 4, "one-byte-chunks": 20, "unread-pipelines": 40, "idle-crowd": 300}
+SIZES = {"endless-trailers": 4, "one-byte-chunks": 20, "unread-pipelines": 100, "idle-crowd": 300}
 """Attacks of peers without a token, and with how many connections."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import selectors
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -16,7 +17,7 @@ from mainspring.api.limits import Limits
 from mainspring.api.protocol import PIECE_BYTES, PIECES, SKIPPED_BYTES, GuardedProtocol
 from mainspring.api.reading import READ_BYTES
 from mainspring.api.serving import Listener, listening
-from mainspring.api.turns import AT_ONCE
+from mainspring.api.turns import AT_ONCE, Turns
 
 from .calling import exchange
 from .services import Edge
@@ -149,6 +150,46 @@ async def test_strangers_that_ask_and_ask_are_answered_a_few_in_a_turn() -> None
     rounds.stop()
     assert [answer.count(b"HTTP/1.1 200 OK") for answer in answers] == [each] * strangers
     assert max(answered.values()) <= AT_ONCE
+
+
+class Rests(selectors.DefaultSelector):
+    """Counts how often the loop had nothing to do."""
+
+    number = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.number += timeout is None or timeout > 0
+        return super().select(timeout)
+
+
+@pytest.mark.parametrize("strangers", [1, 40])
+def test_the_loop_rests_after_a_few_turns_of_strangers(strangers: int) -> None:
+    rests = Rests()
+    went_on: dict[int, int] = {}
+
+    async def main() -> None:
+        turns = Turns()
+        left = 10 * AT_ONCE * strangers
+
+        def go_on() -> None:
+            nonlocal left
+            went_on[rests.number] = went_on.get(rests.number, 0) + 1
+            left -= 1
+            if left >= strangers:
+                turns.wait(go_on)
+            elif not left:
+                done.set()
+
+        done = asyncio.Event()
+        for _ in range(strangers):
+            turns.wait(go_on)
+        async with asyncio.timeout(10):
+            await done.wait()
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(rests)) as runner:
+        runner.run(main())
+    assert sum(went_on.values()) == 10 * AT_ONCE * strangers
+    assert max(went_on.values()) <= AT_ONCE
 
 
 async def test_no_more_is_held_of_a_connection_than_one_small_read() -> None:

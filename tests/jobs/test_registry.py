@@ -202,6 +202,24 @@ def test_a_record_under_a_name_that_no_job_may_have_is_shown_and_can_be_removed(
     simulate(main)
 
 
+@pytest.mark.parametrize("wanted", [{}, {"labels": {"size": "large"}}], ids=["all", "by label"])
+def test_a_list_of_large_jobs_comes_in_pages_that_are_bounded_in_bytes(wanted: dict[str, Any]) -> None:
+    definition = {"schedule": "0 9 * * *", "url": "handler:work", "body": "x" * 100_000, "labels": {"size": "large"}}
+
+    async def main(world: World) -> None:
+        names = [f"job-{number:03}" for number in range(120)]
+        for name in names:
+            await write(world, name, definition)
+        async with world.running() as instance:
+            first = await instance.jobs.list(ListJobs(limit=1000, **wanted))
+            assert first.next_cursor is not None
+            rest = await instance.jobs.list(ListJobs(limit=1000, cursor=first.next_cursor, **wanted))
+            assert rest.next_cursor is None
+            assert [job.name for job in (*first.jobs, *rest.jobs)] == names
+
+    simulate(main)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_job_that_is_created_beside_its_deletion_has_a_clock_at_once(seed: int) -> None:
     async def main(world: World) -> None:

@@ -44,3 +44,5 @@ class Cycle(RequestResponseCycle):
         self.response_complete = True
         self.message_event.set()
         self.on_response()
+        if self.flow.write_paused:
+            await self.flow.drain()  # the answer takes memory until its peer has it

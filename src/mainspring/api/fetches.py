@@ -62,6 +62,7 @@ def fetch_routes(fetches: Fetches) -> tuple[Route, ...]:
             fetches.list,
             example=ListFetches(states=("unknown",), labels={"tenant": "acme"}, limit=50),
             answer=FetchPage,
+            is_page=True,
         ),
         operation(
             "/v1/fetches/cancel",

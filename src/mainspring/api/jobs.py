@@ -80,6 +80,7 @@ def job_routes(jobs: Jobs) -> tuple[Route, ...]:
             jobs.list,
             example=ListJobs(labels={"team": "reports"}, states=("paused", "broken")),
             answer=JobPage,
+            is_page=True,
         ),
         operation(
             "/v1/jobs/pause",

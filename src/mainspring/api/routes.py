@@ -46,6 +46,8 @@ class Route:
     """Whether the header `Idempotency-Key` makes a repeat get the first answer."""
     safe_to_repeat: bool = True
     """Whether such a request is carried out again when nobody knows whether the first one was."""
+    is_page: bool = False
+    """Whether the answer may be megabytes, because it has what many requests have sent."""
     problems: tuple[str, ...] = ()
     """The codes of the problems that it may answer with."""
 
@@ -80,6 +82,7 @@ def operation(
     answer: type[View],
     takes_key: bool = False,
     safe_to_repeat: bool = True,
+    is_page: bool = False,
 ) -> Route:
     """A POST route that reads one message and answers with one view."""
     request = type(example)
@@ -98,6 +101,7 @@ def operation(
         example=example,
         takes_key=takes_key,
         safe_to_repeat=safe_to_repeat,
+        is_page=is_page,
         problems=_OPERATION_PROBLEMS,
     )
 

@@ -94,6 +94,7 @@ def timer_routes(timers: Timers) -> tuple[Route, ...]:
             timers.list,
             example=ListTimers(states=(State.PARKED,), labels={"tenant": "acme"}, limit=50),
             answer=TimerPage,
+            is_page=True,
         ),
         operation(one + "run-now", "Make a timer due now", timers.run_now, example=_TIMER, answer=TimerView),
         operation(one + "park", "Park a timer: keep it, do not fire it", timers.park, example=_TIMER, answer=TimerView),

@@ -252,7 +252,7 @@ class JobView(View, frozen=True, kw_only=True):
 
 
 class JobPage(View, frozen=True, kw_only=True):
-    """A page of jobs; `nextCursor` is null on the last one."""
+    """A page of jobs; `nextCursor` is null on the last one. A page of large jobs ends before its limit."""
 
     jobs: tuple[JobView, ...]
     next_cursor: str | None

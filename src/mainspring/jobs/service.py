@@ -235,7 +235,8 @@ class JobService:
             found += [view for view in await self._views(within, secrets, listed=True) if _matches(view, request)]
             if after > prefix and not after.startswith(prefix):
                 after = ""
-            if not after or len(found) > request.limit:
+            is_large = len(page) < size  # though there are more behind it
+            if not after or len(found) > request.limit or (found and is_large):
                 break
         if len(found) > request.limit:
             after = found[request.limit - 1].name

@@ -1,0 +1,74 @@
+"""Pages are megabytes: a few of them are made and taken at once, however many ask."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from msgspec import Raw
+
+from mainspring.api.app import PAGES_AT_ONCE, AsgiApp, all_routes, build_app
+from mainspring.api.limits import Limits
+from mainspring.api.serving import listening
+from mainspring.store import PAGE_BYTES
+from mainspring.timers.messages import ListTimers, TimerPage
+
+from .calling import exchange
+from .services import Edge, MemoryTimers, timer_view
+from .test_crowds import peers
+from .test_protocol import request, status
+
+LARGE = Raw(b'"%b"' % (b"x" * PAGE_BYTES))
+ASKING = 3 * PAGES_AT_ONCE
+
+
+class LargeTimers(MemoryTimers):
+    """Whose lists are larger than what the system takes for a peer that does not read."""
+
+    async def list(self, request: ListTimers) -> TimerPage:
+        self._enter()
+        await asyncio.sleep(0)
+        return TimerPage(timers=(timer_view("a", LARGE),), next_cursor=None)
+
+
+@pytest.fixture
+def timers() -> LargeTimers:
+    return LargeTimers()
+
+
+@pytest.fixture
+def app(timers: LargeTimers) -> AsgiApp:
+    return build_app(replace(Edge().api, timers=timers))
+
+
+async def test_no_page_is_made_while_enough_others_wait_to_be_taken(app: AsgiApp, timers: LargeTimers) -> None:
+    async with (
+        asyncio.timeout(20),
+        listening(app, host="127.0.0.1", port=0, limits=Limits(), drain_seconds=0.1) as listener,
+        peers(listener, ASKING) as readers,
+    ):
+        for _, writer in readers:
+            writer.write(request())
+        # It comes after all those pages, and before those that wait.
+        assert status(await exchange(listener.port, request(b'{"timerId":"a"}', path="/v1/timers/get"))) == 200
+        assert timers.calls == PAGES_AT_ONCE + 1
+        answers = await asyncio.gather(*(reader.read() for reader, _ in readers))
+    assert [status(answer) for answer in answers] == [200] * ASKING
+    assert all(len(answer) > PAGE_BYTES for answer in answers)
+
+
+async def test_a_page_that_its_reader_never_takes_keeps_the_others_only_for_its_time(app: AsgiApp) -> None:
+    async with (
+        asyncio.timeout(20),
+        listening(app, host="127.0.0.1", port=0, limits=Limits(request_seconds=0.4), drain_seconds=0.1) as listener,
+        peers(listener, PAGES_AT_ONCE) as idle,
+    ):
+        for _, writer in idle:
+            writer.write(request())
+        assert status(await exchange(listener.port, request(), seconds=10)) == 200
+
+
+def test_every_list_of_what_callers_sent_is_a_page() -> None:
+    pages = {route.path for route in all_routes(Edge().api) if route.is_page}
+    assert pages == {"/v1/timers/list", "/v1/jobs/list", "/v1/fetches/list"}
