@@ -56,6 +56,15 @@ async def test_shards_are_bounded_in_all_and_the_error_says_what_to_do(tmp_path:
             await instance.namespaces.system(f"mainspring.own{number}")
 
 
+async def test_shards_are_bounded_however_many_ask_at_once(tmp_path: Path) -> None:
+    config = Config(store="memory://", data_dir=str(tmp_path), drain_seconds=0.2, shard_limit=1_000)
+    async with Instance(config) as instance:
+        asked = (CreateNamespace(name=f"n{number}", shard_count=128) for number in range(40))
+        answers = await asyncio.gather(*map(instance.namespaces.create, asked), return_exceptions=True)
+        assert sum(isinstance(answer, Conflict) for answer in answers) == 33
+        assert sum(namespace.shard_count for namespace in instance.namespaces.known) <= 1_000
+
+
 async def test_as_many_shards_as_there_may_be_are_claimed_in_seconds(tmp_path: Path) -> None:
     config = Config(store=f"sqlite:///{tmp_path / 'm.db'}", data_dir=str(tmp_path), drain_seconds=0.2)
     store = store_from_url(config.store, clock=SystemClock())

@@ -11,8 +11,32 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
 _NETWORK_BITS: Final = {4: 16, 6: 48}
-_SHORT_LABEL: Final = 3
-"""Below a country's domain so short a label is a registry's (co.uk, com.au) rather than one that was registered."""
+_REGISTRIES: Final = frozenset(
+    [
+        "ac",
+        "co",
+        "com",
+        "edu",
+        "go",
+        "gob",
+        "gouv",
+        "gov",
+        "gv",
+        "ltd",
+        "mil",
+        "ne",
+        "net",
+        "nhs",
+        "nom",
+        "or",
+        "org",
+        "plc",
+        "res",
+        "sch",
+    ]
+)
+"""Below a country's domain these are registries (co.uk, com.au), and what is below them belongs to different owners. A
+registry that is not named here counts as one owner."""
 
 
 def site_of(host: str) -> str:
@@ -20,8 +44,8 @@ def site_of(host: str) -> str:
     address = _address(host)
     if address is not None:
         return str(ip_network((address, _NETWORK_BITS[address.version]), strict=False))
-    labels = host.split(".")
-    is_shared = len(labels) > 2 and len(labels[-1]) == 2 and len(labels[-2]) <= _SHORT_LABEL
+    labels = host.rstrip(".").split(".")
+    is_shared = len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in _REGISTRIES
     return ".".join(labels[-3:] if is_shared else labels[-2:])
 
 

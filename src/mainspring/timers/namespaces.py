@@ -10,6 +10,7 @@ keeper asks for at each renewal.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -66,6 +67,8 @@ class NamespaceService:
         self._known: dict[str, Namespace] = {}
         self._system: dict[str, Namespace] = {}
         self._unread = 0
+        self._creating = asyncio.Lock()
+        """One at a time looks whether there is room and takes it; on several instances each may be one over."""
 
     async def open(self) -> None:
         """Load what exists and make sure that `default` does."""
@@ -158,6 +161,10 @@ class NamespaceService:
         if request.name.startswith(SYSTEM_PREFIX):
             detail = f"Expected a name that does not begin with {SYSTEM_PREFIX!r}, got {request.name!r}"
             raise InvalidInput(detail, errors=(FieldError("/name", detail),))
+        async with self._creating:
+            return await self._create(request)
+
+    async def _create(self, request: CreateNamespace) -> NamespaceView:
         now = self._clock.now_ms()
         if await self._records.get_record(NAMESPACES, request.name, now=now) is not None:
             raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
