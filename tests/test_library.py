@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from mainspring import DueTimer, Mainspring
 from mainspring.errors import InvalidInput, NotFound
+from mainspring.idempotency import AsyncIdempotentProcessor
 from mainspring.model import Result, RetryPolicy, State
 
 
@@ -28,6 +30,23 @@ async def test_a_handler_gets_its_timer_and_the_timer_is_then_done(tmp_path: Pat
             await ms.timers.get("app", "t1")
         [attempt] = await ms.timers.history("app", "t1")
         assert attempt.outcome is Result.SUCCEEDED
+
+
+async def test_idempotent_work_keeps_its_claims_beside_the_timers(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'app.db'}"
+    runs: list[str] = []
+
+    async def charge(order: str) -> str:
+        runs.append(order)
+        return f"charged {order}"
+
+    for _ in range(2):
+        async with Mainspring(url) as ms:
+            processor = AsyncIdempotentProcessor(ms.idempotency_store, charge, scope="charge")
+            records = await asyncio.gather(*(processor.process("o1") for _ in range(5)))
+            assert {record.result for record in records} == {"charged o1"}
+            assert abs((ms.now() - datetime.now(UTC)).total_seconds()) < 60
+    assert runs == ["o1"]
 
 
 async def test_a_handler_that_raises_is_retried_and_its_answer_may_reschedule() -> None:

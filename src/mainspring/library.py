@@ -36,6 +36,7 @@ from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.fetches.messages import FetchResult
 from mainspring.fetches.program import Fetches
 from mainspring.fetches.requesting import FetchFields
+from mainspring.idempotency.stores.records import RecordsStore
 from mainspring.instance import Instance
 from mainspring.jobs.asking import FunctionFields
 from mainspring.jobs.handlers import DueJob
@@ -163,6 +164,16 @@ class Mainspring:
         """A lock in this store: see `mainspring.locks`. To be used inside the block."""
         instance = self._instance
         return Lock(instance.store, instance.clock, name, ttl_seconds=ttl_seconds, owner=instance.ownership.instance)
+
+    def now(self) -> datetime:
+        """The time of the store, which all programs on it agree upon, whatever their machines' clocks say."""
+        return to_instant(self._instance.clock.now_ms())
+
+    @property
+    def idempotency_store(self) -> RecordsStore:
+        """Where `mainspring.idempotency` keeps its claims beside the timers: for processors and middleware of this
+        program, inside the block."""
+        return RecordsStore(self._instance.store, clock=self._instance.clock)
 
     def records(self, name: str, kind: type[T]) -> Records[T]:
         """A collection of documents of this program: see `mainspring.records`. To be used inside the block."""
