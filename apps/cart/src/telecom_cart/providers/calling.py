@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 
 @dataclass(frozen=True)
 class Request:
-    method: str
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""

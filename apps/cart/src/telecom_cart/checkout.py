@@ -1,0 +1,351 @@
+"""A checkout: at most one order of a cart, and the same answer to every repeat.
+
+| step                                                                        | durable before the next  |
+|-----------------------------------------------------------------------------|--------------------------|
+| 1 in the user's queue: is it a repeat? may this cart be ordered?            |                          |
+| 2 a timer for the recovery; the cart is sealed, with an attempt             | attempt, `preparing`     |
+| 3 the basket is made equal, gets the attempt's reference, and is read back  | its id                   |
+| 4 from here on an order may be made                                         | `submitting`             |
+| 5 one request, made at most once                                            | at the platform          |
+| 6 the order is recorded, then the attempt closed                            | order                    |
+| 7 the cart is cleaned up                                                    |                          |
+
+Steps 3 to 7 go on when the request that began them does not. What is not certain is left to `recovery`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from telecom_cart import crashes
+from telecom_cart.closing import Closer
+from telecom_cart.contexts import lines_of, made_equal, objections
+from telecom_cart.errors import (
+    AmbiguousCheckout,
+    CartError,
+    CartNotFound,
+    CheckoutFailed,
+    CheckoutInProgress,
+    CheckoutUnknown,
+    EmptyCart,
+    FieldProblem,
+    Outdated,
+    ProviderDown,
+    ValidationFailed,
+)
+from telecom_cart.keys import Keys
+from telecom_cart.model import Attempt, Cart, Closing, Context, Order, Stage
+from telecom_cart.provider import ContextGone, Found, Provider, Refused, Uncertain, Unreachable
+from telecom_cart.queues import Queues
+from telecom_cart.recovery import Recovery, Unresolved
+from telecom_cart.repository import Repository
+from telecom_cart.settings import Settings
+from telecom_cart.wakes import Wakes
+
+_LOOK_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What tells a repeat from a new wish, if the user says so."""
+
+    key: str | None = None
+    if_match: str | None = None
+    cart_id: str | None = None
+
+    @property
+    def named(self) -> str | None:
+        """The cart that is meant."""
+        return self.cart_id or (self.if_match.partition(".")[0] if self.if_match else None)
+
+
+@dataclass(frozen=True)
+class Placed:
+    order: Order
+    is_replay: bool
+
+
+class _Lost(Exception):
+    """Somebody else has ended the attempt."""
+
+
+class Checkouts:
+    def __init__(
+        self,
+        *,
+        repository: Repository,
+        provider: Provider,
+        queues: Queues,
+        wakes: Wakes,
+        keys: Keys,
+        closer: Closer,
+        recovery: Recovery,
+        settings: Settings,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        self._repository = repository
+        self._provider = provider
+        self._queues = queues
+        self._wakes = wakes
+        self._keys = keys
+        self._closer = closer
+        self._recovery = recovery
+        self._settings = settings
+        self._spawn = spawn
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        """By the id of the cart."""
+
+    async def run(self, user_id: str, wish: Wish) -> Placed:
+        async with self._queues.turn(user_id):
+            begun = await self._begin(user_id, wish)
+        if isinstance(begun, Placed):
+            return begun
+        cart, is_ours = begun
+        assert cart.attempt is not None
+        await self._wait(cart)
+        return await self._verdict(cart, cart.attempt.reference, is_replay=not is_ours)
+
+    # --- steps 1 and 2 --------------------------------------------------------------------------------------
+
+    async def _begin(self, user_id: str, wish: Wish) -> Placed | tuple[Cart, bool]:
+        """An order that was made before; or a sealed cart, and whether we sealed it."""
+        cart = await self._repository.cart(user_id)
+        meant = await self._meant(user_id, wish, cart)
+        if meant is not None and (order := await self._repository.order_of(meant)) is not None:
+            return Placed(order, is_replay=True)
+        if meant is not None and (cart is None or cart.id != meant):
+            raise CartNotFound("This cart is gone, and was not ordered.")
+        if meant is None and (order := await self._last(user_id, cart)) is not None:
+            return Placed(order, is_replay=True)
+        if cart is None:
+            raise CartNotFound
+        if cart.is_sealed:
+            return cart, False
+        if wish.if_match is not None and wish.if_match != cart.etag:
+            raise Outdated
+        if not cart.items:
+            raise EmptyCart
+        return await self._seal(cart), True
+
+    async def _meant(self, user_id: str, wish: Wish, cart: Cart | None) -> str | None:
+        """The id of the cart that is to be ordered, or was; None: nobody has said."""
+        if wish.key is None:
+            return wish.named
+        present = wish.named or (cart.id if cart is not None and (cart.items or cart.is_sealed) else None)
+        bound = await self._keys.cart_of(user_id, wish.key, present)
+        if wish.named is not None and bound != wish.named:
+            told = "This key was used for another cart: a new wish needs a new key"
+            raise ValidationFailed(errors=(FieldProblem("Idempotency-Key", told),))
+        return bound
+
+    async def _last(self, user_id: str, cart: Cart | None) -> Order | None:
+        """The last order, if nothing else can be meant. It cannot be told from a wish for the present cart for a while:
+        a repeat that was delayed looks the same."""
+        if cart is not None and cart.order_id:
+            return await self._repository.order_of(cart.id)
+        latest = await self._repository.latest.get(user_id)
+        if latest is None:
+            return None
+        if cart is None or not cart.items:
+            found = await self._repository.orders.get(latest.value.order_id)
+            return None if found is None else found.value
+        since = self._repository.now_ms() - latest.value.at
+        if not cart.is_sealed and since < self._settings.repeat_seconds * 1000:
+            raise AmbiguousCheckout
+        return None
+
+    async def _seal(self, cart: Cart) -> Cart:
+        seconds = self._settings.attempt_seconds
+        await self._wakes.recover(cart.user_id, cart.id, in_seconds=seconds)
+        now = self._repository.now_ms()
+
+        def decide(present: Cart | None) -> Cart:
+            if present is None or present.id != cart.id or present.revision != cart.revision:
+                raise Outdated("The cart was changed while it was being ordered. Nothing was ordered.")
+            number = 1 if present.attempt is None else present.attempt.number + 1
+            attempt = Attempt(
+                reference=f"{present.id}-{number}",
+                number=number,
+                started_at=now,
+                deadline_at=now + round(seconds * 1000),
+                items=present.items,
+                totals=present.totals(datetime.fromtimestamp(now / 1000, UTC).date()),
+            )
+            return present.with_attempt(attempt, now=now)
+
+        sealed = await self._repository.change(cart.user_id, decide)
+        assert sealed is not None
+        crashes.reach(crashes.SEALED)
+        self._under_way[cart.id] = task = self._spawn(self._attempt(sealed))
+        task.add_done_callback(lambda _: self._under_way.pop(cart.id, None))
+        return sealed
+
+    # --- waiting --------------------------------------------------------------------------------------------
+
+    async def _wait(self, cart: Cart) -> None:
+        """Until the attempt is over, or the user has waited long enough."""
+        task = self._under_way.get(cart.id)
+        if task is not None:
+            await asyncio.wait({task}, timeout=self._settings.answer_seconds)
+            return
+        assert cart.attempt is not None
+        if cart.attempt.deadline_at <= self._repository.now_ms():
+            try:
+                async with asyncio.timeout(self._settings.answer_seconds):
+                    await self._recovery.run(cart.user_id, cart.id)
+            except (Unresolved, TimeoutError):
+                pass
+            return
+        until = self._repository.now_ms() + self._settings.answer_seconds * 1000
+        while self._repository.now_ms() < until:
+            present = await self._repository.cart(cart.user_id)
+            if present is None or present.id != cart.id or not present.is_sealed:
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _verdict(self, cart: Cart, reference: str, *, is_replay: bool) -> Placed:
+        """What is on record by now."""
+        if (order := await self._repository.order_of(cart.id)) is not None:
+            return Placed(order, is_replay=is_replay)
+        closed = await self._repository.attempts.get(reference)
+        if closed is not None:
+            raise failure_of(closed.value)
+        present = await self._repository.cart(cart.user_id)
+        if present is not None and present.attempt is not None and present.attempt.unresolved:
+            raise CheckoutUnknown
+        raise CheckoutInProgress
+
+    # --- steps 3 to 7 ---------------------------------------------------------------------------------------
+
+    async def _attempt(self, cart: Cart) -> None:
+        attempt = cart.attempt
+        assert attempt is not None
+        try:
+            prepared = await self._prepare(cart, attempt)
+            if prepared is None:
+                return
+            crashes.reach(crashes.PREPARED)
+            submitting = await self._set(
+                prepared, attempt.reference, stage=Stage.SUBMITTING, submitted_at=self._repository.now_ms()
+            )
+            crashes.reach(crashes.SUBMITTING)
+            await self._submit(submitting)
+        except _Lost:
+            return
+
+    async def _prepare(self, cart: Cart, attempt: Attempt) -> Cart | None:
+        """The cart with its basket as it is to be ordered. None: the attempt is over."""
+        wanted = lines_of(attempt.items)
+        present = await self._let_go(cart)
+
+        async def keep(made: Context) -> None:
+            nonlocal present
+            present = await self._set(present, attempt.reference, context=made)
+
+        try:
+            if present.context is not None and present.context.basket_id:
+                await keep(present.context)
+            context, _ = await made_equal(self._provider, present.context, wanted, currency=cart.currency, keep=keep)
+            await self._provider.set_reference(context, attempt.reference)
+            basket = await self._provider.get_cart(context)
+        except (Unreachable, ContextGone) as error:
+            await self._end(present, self._closer.not_made, f"The platform could not be reached: {error}")
+            return None
+        except Refused as refused:
+            await self._end(present, self._closer.rejected, *refused.reasons)
+            return None
+        found = objections(basket, wanted, currency=cart.currency)
+        if basket.reference != attempt.reference:
+            found = (*found, "The platform did not keep the reference of the order")
+        if found:
+            await self._end(present, self._closer.rejected, *found)
+            return None
+        return present
+
+    async def _let_go(self, cart: Cart) -> Cart:
+        """Wait for a synchronisation under way. One that does not end keeps its basket, and there will be another."""
+        present = await self._repository.cart(cart.user_id)
+        until = self._repository.now_ms() + self._provider.timeout_seconds * 1000
+        while present is not None and present.id == cart.id and present.syncing is not None:
+            if self._repository.now_ms() >= min(until, present.syncing.until):
+                if present.context is not None and present.context.basket_id:
+                    await self._wakes.close_basket(present.context)
+                return await self._change(
+                    present, lambda open_: replace(open_, syncing=None, context=None), attempt_of(present).reference
+                )
+            await asyncio.sleep(_LOOK_SECONDS)
+            present = await self._repository.cart(cart.user_id)
+        if present is None or present.id != cart.id:
+            raise _Lost
+        return present
+
+    async def _submit(self, cart: Cart) -> None:
+        attempt = attempt_of(cart)
+        assert attempt.context is not None
+        try:
+            placed = await self._provider.checkout(attempt.context, attempt.reference)
+        except Refused as refused:
+            crashes.reach(crashes.ANSWERED)
+            found = await self._provider.find_order(attempt.context, attempt.reference, since=attempt.started_at)
+            if isinstance(found, Found) and (live := [order for order in found.orders if order.is_live]):
+                await self._closer.ordered(cart, attempt, live)
+            else:
+                await self._end(cart, self._closer.rejected, *refused.reasons)
+        except Unreachable as error:
+            await self._end(cart, self._closer.not_made, f"The platform could not be reached: {error}")
+        except (Uncertain, ContextGone):
+            crashes.reach(crashes.ANSWERED)
+            try:
+                await self._recovery.run(cart.user_id, cart.id, own=attempt.reference)
+            except Unresolved:
+                return  # the timer asks again
+        else:
+            crashes.reach(crashes.ANSWERED)
+            if placed.is_live:
+                await self._closer.ordered(cart, attempt, [placed])
+            else:
+                await self._end(cart, self._closer.rejected, f"The platform's order {placed.number} is {placed.status}")
+
+    async def _end(
+        self, cart: Cart, close: Callable[[Cart, Attempt, tuple[str, ...]], Coroutine[Any, Any, None]], *reasons: str
+    ) -> None:
+        await close(cart, attempt_of(cart), reasons)
+
+    async def _set(self, cart: Cart, reference: str, **fields: object) -> Cart:
+        """Write down how far the attempt has come, if it is still ours."""
+
+        def decide(present: Cart) -> Cart:
+            attempt = replace(attempt_of(present), **fields)  # type: ignore[arg-type]
+            context = attempt.context or present.context
+            return replace(present.with_attempt(attempt, now=self._repository.now_ms()), context=context)
+
+        return await self._change(cart, decide, reference)
+
+    async def _change(self, cart: Cart, decide: Callable[[Cart], Cart], reference: str) -> Cart:
+        def ours(present: Cart | None) -> Cart:
+            if present is None or present.id != cart.id or present.attempt is None or not present.attempt.is_open:
+                raise _Lost
+            if present.attempt.reference != reference or present.attempt.held is not None:
+                raise _Lost
+            return decide(present)
+
+        changed = await self._repository.change(cart.user_id, ours)
+        assert changed is not None
+        return changed
+
+
+def attempt_of(cart: Cart) -> Attempt:
+    assert cart.attempt is not None, "Expected a cart that is being ordered"
+    return cart.attempt
+
+
+def failure_of(attempt: Attempt) -> CartError:
+    """What a user is told of an attempt that ended without an order."""
+    reasons = " ".join(attempt.reasons)
+    if attempt.closing is Closing.NOT_MADE and attempt.submitted_at is None:
+        return ProviderDown(f"Nothing was ordered, and the cart is kept. {reasons}")
+    return CheckoutFailed(f"Nothing was ordered. {reasons}")

@@ -1,0 +1,115 @@
+"""What nobody needs any more, and what was forgotten: looked for by a job every five minutes, and at a start.
+
+It goes through all carts, a page at a time. Nothing depends on it being on time: recoveries and synchronisations have
+timers of their own, and this finds those whose timer was lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import replace
+from typing import Final
+
+from telecom_cart.closing import Closer
+from telecom_cart.model import Cart, CheckoutStatus, Context, SyncStatus
+from telecom_cart.provider import Provider, ProviderError
+from telecom_cart.recovery import Recovery, Unresolved
+from telecom_cart.repository import Repository
+from telecom_cart.settings import Settings
+from telecom_cart.wakes import Wakes
+
+OVERDUE_MS: Final = 300_000
+"""So long a synchronisation may be pending before somebody asks whether its timer is there."""
+
+logger = logging.getLogger("telecom_cart")
+
+
+class Cleaner:
+    def __init__(
+        self,
+        *,
+        repository: Repository,
+        provider: Provider,
+        wakes: Wakes,
+        closer: Closer,
+        recovery: Recovery,
+        settings: Settings,
+    ) -> None:
+        self._repository = repository
+        self._provider = provider
+        self._wakes = wakes
+        self._closer = closer
+        self._recovery = recovery
+        self._settings = settings
+
+    async def sweep(self) -> Counter[str]:
+        """Look at every cart once. What was done, and how often; one that fails does not stop the others."""
+        done: Counter[str] = Counter()
+        async for document in self._repository.carts.scan():
+            try:
+                done[await self._look(document.value)] += 1
+            except Exception:  # the next sweep comes to it again
+                logger.exception("a cart was not cleaned up")
+                done["failed"] += 1
+        return done
+
+    async def _look(self, cart: Cart) -> str:
+        now = self._repository.now_ms()
+        if cart.order_id:
+            await self._closer.clean_up(cart.user_id, cart.id)
+            return "ordered"
+        if cart.is_sealed:
+            return await self._recovered(cart, now)
+        if now - cart.accessed_at > self._patience_ms(cart):
+            return await self._removed(cart)
+        if cart.sync is SyncStatus.PENDING and now - cart.updated_at > OVERDUE_MS and cart.syncing is None:
+            await self._wakes.synchronise(cart.user_id)
+            return "synchronised"
+        return await self._validated(cart, now)
+
+    def _patience_ms(self, cart: Cart) -> float:
+        is_failed = cart.checkout_status is CheckoutStatus.FAILED
+        return 1000 * (self._settings.failed_inactive_seconds if is_failed else self._settings.inactive_seconds)
+
+    async def _recovered(self, cart: Cart, now: int) -> str:
+        assert cart.attempt is not None
+        if cart.attempt.deadline_at > now:
+            return "under way"
+        try:
+            await self._recovery.run(cart.user_id, cart.id)
+        except Unresolved:
+            return "unresolved"
+        return "recovered"
+
+    async def _removed(self, cart: Cart) -> str:
+        def is_same(present: Cart) -> bool:
+            return present.id == cart.id and present.revision == cart.revision and not present.is_sealed
+
+        if await self._repository.remove(cart.user_id, is_same) is None:
+            return "kept"
+        if cart.context is not None and cart.context.basket_id:
+            await self._wakes.close_basket(cart.context)
+        return "removed"
+
+    async def _validated(self, cart: Cart, now: int) -> str:
+        """A basket that nobody used for a while may have expired; the next change makes another one."""
+        context = cart.context
+        is_idle = now - cart.context_used_at > self._settings.idle_seconds * 1000
+        if context is None or not context.basket_id or not is_idle or cart.sync is not SyncStatus.SYNCED:
+            return "kept"
+        try:
+            is_there = await self._provider.validate_context(context)
+        except ProviderError:
+            return "kept"
+
+        def validated(present: Cart | None) -> Cart | None:
+            if present is None or present.context != context or present.is_sealed or present.syncing is not None:
+                return None
+            if is_there:
+                return replace(present, context_used_at=now)
+            told = "The basket has expired at the platform. The next change makes another one."
+            return replace(present, context=Context(context.session), sync=SyncStatus.FAILED, sync_error=told)
+
+        await self._repository.change(cart.user_id, validated)
+        return "kept" if is_there else "expired"

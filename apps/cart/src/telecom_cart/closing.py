@@ -1,0 +1,99 @@
+"""How an attempt ends, whoever finds out: the request, a recovery, or a person.
+
+The order is recorded first, then the attempt is closed; a crash in between finds the order, and closes. What is left of
+the cart is cleaned up at last, and may fail.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from mainspring.errors import MainspringError
+from telecom_cart import crashes
+from telecom_cart.model import Attempt, Cart, Closing, Order, Stage, SyncStatus, order_id_of
+from telecom_cart.provider import PlacedOrder
+from telecom_cart.repository import Repository
+from telecom_cart.wakes import Wakes
+
+logger = logging.getLogger("telecom_cart")
+
+
+class Closer:
+    def __init__(self, *, repository: Repository, wakes: Wakes, provider_name: str) -> None:
+        self._repository = repository
+        self._wakes = wakes
+        self._provider_name = provider_name
+
+    async def ordered(self, cart: Cart, attempt: Attempt, orders: Sequence[PlacedOrder]) -> Order:
+        """There is an order. More than one is a thing for a person, and said loudly."""
+        if len(orders) > 1:
+            numbers = ", ".join(order.number for order in orders)
+            logger.error("the platform has several orders for %s: %s", attempt.reference, numbers)
+        order = await self._repository.record(
+            Order(
+                id=order_id_of(cart.id),
+                user_id=cart.user_id,
+                cart_id=cart.id,
+                reference=attempt.reference,
+                number=orders[0].number,
+                provider=self._provider_name,
+                items=attempt.items,
+                totals=attempt.totals,
+                placed_at=self._repository.now_ms(),
+                others=tuple(order.number for order in orders[1:]),
+            )
+        )
+        crashes.reach(crashes.RECORDED)
+        await self._close(cart, attempt, Closing.ORDERED, ())
+        crashes.reach(crashes.CLOSED)
+        await self.clean_up(cart.user_id, cart.id)
+        return order
+
+    async def rejected(self, cart: Cart, attempt: Attempt, reasons: tuple[str, ...]) -> None:
+        """The platform said no, or would order something else."""
+        await self._close(cart, attempt, Closing.REJECTED, reasons)
+        await self._forget_timer(cart.id)
+
+    async def not_made(self, cart: Cart, attempt: Attempt, reasons: tuple[str, ...]) -> None:
+        """There is no order, and of its basket there can be none."""
+        if attempt.context is not None and attempt.context.basket_id:
+            await self._wakes.close_basket(attempt.context)
+        await self._close(cart, attempt, Closing.NOT_MADE, reasons)
+        await self._forget_timer(cart.id)
+
+    async def clean_up(self, user_id: str, cart_id: str) -> None:
+        """Remove what was ordered. If that fails, the next read or the job does it."""
+        try:
+            await self._repository.remove(user_id, lambda cart: cart.id == cart_id and bool(cart.order_id))
+        except Exception:  # the order is on record: nothing here may make it look otherwise
+            logger.exception("the cart of an order was not cleaned up")
+        await self._forget_timer(cart_id)
+
+    async def _close(self, cart: Cart, attempt: Attempt, closing: Closing, reasons: tuple[str, ...]) -> None:
+        now = self._repository.now_ms()
+        closed = replace(
+            attempt, stage=Stage.CLOSED, closing=closing, reasons=reasons, closed_at=now, held=None, unresolved=""
+        )
+        await self._repository.keep(closed)
+
+        def decide(present: Cart | None) -> Cart | None:
+            if present is None or present.id != cart.id or present.attempt is None or not present.attempt.is_open:
+                return None
+            if present.attempt.reference != attempt.reference:
+                return None
+            ended = present.with_attempt(closed, now=now)
+            if closing is Closing.ORDERED:
+                return replace(ended, order_id=order_id_of(cart.id), completed_at=now)
+            is_gone = closing is Closing.NOT_MADE
+            return replace(ended, sync=SyncStatus.PENDING, context=None if is_gone else ended.context)
+
+        if closing is not Closing.ORDERED:
+            await self._wakes.synchronise(cart.user_id)
+        await self._repository.change(cart.user_id, decide)
+
+    async def _forget_timer(self, cart_id: str) -> None:
+        with suppress(MainspringError):  # it finds nothing to do
+            await self._wakes.forget_recovery(cart_id)

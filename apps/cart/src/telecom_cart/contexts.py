@@ -1,0 +1,73 @@
+"""The platform's basket made equal to a cart: by difference, whatever the basket was, and made anew if it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from telecom_cart.model import Context, Item
+from telecom_cart.provider import Basket, ContextGone, Line, Provider, Unreachable
+
+_TRIES: Final = 3
+
+Keep = Callable[[Context], Awaitable[None]]
+"""Writes down which basket is ours, before anything depends upon it."""
+
+
+def lines_of(items: Sequence[Item]) -> tuple[Line, ...]:
+    return tuple(Line(item.product_id, item.quantity, item.price) for item in items)
+
+
+def difference(basket: Basket, wanted: Sequence[Line]) -> tuple[list[Line], list[str]]:
+    """What has to be set, and which products have to be taken out."""
+    present = {line.product_id: line for line in basket.lines}
+    to_set = [line for line in wanted if present.get(line.product_id) != line]
+    return to_set, sorted(present.keys() - {line.product_id for line in wanted})
+
+
+def objections(basket: Basket, wanted: Sequence[Line], *, currency: str) -> tuple[str, ...]:
+    """How a basket differs from what it should be."""
+    found: list[str] = []
+    present = {line.product_id: line for line in basket.lines}
+    for line in wanted:
+        other = present.pop(line.product_id, None)
+        if other is None:
+            found.append(f"{line.product_id} is missing at the shop's platform")
+        elif other.quantity != line.quantity:
+            found.append(f"{line.product_id}: {line.quantity} in the cart, {other.quantity} at the platform")
+        elif other.price != line.price:
+            found.append(f"{line.product_id}: the price is {line.price} in the cart, {other.price} at the platform")
+    found += [f"{product_id} is at the platform, and not in the cart" for product_id in present]
+    subtotal = sum(line.price * line.quantity for line in wanted)
+    if not found and basket.subtotal != subtotal:
+        found.append(f"The subtotal is {subtotal} in the cart, {basket.subtotal} at the platform")
+    if basket.currency != currency:
+        found.append(f"The currency is {currency} in the cart, {basket.currency} at the platform")
+    return tuple(found)
+
+
+async def made_equal(
+    provider: Provider, context: Context | None, wanted: Sequence[Line], *, currency: str, keep: Keep
+) -> tuple[Context, Basket]:
+    """The basket with these lines, as the platform has it afterwards, and as was read back."""
+    if context is None:
+        context = Context(await provider.open_session())
+        await keep(context)
+    for _ in range(_TRIES):
+        if not context.basket_id:
+            context = await provider.create_cart(context.session, wanted, currency=currency)
+            await keep(context)
+        try:
+            basket = await provider.get_cart(context)
+            to_set, to_remove = difference(basket, wanted)
+            for product_id in to_remove:
+                await provider.remove_item(context, product_id)
+            for line in to_set:
+                await provider.add_item(context, line)
+            if to_set or to_remove:
+                basket = await provider.get_cart(context)
+        except ContextGone:
+            context = Context(context.session)
+            continue
+        return context, basket
+    raise Unreachable("Baskets vanish at the platform as soon as they are made")

@@ -1,0 +1,194 @@
+"""What became of an attempt that nobody finished. It is asked, never sent again.
+
+| stage      | order at the platform | its basket | then                                                              |
+|------------|-----------------------|------------|-------------------------------------------------------------------|
+| preparing  | -                     | -          | nothing was sent: not made                                        |
+| submitting | found, live           | any        | recorded; if there are two, the first one, and a person is told   |
+| submitting | found, failed         | any        | rejected                                                          |
+| submitting | absent                | there      | the basket is closed; still absent: not made                      |
+| submitting | absent                | gone       | asked again after the platform's time-out and lag: not made;      |
+|            |                       |            | without a bound of that lag a person decides                      |
+| submitting | cannot be told        | any        | unknown, asked again later                                        |
+
+One at a time looks, by a hold on the attempt. Closing the basket is the fence: an instance that was frozen before it
+sent its request wakes up and orders a basket that is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum, auto
+from functools import partial
+from typing import Final
+
+from telecom_cart import crashes
+from telecom_cart.closing import Closer
+from telecom_cart.errors import CartNotFound
+from telecom_cart.model import Attempt, Cart, Hold, Stage
+from telecom_cart.provider import (
+    Absent,
+    Closed,
+    Found,
+    Lookup,
+    PlacedOrder,
+    Provider,
+    ProviderError,
+    Unsure,
+)
+from telecom_cart.repository import Repository
+
+HOLD_SECONDS: Final = 60.0
+
+
+class Unresolved(Exception):
+    """Nobody can tell yet: ask again."""
+
+
+class Presence(Enum):
+    """What is known of the basket of an attempt."""
+
+    THERE = auto()
+    GONE = auto()
+    CLOSED = auto()
+    """It was there, and we closed it: nothing was ordered before, nothing can be ordered any more."""
+    UNKNOWN = auto()
+
+
+class Action(Enum):
+    RECORD = auto()
+    REJECT = auto()
+    CLOSE_BASKET = auto()
+    NOT_MADE = auto()
+    ASK_LATER = auto()
+    ASK_A_PERSON = auto()
+
+
+def decide(found: Found | Absent | Unsure, basket: Presence, *, lookup: Lookup, is_settled: bool) -> Action:
+    """The table above. `is_settled`: the platform's time-out and lag had passed before it was asked."""
+    if isinstance(found, Found):
+        return Action.RECORD if any(order.is_live for order in found.orders) else Action.REJECT
+    if isinstance(found, Unsure) or basket is Presence.UNKNOWN:
+        return Action.ASK_LATER
+    if basket is Presence.THERE:
+        return Action.CLOSE_BASKET
+    if basket is Presence.CLOSED:
+        return Action.NOT_MADE
+    if lookup.lag_seconds is None:
+        return Action.ASK_A_PERSON
+    return Action.NOT_MADE if is_settled else Action.ASK_LATER
+
+
+class Recovery:
+    def __init__(self, *, repository: Repository, provider: Provider, closer: Closer) -> None:
+        self._repository = repository
+        self._provider = provider
+        self._closer = closer
+
+    async def run(self, user_id: str, cart_id: str, *, own: str = "") -> None:
+        """Find out what became of the open attempt of a cart. Nothing, if there is none.
+
+        `own` is the reference of an attempt of the caller, who need not wait for its deadline. `Unresolved`: later.
+        """
+        by = self._repository.new_id()
+        cart = await self._repository.change(user_id, partial(self._taken, by, cart_id, own))
+        if cart is None or cart.attempt is None or cart.attempt.held is None or cart.attempt.held.by != by:
+            return
+        attempt = cart.attempt
+        if (order := await self._repository.order_of(cart.id)) is not None:
+            await self._closer.ordered(cart, attempt, [PlacedOrder(order.number, "recorded", is_live=True)])
+        elif attempt.stage is Stage.PREPARING:
+            await self._closer.not_made(cart, attempt, ("It was interrupted before anything was sent.",))
+        else:
+            await self._resolve(cart, attempt, by)
+
+    async def settle(self, user_id: str, *, order_number: str | None) -> None:
+        """A person knows: it is this order, or there is none."""
+        cart = await self._repository.cart(user_id)
+        if cart is None or cart.attempt is None or not cart.attempt.is_open:
+            raise CartNotFound("This user has no checkout that anybody would have to decide about.")
+        if order_number is not None:
+            await self._closer.ordered(cart, cart.attempt, [PlacedOrder(order_number, "settled", is_live=True)])
+        else:
+            await self._closer.not_made(cart, cart.attempt, ("A person found that there is no order.",))
+
+    def _taken(self, by: str, cart_id: str, own: str, cart: Cart | None) -> Cart | None:
+        if cart is None or cart.id != cart_id or cart.attempt is None or not cart.attempt.is_open:
+            return None
+        now, attempt = self._repository.now_ms(), cart.attempt
+        if attempt.reference != own and attempt.deadline_at > now:
+            raise Unresolved("It is still under way")
+        if attempt.held is not None and attempt.held.until > now:
+            raise Unresolved("Somebody else is looking")
+        return replace(cart, attempt=replace(attempt, held=Hold(by, now + round(HOLD_SECONDS * 1000))))
+
+    async def _resolve(self, cart: Cart, attempt: Attempt, by: str) -> None:
+        presence = Presence.UNKNOWN
+        for _ in range(2):
+            settled = self._is_settled(attempt)
+            found = await self._found(attempt)
+            if isinstance(found, Absent) and presence is Presence.UNKNOWN:
+                presence = await self._presence(attempt)
+            action = decide(found, presence, lookup=self._provider.lookup, is_settled=settled)
+            if action is not Action.CLOSE_BASKET:
+                break
+            presence = await self._closed(attempt)
+            crashes.reach(crashes.FENCED)
+        match action:
+            case Action.RECORD:
+                assert isinstance(found, Found)
+                live = [order for order in found.orders if order.is_live]
+                await self._closer.ordered(cart, attempt, live)
+            case Action.REJECT:
+                await self._closer.rejected(cart, attempt, ("The platform has recorded it as failed.",))
+            case Action.NOT_MADE:
+                await self._closer.not_made(cart, attempt, ("The platform has no order of it, and can make none.",))
+            case _:
+                needs_person = action is Action.ASK_A_PERSON
+                reason = "The platform cannot tell; a person has to decide." if needs_person else _reason(found)
+                await self._unresolved(cart, by, reason)
+                raise Unresolved(reason)
+
+    def _is_settled(self, attempt: Attempt) -> bool:
+        lag = self._provider.lookup.lag_seconds
+        if lag is None or attempt.submitted_at is None:
+            return False
+        late = attempt.submitted_at + (self._provider.timeout_seconds + lag) * 1000
+        return self._repository.now_ms() >= late
+
+    async def _found(self, attempt: Attempt) -> Found | Absent | Unsure:
+        assert attempt.context is not None, "Expected a basket, which is written down before it is ordered"
+        try:
+            return await self._provider.find_order(attempt.context, attempt.reference, since=attempt.started_at)
+        except ProviderError as error:
+            return Unsure(str(error))
+
+    async def _presence(self, attempt: Attempt) -> Presence:
+        assert attempt.context is not None
+        try:
+            is_there = await self._provider.validate_context(attempt.context)
+        except ProviderError:
+            return Presence.UNKNOWN
+        return Presence.THERE if is_there else Presence.GONE
+
+    async def _closed(self, attempt: Attempt) -> Presence:
+        assert attempt.context is not None
+        try:
+            closed = await self._provider.close_cart(attempt.context)
+        except ProviderError:
+            return Presence.UNKNOWN
+        return Presence.CLOSED if closed is Closed.CLOSED else Presence.GONE
+
+    async def _unresolved(self, cart: Cart, by: str, reason: str) -> None:
+        def decide(present: Cart | None) -> Cart | None:
+            if present is None or present.attempt is None or present.attempt.held is None:
+                return None
+            if present.id != cart.id or present.attempt.held.by != by:
+                return None
+            attempt = replace(present.attempt, held=None, unresolved=reason)
+            return present.with_attempt(attempt, now=self._repository.now_ms())
+
+        await self._repository.change(cart.user_id, decide)
+
+
+def _reason(found: Found | Absent | Unsure) -> str:
+    return found.reason if isinstance(found, Unsure) else "The platform has no order of it yet, and may still make one."

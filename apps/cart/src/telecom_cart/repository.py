@@ -1,0 +1,94 @@
+"""The documents in the store. Every change is compare-and-set on the version, so any number of instances may run."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from mainspring import Mainspring
+from mainspring.errors import Conflict
+from telecom_cart.errors import OperationTimeout
+from telecom_cart.model import Attempt, Cart, Latest, Order, order_id_of
+
+ATTEMPTS_KEPT_SECONDS: Final = 90 * 86_400.0
+_TRIES: Final = 50
+
+
+class Repository:
+    def __init__(self, ms: Mainspring) -> None:
+        self._ms = ms
+        self.carts = ms.records("carts", Cart)
+        """By user: everybody has one at most."""
+        self.orders = ms.records("orders", Order)
+        self.attempts = ms.records("attempts", Attempt)
+        """Closed ones, by reference."""
+        self.latest = ms.records("latest-orders", Latest)
+        """By user."""
+
+    def now_ms(self) -> int:
+        return round(self._ms.now().timestamp() * 1000)
+
+    def new_id(self) -> str:
+        return secrets.token_hex(10)
+
+    async def cart(self, user_id: str) -> Cart | None:
+        found = await self.carts.get(user_id)
+        return None if found is None else found.value
+
+    async def change(self, user_id: str, decide: Callable[[Cart | None], Cart | None]) -> Cart | None:
+        """Replace a cart by what `decide` makes of it, however often it has to be asked; it raises to refuse.
+
+        The same cart, or None, means that nothing is to be written.
+        """
+        for _ in range(_TRIES):
+            found = await self.carts.get(user_id)
+            present = None if found is None else found.value
+            changed = decide(present)
+            if changed is None or changed is present:
+                return changed
+            try:
+                return (await self.carts.put(user_id, changed, expect=found.version if found else 0)).value
+            except Conflict:
+                continue
+        raise OperationTimeout
+
+    async def remove(self, user_id: str, decide: Callable[[Cart], bool]) -> Cart | None:
+        """Remove a cart of which `decide` says so. Answers what was removed."""
+        for _ in range(_TRIES):
+            found = await self.carts.get(user_id)
+            if found is None or not decide(found.value):
+                return None
+            if await self.carts.delete(user_id, expect=found.version):
+                return found.value
+        raise OperationTimeout
+
+    async def order_of(self, cart_id: str) -> Order | None:
+        """What a cart became, also after it was removed."""
+        found = await self.orders.get(order_id_of(cart_id))
+        return None if found is None else found.value
+
+    async def record(self, order: Order) -> Order:
+        """The order of a cart: the first one that anybody recorded."""
+        try:
+            stored = (await self.orders.put(order.id, order, expect=0)).value
+        except Conflict:
+            present = await self.order_of(order.cart_id)
+            assert present is not None, "Expected an order, which is never removed"
+            stored = present
+        await self._remember(Latest(stored.id, stored.cart_id, stored.placed_at), stored.user_id)
+        return stored
+
+    async def _remember(self, order: Latest, user_id: str) -> None:
+        while True:
+            found = await self.latest.get(user_id)
+            if found is not None and found.value.at >= order.at:
+                return
+            with suppress(Conflict):
+                await self.latest.put(user_id, order, expect=found.version if found else 0)
+                return
+
+    async def keep(self, attempt: Attempt) -> None:
+        """A closed attempt, for whoever asks later what happened."""
+        await self.attempts.put(attempt.reference, attempt, expires_in=ATTEMPTS_KEPT_SECONDS)

@@ -1,0 +1,119 @@
+"""All of it put together, on one Mainspring: `async with Mainspring(...) as ms, Shop(ms, provider) as shop`.
+
+It is made before the block of the Mainspring is entered, because timers of earlier runs may be due at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final, Self
+
+from mainspring import DueJob, DueTimer, Mainspring
+from telecom_cart.carts import Carts
+from telecom_cart.checkout import Checkouts
+from telecom_cart.cleanup import Cleaner
+from telecom_cart.closing import Closer
+from telecom_cart.keys import Keys
+from telecom_cart.model import Context
+from telecom_cart.provider import ContextGone, Provider
+from telecom_cart.queues import Queues
+from telecom_cart.recovery import Recovery
+from telecom_cart.repository import Repository
+from telecom_cart.settings import Settings
+from telecom_cart.sync import Synchroniser
+from telecom_cart.touches import Touches
+from telecom_cart.wakes import CLOSE_BASKET, NAMESPACE, RECOVER, SYNCHRONISE, Wakes
+
+CLEAN_UP: Final = "telecom-cart-clean-up"
+
+logger = logging.getLogger("telecom_cart")
+
+
+class Shop:
+    def __init__(self, ms: Mainspring, provider: Provider, settings: Settings | None = None) -> None:
+        self.settings = settings = settings or Settings()
+        self.provider = provider
+        self.repository = Repository(ms)
+        self._ms = ms
+        self._touches = Touches()
+        self._tasks: set[asyncio.Task[None]] = set()
+        wakes = Wakes(ms, settings)
+        queues = Queues(limit=settings.queue_limit, seconds=settings.queue_seconds)
+        closer = Closer(repository=self.repository, wakes=wakes, provider_name=provider.name)
+        self.recovery = Recovery(repository=self.repository, provider=provider, closer=closer)
+        self.synchroniser = Synchroniser(repository=self.repository, provider=provider, wakes=wakes, settings=settings)
+        self.carts = Carts(
+            repository=self.repository, queues=queues, wakes=wakes, touches=self._touches, settings=settings
+        )
+        self.checkouts = Checkouts(
+            repository=self.repository,
+            provider=provider,
+            queues=queues,
+            wakes=wakes,
+            keys=Keys(ms.idempotency_store),
+            closer=closer,
+            recovery=self.recovery,
+            settings=settings,
+            spawn=self._spawn,
+        )
+        self.cleaner = Cleaner(
+            repository=self.repository,
+            provider=provider,
+            wakes=wakes,
+            closer=closer,
+            recovery=self.recovery,
+            settings=settings,
+        )
+        ms.handler(SYNCHRONISE)(self._synchronise)
+        ms.handler(RECOVER)(self._recover)
+        ms.handler(CLOSE_BASKET)(self._close_basket)
+        ms.job("*/5 * * * *", name=CLEAN_UP, catchup="none", overlap="skip", timeout_seconds=240)(self._clean_up)
+
+    async def __aenter__(self) -> Self:
+        await self._ms.create_namespace(NAMESPACE)
+        self._spawn(self._start())
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """What is under way is left to the recovery of whoever comes next."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._touches.write(self.repository)
+
+    async def _start(self) -> None:
+        await self.cleaner.sweep()
+        while True:
+            await asyncio.sleep(self.settings.touch_seconds)
+            await self._touches.write(self.repository)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("work in the background ended with an error", exc_info=error)
+
+    # --- what Mainspring calls ------------------------------------------------------------------------------
+
+    async def _synchronise(self, timer: DueTimer) -> None:
+        await self.synchroniser.run(timer.payload["userId"])
+
+    async def _recover(self, timer: DueTimer) -> None:
+        await self.recovery.run(timer.payload["userId"], timer.payload["cartId"])
+
+    async def _close_basket(self, timer: DueTimer) -> None:
+        try:
+            await self.provider.close_cart(Context(timer.payload["session"], timer.payload["basketId"]))
+        except ContextGone:
+            return
+
+    async def _clean_up(self, _: DueJob) -> None:
+        done = await self.cleaner.sweep()
+        logger.info("carts cleaned up: %s", ", ".join(f"{count} {what}" for what, count in done.items()) or "none")

@@ -1,0 +1,31 @@
+"""When carts were last read. It is remembered here and written now and then, so that no reader waits for a write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from telecom_cart.model import Cart
+from telecom_cart.repository import Repository
+
+
+class Touches:
+    def __init__(self) -> None:
+        self._at: dict[str, int] = {}
+
+    def touched(self, cart: Cart, *, now: int) -> Cart:
+        """The cart, as it is after it was read now."""
+        if now <= cart.accessed_at:
+            return cart
+        self._at[cart.user_id] = now
+        return replace(cart, accessed_at=now)
+
+    async def write(self, repository: Repository) -> int:
+        """Write what was read since the last time. Who is killed before loses a minute of it, and no cart."""
+        waiting, self._at = self._at, {}
+        for user_id, at in waiting.items():
+
+            def accessed(cart: Cart | None, at: int = at) -> Cart | None:
+                return cart if cart is None or cart.accessed_at >= at else replace(cart, accessed_at=at)
+
+            await repository.change(user_id, accessed)
+        return len(waiting)
