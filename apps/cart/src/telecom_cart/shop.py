@@ -32,7 +32,10 @@ logger = logging.getLogger("telecom_cart")
 
 
 class Shop:
-    def __init__(self, ms: Mainspring, provider: Provider, settings: Settings | None = None) -> None:
+    def __init__(
+        self, ms: Mainspring, provider: Provider, settings: Settings | None = None, *, is_only: bool = True
+    ) -> None:
+        """`is_only`: there is no other shop on this Mainspring, so timers and jobs are for this one."""
         self.settings = settings = settings or Settings()
         self.provider = provider
         self.repository = Repository(ms)
@@ -66,10 +69,15 @@ class Shop:
             recovery=self.recovery,
             settings=settings,
         )
-        ms.handler(SYNCHRONISE)(self._synchronise)
-        ms.handler(RECOVER)(self._recover)
-        ms.handler(CLOSE_BASKET)(self._close_basket)
-        ms.job("*/5 * * * *", name=CLEAN_UP, catchup="none", overlap="skip", timeout_seconds=240)(self._clean_up)
+        if is_only:
+            self.attend()
+            ms.job("*/5 * * * *", name=CLEAN_UP, catchup="none", overlap="skip", timeout_seconds=240)(self._clean_up)
+
+    def attend(self) -> None:
+        """Be the one whom the timers of this Mainspring reach."""
+        self._ms.handler(SYNCHRONISE)(self._synchronise)
+        self._ms.handler(RECOVER)(self._recover)
+        self._ms.handler(CLOSE_BASKET)(self._close_basket)
 
     async def __aenter__(self) -> Self:
         await self._ms.create_namespace(NAMESPACE)

@@ -1,0 +1,372 @@
+"""A checkout orders once, whatever happens to it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from telecom_cart.checkout import Placed, Wish
+from telecom_cart.errors import (
+    AmbiguousCheckout,
+    CartNotFound,
+    CheckoutFailed,
+    CheckoutInProgress,
+    CheckoutUnknown,
+    EmptyCart,
+    Outdated,
+    ProviderDown,
+    ValidationFailed,
+)
+from telecom_cart.model import CheckoutStatus, Closing, Item, SyncStatus
+from telecom_cart.provider import Lookup
+from telecom_cart.providers.faults import FaultKind
+from telecom_cart.settings import Settings
+from telecom_cart.shop import Shop
+from tests.cart.simulated import PHONE, World, simulate
+
+HIDDEN = [FaultKind.APPLY_THEN_DROP, FaultKind.APPLY_THEN_5XX]
+
+
+def test_a_checkout_orders_what_is_in_the_cart() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        placed = await world.check_out()
+        [order] = world.platform.orders
+        assert (placed.order.number, placed.is_replay) == (order.number, False)
+        assert {(line.product_id, line.quantity, line.price) for line in order.lines} == {
+            (item.product_id, item.quantity, item.price) for item in cart.items
+        }
+        assert placed.order.reference == order.reference == f"{cart.id}-1"
+        assert await world.shop.repository.cart("ann") is None
+        assert await world.shop.carts.order(placed.order.id) == placed.order
+        assert (await world.shop.carts.get("ann")).id != cart.id
+
+    simulate(scenario)
+
+
+def test_a_repeat_gets_the_same_order_also_after_clean_up_and_a_restart() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        first = await world.check_out(key="k")
+        for wish in ({}, {"key": "k"}, {"cart_id": cart.id}, {"if_match": cart.etag}):
+            again = await world.check_out(**wish)
+            assert again == Placed(first.order, is_replay=True)
+        await world.kill()
+        assert (await world.check_out()).order == first.order
+        assert len(world.live_orders) == 1
+
+    simulate(scenario)
+
+
+def test_ten_clicks_at_once_are_one_order() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        placed = await asyncio.gather(*(world.check_out() for _ in range(10)))
+        assert len({each.order for each in placed}) == 1
+        assert sum(not each.is_replay for each in placed) == 1
+        assert len(world.live_orders) == 1
+
+    simulate(scenario)
+
+
+def test_a_late_duplicate_after_a_new_cart_was_begun_is_the_old_order_or_asked_which() -> None:
+    async def scenario(world: World) -> None:
+        old = await world.fill()
+        first = await world.check_out(key="k")
+        new = await world.fill()
+        assert (await world.check_out(key="k")).order == first.order
+        assert (await world.check_out(cart_id=old.id)).order == first.order
+        with pytest.raises(AmbiguousCheckout):
+            await world.check_out()
+        second = await world.check_out(cart_id=new.id)
+        assert second.order.id != first.order.id
+        await world.fill()
+        await asyncio.sleep(700)
+        assert not (await world.check_out()).is_replay  # nobody repeats so late
+        assert len(world.live_orders) == 3
+
+    simulate(scenario)
+
+
+def test_a_key_stands_for_one_cart() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        await world.check_out(key="k")
+        new = await world.fill()
+        with pytest.raises(ValidationFailed):
+            await world.check_out(key="k", cart_id=new.id)
+
+    simulate(scenario)
+
+
+def test_what_cannot_be_ordered_is_refused_for_its_reason() -> None:
+    async def scenario(world: World) -> None:
+        with pytest.raises(CartNotFound):
+            await world.check_out()
+        empty = await world.shop.carts.get("ann")
+        with pytest.raises(EmptyCart):
+            await world.check_out()
+        with pytest.raises(CartNotFound, match="was not ordered"):
+            await world.check_out(cart_id="0" * 20)
+        cart = await world.fill()
+        with pytest.raises(Outdated):
+            await world.check_out(if_match=empty.etag)
+        assert (await world.check_out(if_match=cart.etag)).order
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("kind", HIDDEN)
+def test_an_order_whose_answer_was_lost_is_found_and_not_made_again(kind: FaultKind) -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        world.fault("checkout", kind)
+        placed = await world.check_out()
+        assert [placed.order.number] == world.live_orders
+
+    simulate(scenario)
+
+
+def test_an_order_that_is_made_late_meets_a_basket_that_is_closed() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        world.fault("checkout", FaultKind.APPLY_LATER, seconds=30)
+        with pytest.raises(CheckoutFailed):
+            await world.check_out()
+        assert (await world.cart()).checkout_status is CheckoutStatus.FAILED
+        await asyncio.sleep(60)
+        assert world.live_orders == []
+        assert (await world.check_out()).order.reference.endswith("-2")
+        assert len(world.live_orders) == 1
+
+    simulate(scenario)
+
+
+def test_nobody_knows_while_the_platform_cannot_be_asked_and_then_it_is_found() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        world.fault("checkout", FaultKind.APPLY_THEN_DROP)
+        world.fault("find_order", FaultKind.DOWN, times=None)
+        with pytest.raises(CheckoutUnknown):
+            await world.check_out()
+        with pytest.raises(CheckoutUnknown):
+            await world.check_out(cart_id=cart.id)
+        assert (await world.cart()).checkout_status is CheckoutStatus.UNKNOWN
+        with pytest.raises(CheckoutInProgress):
+            await world.shop.carts.add_item("ann", PHONE)
+        await asyncio.sleep(600)
+        world.provider.faults.clear()
+        await asyncio.sleep(400)
+        placed = await world.check_out(cart_id=cart.id)
+        assert placed.is_replay
+        assert [placed.order.number] == world.live_orders
+
+    simulate(scenario)
+
+
+def test_with_a_look_up_that_lags_an_absent_order_is_not_believed_too_early() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        world.platform.lookup_lag_seconds = 20
+        world.fault("checkout", FaultKind.APPLY_THEN_DROP)
+        with pytest.raises(CheckoutUnknown):
+            await world.check_out()
+        await asyncio.sleep(200)
+        placed = await world.check_out(cart_id=cart.id)
+        assert [placed.order.number] == world.live_orders
+
+    simulate(scenario, lookup=Lookup(30.0))
+
+
+def test_without_a_bound_of_the_lag_a_person_decides() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        world.platform.lookup_lag_seconds = 10**9
+        world.fault("checkout", FaultKind.APPLY_THEN_DROP)
+        with pytest.raises(CheckoutUnknown):
+            await world.check_out()
+        await asyncio.sleep(86_400)
+        assert "a person has to decide" in str((await world.cart()).attempt)
+        await world.shop.recovery.settle("ann", order_number=world.live_orders[0])
+        placed = await world.check_out(cart_id=cart.id)
+        assert [placed.order.number] == world.live_orders
+
+    simulate(scenario, lookup=Lookup(None))
+
+
+def test_a_refusal_is_told_with_its_reasons_and_may_be_tried_again() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        world.fault("checkout", FaultKind.FAILED_ORDER_400)
+        with pytest.raises(CheckoutFailed, match="stored as failed"):
+            await world.check_out(key="k")
+        cart = await world.cart()
+        assert (cart.checkout_status, cart.is_sealed) == (CheckoutStatus.FAILED, False)
+        again = await world.check_out(key="k")  # the failure is not what the key stands for
+        assert [again.order.number] == world.live_orders
+
+    simulate(scenario)
+
+
+def test_another_price_at_the_platform_is_not_ordered() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        world.platform.price_drift = 100
+        await world.shop.carts.set_quantity("ann", "phone", 2)
+        with pytest.raises(CheckoutFailed, match="the price is 49900 in the cart, 50000 at the platform"):
+            await world.check_out()
+        assert world.platform.orders == []
+        world.platform.price_drift = 0
+        assert (await world.check_out()).order
+
+    simulate(scenario)
+
+
+def test_an_expired_basket_is_made_anew_with_everything_in_it() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        await asyncio.sleep(3600)
+        assert world.platform.basket((await world.cart()).context.basket_id) is None  # type: ignore[union-attr]
+        placed = await world.check_out()
+        assert placed.order.items == cart.items
+        assert world.platform.orders[0].subtotal == placed.order.totals.subtotal
+
+    simulate(scenario)
+
+
+def test_with_the_platform_down_a_checkout_says_so_and_loses_nothing() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        world.fault("*", FaultKind.DOWN, times=None)
+        with pytest.raises(ProviderDown, match="the cart is kept"):
+            await world.check_out()
+        for _ in range(10):
+            await asyncio.sleep(60)
+            await world.shop.carts.add_item("ann", replace(PHONE, product_id="case", type="addon"))
+        assert (await world.cart()).sync is SyncStatus.PENDING
+        world.provider.faults.clear()
+        await asyncio.sleep(60)
+        present = await world.cart()
+        assert (present.id, present.sync, len(present.items)) == (cart.id, SyncStatus.SYNCED, 3)
+        assert (await world.check_out()).order
+
+    simulate(scenario)
+
+
+def test_an_attempt_that_was_interrupted_before_it_was_sent_is_over_after_its_time() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        world.fault("set_reference", FaultKind.DELAY, seconds=30)
+        asking = asyncio.create_task(world.try_to_check_out())
+        await asyncio.sleep(5)
+        await world.kill()
+        asking.cancel()
+        with pytest.raises(CheckoutInProgress):
+            await world.check_out()
+        await asyncio.sleep(70)
+        cart = await world.cart()
+        assert cart.attempt is not None
+        assert cart.attempt.closing is Closing.NOT_MADE
+        assert (await world.check_out()).order
+        assert len(world.live_orders) == 1
+
+    simulate(scenario)
+
+
+def test_one_that_was_frozen_before_it_sent_finds_its_basket_closed() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        world.fault("checkout", FaultKind.DELAY, seconds=300)
+        asking = asyncio.create_task(world.try_to_check_out())
+        await asyncio.sleep(120)  # the recovery has fenced it
+        assert (await world.cart()).checkout_status is CheckoutStatus.FAILED
+        placed = await world.check_out()
+        await asyncio.sleep(400)
+        await asking
+        assert [placed.order.number] == world.live_orders
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("moment", [0.005, 0.02, 0.05, 0.08, 0.11, 0.14])
+@pytest.mark.parametrize("kind", [None, *HIDDEN, FaultKind.APPLY_LATER])
+def test_killed_at_any_moment_it_orders_once_and_nothing_is_stuck(moment: float, kind: FaultKind | None) -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        if kind is not None:
+            world.fault("checkout", kind, seconds=20)
+        asking = asyncio.create_task(world.try_to_check_out())
+        await asyncio.sleep(moment)
+        await world.kill()
+        asking.cancel()
+        await asyncio.sleep(300)
+        placed = await world.try_to_check_out(cart_id=cart.id)
+        if isinstance(placed, CheckoutFailed):  # the fault had not been met before
+            placed = await world.check_out(cart_id=cart.id)
+        await asyncio.sleep(300)
+        assert isinstance(placed, Placed)
+        assert [placed.order.number] == world.live_orders
+        assert world.platform.baskets == {}
+
+    simulate(scenario)
+
+
+def test_a_change_during_a_checkout_is_refused_and_changes_nothing() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        world.fault("checkout", FaultKind.DELAY, seconds=5)
+        asking = asyncio.create_task(world.check_out())
+        await asyncio.sleep(1)
+        for change in (
+            world.shop.carts.add_item("ann", PHONE),
+            world.shop.carts.set_quantity("ann", "phone", 9),
+            world.shop.carts.remove_item("ann", "phone"),
+            world.shop.carts.delete("ann"),
+        ):
+            with pytest.raises(CheckoutInProgress):
+                await change
+        placed = await asking
+        assert [item.quantity for item in placed.order.items] == [1, 2]
+
+    simulate(scenario)
+
+
+def test_a_request_waits_for_so_long_and_the_checkout_goes_on_without_it() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        world.fault("checkout", FaultKind.DELAY, seconds=30)
+        with pytest.raises(CheckoutInProgress):
+            await world.check_out()
+        await asyncio.sleep(30)
+        assert (await world.check_out(cart_id=cart.id)).is_replay
+
+    simulate(scenario)
+
+
+def test_a_synchronisation_under_way_cannot_change_what_is_ordered() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        await world.shop.carts.add_item("ann", Item("case", "A case", "addon", 1, 10_00))
+        world.fault("add_item", FaultKind.APPLY_LATER, seconds=8)
+        await asyncio.sleep(0.25)  # the synchronisation has asked for the case
+        await world.shop.carts.remove_item("ann", "case")
+        placed = await world.check_out()
+        await asyncio.sleep(60)
+        [order] = world.platform.orders
+        assert {line.product_id for line in order.lines} == {item.product_id for item in placed.order.items}
+
+    simulate(scenario, settings=Settings(sync_hold_seconds=20))
+
+
+def test_two_instances_that_order_one_cart_at_once_order_it_once() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        first = world.shop
+        other = Shop(world.ms, world.provider, world.settings, is_only=False)
+        placed = await asyncio.gather(*(shop.checkouts.run("ann", Wish()) for shop in (first, other, first, other)))
+        assert len({each.order for each in placed}) == 1
+        assert len(world.live_orders) == 1
+
+    simulate(scenario)
