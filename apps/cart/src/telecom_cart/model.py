@@ -68,6 +68,14 @@ class Context:
 
     session: str
     basket_id: str = ""
+    """It may contain a secret, behind a question mark. Users and logs see `shown_id`."""
+
+    @property
+    def shown_id(self) -> str:
+        return self.basket_id.partition("?")[0]
+
+    def __repr__(self) -> str:
+        return f"Context(basket_id={self.shown_id!r})"
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from decimal import Decimal
+from typing import Any, Literal, Protocol
+
+import httpx
+
+from telecom_cart.provider import Unreachable
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+SHOWN_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
 class Request:
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+    method: Method
     url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)
@@ -30,3 +42,98 @@ class Once(Protocol):
     """
 
     async def __call__(self, request: Request, *, request_id: str, timeout_seconds: float) -> Answer: ...
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long requests that may be repeated are tried for."""
+
+    timeout_seconds: float = 5.0
+    tries: int = 3
+    backoff_seconds: float = 0.1
+    wait_seconds: float = 2.0
+    """A platform that asks for a longer wait is not waited for."""
+
+
+class Direct:
+    """Makes requests directly, and those that may be repeated a few times."""
+
+    def __init__(self, patience: Patience | None = None) -> None:
+        self._patience = patience or Patience()
+        self._client = httpx.AsyncClient(timeout=self._patience.timeout_seconds, follow_redirects=False)
+
+    async def __call__(self, request: Request, *, may_repeat: bool = True, tries: int | None = None) -> Answer:
+        """An answer below 500. Raises `Unreachable` if there is none, and then the request may have had its effect."""
+        bound = tries or self._patience.tries
+        for turn in range(1, bound + 1):
+            wait = self._patience.backoff_seconds * 2 ** (turn - 1) * random.uniform(0.5, 1.0)
+            try:
+                answer = await self._send(request)
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+                reason = f"No connection: {type(error).__name__}"
+            except httpx.HTTPError as error:
+                if not may_repeat:
+                    raise Unreachable(f"No answer: {type(error).__name__}") from None
+                reason = f"No answer: {type(error).__name__}"
+            else:
+                if answer.status == 429:
+                    wait = max(wait, asked_wait(answer))
+                    reason = "The platform wants fewer requests"
+                elif answer.status < 500:
+                    return answer
+                elif not may_repeat:
+                    raise Unreachable(f"The platform answered {answer.status}")
+                else:
+                    reason = f"The platform answered {answer.status}"
+            if turn == bound or wait > self._patience.wait_seconds:
+                raise Unreachable(reason)
+            await asyncio.sleep(wait)
+        raise AssertionError("a request is tried at least once")
+
+    async def _send(self, request: Request) -> Answer:
+        # The whole exchange is bounded, not each byte of it.
+        try:
+            async with asyncio.timeout(self._patience.timeout_seconds):
+                got = await self._client.request(
+                    request.method, request.url, headers=dict(request.headers), content=request.body
+                )
+        except TimeoutError:
+            raise httpx.ReadTimeout("no answer in time") from None
+        return Answer(got.status_code, dict(got.headers), got.content)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def asked_wait(answer: Answer) -> float:
+    """The seconds that a platform asks to wait for."""
+    asked = {name.lower(): value for name, value in answer.headers.items()}.get("retry-after", "")
+    return float(asked) if re.fullmatch(r"\d{1,6}", asked) else 0.0
+
+
+def document_of(answer: Answer) -> dict[str, Any] | None:
+    """The JSON object of an answer, with exact numbers. None: it has none."""
+    try:
+        document = json.loads(answer.body, parse_float=Decimal)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def shown(text: object) -> str:
+    """What a platform said, fit for errors and logs: short, and without the secrets of basket ids and tokens."""
+    hidden = re.sub(r"(?i)(key=|bearer\s+|token[=:]\s*)[^\s&\"',;)]+", r"\1***", str(text))
+    return hidden[:SHOWN_CHARACTERS]
+
+
+def minor_units(amount: object, currency: str) -> int | None:
+    """An amount in the smallest coins, exactly. None: it is no such number."""
+    try:
+        coins = Decimal(str(amount)).scaleb(EXPONENTS.get(currency, 2))
+    except ArithmeticError:
+        return None
+    return int(coins) if coins.is_finite() and coins == coins.to_integral_value() else None
+
+
+EXPONENTS = {"BHD": 3, "CLP": 0, "ISK": 0, "JOD": 3, "JPY": 0, "KRW": 0, "KWD": 3, "OMR": 3, "TND": 3, "VND": 0}
+"""The digits after the point, for currencies that have not two."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from telecom_cart.model import Context
@@ -24,7 +23,7 @@ from telecom_cart.provider import (
     Unsure,
 )
 from telecom_cart.providers.faults import Fault, FaultKind, Faults
-from telecom_cart.providers.platform import Platform, StoredBasket
+from telecom_cart.providers.platform import Platform, StoredBasket, befall
 
 T = TypeVar("T")
 
@@ -49,7 +48,6 @@ class DoubleProvider:
         self.lookup = lookup or Lookup()
         self.latency_seconds = latency_seconds
         self.timeout_seconds = timeout_seconds
-        self._later: set[asyncio.Task[None]] = set()
 
     async def open_session(self) -> str:
         return await self._call("open_session", "", lambda: self.platform.next_id("s"))
@@ -60,13 +58,13 @@ class DoubleProvider:
             basket = present or self.platform.create(session, currency)
             if present is None:
                 for line in lines:
-                    self.platform.set_line(basket, self._priced(line))
+                    self.platform.set_line(basket, line)
             return Context(session, basket.id)
 
-        return await self._call("create_cart", "", create)
+        return await self._call("create_cart", "", create, session=session)
 
     async def add_item(self, context: Context, line: Line) -> None:
-        await self._change("add_item", context, lambda basket: self.platform.set_line(basket, self._priced(line)))
+        await self._change("add_item", context, lambda basket: self.platform.set_line(basket, line))
 
     async def remove_item(self, context: Context, product_id: str) -> None:
         await self._change(
@@ -76,7 +74,8 @@ class DoubleProvider:
     async def get_cart(self, context: Context) -> Basket:
         def read() -> Basket:
             basket = self._there(context)
-            return Basket(tuple(basket.lines.values()), basket.subtotal, basket.currency, basket.reference)
+            lines = tuple(self.platform.lines(basket).values())
+            return Basket(lines, self.platform.subtotal(basket), basket.currency, basket.reference)
 
         return await self._call("get_cart", context.basket_id, read)
 
@@ -93,6 +92,9 @@ class DoubleProvider:
 
     async def checkout(self, context: Context, reference: str) -> PlacedOrder:
         def order() -> PlacedOrder:
+            basket = self.platform.basket(context.basket_id)
+            if basket is not None and basket.reference != reference:
+                raise Refused("The basket carries another reference")
             placed = self.platform.order(context.basket_id)
             if placed is None:
                 raise Refused(f"There is no basket {context.basket_id}")
@@ -105,7 +107,8 @@ class DoubleProvider:
 
     async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
         def find() -> Found | Absent:
-            orders = tuple(order.placed for order in self.platform.orders_with(reference))
+            seen = self.platform.orders if self.lookup.lag_seconds == 0 else self.platform.indexed()
+            orders = tuple(order.placed for order in seen if order.reference == reference)
             return Found(orders) if orders else Absent()
 
         try:
@@ -127,11 +130,7 @@ class DoubleProvider:
         return Health(True)
 
     async def close(self) -> None:
-        for task in list(self._later):
-            task.cancel()
-
-    def _priced(self, line: Line) -> Line:
-        return replace(line, price=self.platform.priced(line.price))
+        """There are no connections."""
 
     def _there(self, context: Context) -> StoredBasket:
         basket = self.platform.basket(context.basket_id)
@@ -143,12 +142,18 @@ class DoubleProvider:
         await self._call(verb, context.basket_id, lambda: change(self._there(context)))
 
     async def _call(
-        self, verb: str, basket_id: str, act: Callable[[], T], *, failing: Callable[[], None] | None = None
+        self,
+        verb: str,
+        basket_id: str,
+        act: Callable[[], T],
+        *,
+        failing: Callable[[], None] | None = None,
+        session: str = "",
     ) -> T:
         fault = self.faults.take(verb)
         await asyncio.sleep(self.latency_seconds)
         if fault is not None:
-            await self._before(verb, basket_id, fault, act, failing)
+            await self._before(verb, basket_id, fault, act, failing=failing, session=session)
         try:
             done = act()
         except (ContextGone, Refused) as error:
@@ -161,7 +166,14 @@ class DoubleProvider:
         return done
 
     async def _before(
-        self, verb: str, basket_id: str, fault: Fault, act: Callable[[], object], failing: Callable[[], None] | None
+        self,
+        verb: str,
+        basket_id: str,
+        fault: Fault,
+        act: Callable[[], object],
+        *,
+        failing: Callable[[], None] | None,
+        session: str,
     ) -> None:
         """What a fault does before the request has an effect, or instead of it."""
         match fault.kind:
@@ -172,24 +184,17 @@ class DoubleProvider:
             case FaultKind.FAIL_BEFORE:
                 raise self._hidden(verb, fault)
             case FaultKind.APPLY_LATER:
-                task = asyncio.create_task(self._apply_later(verb, basket_id, fault.seconds, act))
-                self._later.add(task)
-                task.add_done_callback(self._later.discard)
+                self.platform.later(fault.seconds, lambda: self._apply_late(verb, basket_id, act))
                 raise self._hidden(verb, fault)
             case FaultKind.FAILED_ORDER_400 if failing is not None:
                 failing()
                 raise Refused("The order was stored as failed")
-            case FaultKind.EXPIRE_NOW:
-                self.platform.expire(basket_id)
-            case FaultKind.PRICE_DRIFT:
-                self.platform.price_drift = 1
             case FaultKind.DELAY:
                 await asyncio.sleep(fault.seconds)
             case _:
-                pass
+                befall(self.platform, fault, basket_id=basket_id, session=session)
 
-    async def _apply_later(self, verb: str, basket_id: str, seconds: float, act: Callable[[], object]) -> None:
-        await asyncio.sleep(seconds)
+    def _apply_late(self, verb: str, basket_id: str, act: Callable[[], object]) -> None:
         try:
             act()
         except (ContextGone, Refused) as error:

@@ -1,7 +1,8 @@
 """A platform's memory, without a network: baskets that expire, orders, and a ledger of what was asked.
 
 The double uses it as it is, the simulators through HTTP. Ordering and closing are atomic here, as they are one step of
-one thread.
+one thread. What a fault made happen `later` happens before the first look at the platform after its time, as of its
+time: nobody can tell the difference, and no task has to wait for it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from telecom_cart.provider import Line, PlacedOrder
+from telecom_cart.providers.faults import Fault, FaultKind
 
 LIFE_SECONDS = 1800.0
 
@@ -21,11 +23,13 @@ class StoredBasket:
     currency: str
     expires_at: float
     lines: dict[str, Line] = field(default_factory=dict)
+    """By the id of the line. The prices are those that were asked for; `Platform.lines` says those that count."""
     reference: str = ""
+    is_closed: bool = False
+    """Marked as closed by its owner, on a platform that cannot delete baskets."""
 
-    @property
-    def subtotal(self) -> int:
-        return sum(line.price * line.quantity for line in self.lines.values())
+    def lines_of(self, product_id: str) -> list[str]:
+        return [id for id, line in self.lines.items() if line.product_id == product_id]
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class StoredOrder:
     lines: tuple[Line, ...]
     subtotal: int
     made_at: float
+    currency: str = ""
     status: str = "created"
 
     @property
@@ -58,17 +63,59 @@ class Entry:
 
 
 class Platform:
-    """`now` is the platform's clock, in seconds."""
+    """`clock` is the platform's, in seconds."""
 
-    def __init__(self, now: Callable[[], float], *, life_seconds: float = LIFE_SECONDS) -> None:
-        self.now = now
+    def __init__(self, clock: Callable[[], float], *, life_seconds: float = LIFE_SECONDS) -> None:
+        self.clock = clock
         self.life_seconds = life_seconds
         self.lookup_lag_seconds = 0.0
+        self.prices: dict[str, int] = {}
+        """What products cost here, whatever is asked for them."""
         self.price_drift = 0
-        self.baskets: dict[str, StoredBasket] = {}
-        self.orders: list[StoredOrder] = []
-        self.ledger: list[Entry] = []
+        self.doubles_lines = False
+        """A product that is added again becomes another line, instead of more of the first."""
+        self._baskets: dict[str, StoredBasket] = {}
+        self._orders: list[StoredOrder] = []
+        self._ledger: list[Entry] = []
         self._count = 0
+        self._later: list[tuple[float, Callable[[], None]]] = []
+        self._as_of: float | None = None
+
+    def now(self) -> float:
+        return self.clock() if self._as_of is None else self._as_of
+
+    @property
+    def baskets(self) -> dict[str, StoredBasket]:
+        self.settle()
+        return self._baskets
+
+    @property
+    def orders(self) -> list[StoredOrder]:
+        self.settle()
+        return self._orders
+
+    @property
+    def ledger(self) -> list[Entry]:
+        self.settle()
+        return self._ledger
+
+    def later(self, seconds: float, act: Callable[[], None]) -> None:
+        """Let something happen then."""
+        self._later.append((self.now() + seconds, act))
+
+    def settle(self) -> None:
+        """Do what was to happen by now, in the order of time."""
+        while self._as_of is None:
+            due = [waiting for waiting in self._later if waiting[0] <= self.clock()]
+            if not due:
+                return
+            first = min(due, key=lambda waiting: waiting[0])
+            self._later.remove(first)
+            self._as_of = first[0]
+            try:
+                first[1]()
+            finally:
+                self._as_of = None
 
     def note(self, verb: str, basket_id: str, effect: str) -> None:
         self.ledger.append(Entry(self.now(), verb, basket_id, effect))
@@ -94,12 +141,33 @@ class Platform:
         """The open basket of a customer."""
         return next((b for b in list(self.baskets.values()) if b.session == session and self.basket(b.id)), None)
 
-    def set_line(self, basket: StoredBasket, line: Line) -> None:
+    def set_line(self, basket: StoredBasket, line: Line, *, line_id: str = "") -> None:
+        """Make a line this one. Without `line_id`: make it the only one of its product."""
+        others = [] if line_id else basket.lines_of(line.product_id)
+        for other in others:
+            del basket.lines[other]
         if line.quantity:
-            basket.lines[line.product_id] = line
+            basket.lines[line_id or line.product_id] = line
         else:
-            basket.lines.pop(line.product_id, None)
+            basket.lines.pop(line_id, None)
         self.prolong(basket)
+
+    def add_line(self, basket: StoredBasket, line: Line) -> None:
+        """What platforms call adding: to what there is."""
+        present = basket.lines_of(line.product_id)
+        if present and not self.doubles_lines:
+            there = basket.lines[present[0]]
+            basket.lines[present[0]] = replace(line, quantity=there.quantity + line.quantity)
+        else:
+            basket.lines[self.next_id("l") if present else line.product_id] = line
+        self.prolong(basket)
+
+    def lines(self, basket: StoredBasket) -> dict[str, Line]:
+        """Lines by id, at this platform's prices of now."""
+        return {id: self.priced(line) for id, line in basket.lines.items()}
+
+    def subtotal(self, basket: StoredBasket) -> int:
+        return sum(line.price * line.quantity for line in self.lines(basket).values())
 
     def prolong(self, basket: StoredBasket) -> None:
         """Changes reset the life of a basket."""
@@ -115,9 +183,10 @@ class Platform:
             number=number or self.next_id("o"),
             reference=basket.reference,
             basket_id=basket_id,
-            lines=tuple(basket.lines.values()),
-            subtotal=basket.subtotal,
+            lines=tuple(self.lines(basket).values()),
+            subtotal=self.subtotal(basket),
             made_at=self.now(),
+            currency=basket.currency,
             status=status,
         )
         self.orders.append(order)
@@ -137,14 +206,32 @@ class Platform:
         gone = [basket_id] if basket_id else list(self.baskets)
         return sum(self.baskets.pop(each, None) is not None for each in gone)
 
-    def orders_with(self, reference: str) -> list[StoredOrder]:
-        """Those that can be seen by now."""
+    def plant(self, order: StoredOrder) -> None:
+        """An order from nowhere: what nobody should see, and a test wants to."""
+        self.orders.append(order)
+
+    def indexed(self) -> list[StoredOrder]:
+        """The orders that a search sees by now, which lags."""
         seen_at = self.now() - self.lookup_lag_seconds
-        return [order for order in self.orders if order.reference == reference and order.made_at <= seen_at]
+        return [order for order in self.orders if order.made_at <= seen_at]
 
     def set_status(self, number: str, status: str) -> None:
-        self.orders = [replace(order, status=status) if order.number == number else order for order in self.orders]
+        self._orders = [replace(order, status=status) if order.number == number else order for order in self.orders]
 
-    def priced(self, price: int) -> int:
-        """A price as this platform sees it."""
-        return price + self.price_drift
+    def priced(self, line: Line) -> Line:
+        """A line at the price that this platform sees."""
+        return replace(line, price=self.prices.get(line.product_id, line.price) + self.price_drift)
+
+
+def befall(platform: Platform, fault: Fault, *, basket_id: str, session: str) -> None:
+    """What a fault changes at the platform before the request is looked at."""
+    match fault.kind:
+        case FaultKind.EXPIRE_NOW if basket_id:
+            platform.expire(basket_id)
+        case FaultKind.PRICE_DRIFT:
+            platform.price_drift = 1
+        case FaultKind.QUOTA if session and platform.basket_of(session) is None:
+            stray = platform.create(session, "CAD")
+            platform.set_line(stray, Line("stray", 1, 100))
+        case _:
+            pass

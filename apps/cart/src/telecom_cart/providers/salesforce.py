@@ -1,0 +1,335 @@
+"""Salesforce B2C Commerce over HTTP: SLAS login, Shopper Baskets v2, Shopper Orders v1.
+
+The session is the shopper's usid. An order carries our reference in `c_orderRef`, which must be defined on Basket and
+Order. It is looked up in one of two ways:
+
+    strong      the shop's createOrderNo hook takes `c_orderRef` as the order number, which is unique
+    eventual    orders are listed by the time of their creation, which lags; needs an admin client
+
+Nothing here makes an order but one POST of `checkout`, through `Once`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from telecom_cart.model import Context
+from telecom_cart.provider import (
+    Absent,
+    Basket,
+    Closed,
+    ContextGone,
+    Found,
+    Health,
+    Line,
+    Lookup,
+    PlacedOrder,
+    ProviderError,
+    Refused,
+    Uncertain,
+    Unreachable,
+    Unsure,
+)
+from telecom_cart.providers.calling import Answer, Direct, Once, Patience, Request, document_of, minor_units, shown
+from telecom_cart.providers.slas import Tokens, TokenSource
+
+REFERENCE = "c_orderRef"
+PRICE = "c_unitPriceMinor"
+NO_ORDER = ("failed", "cancelled")
+PAGE_SIZE, MOST_PAGES = 50, 40
+CLOCKS_DIFFER_BY_MS = 300_000
+"""How far their clock may be from ours."""
+
+
+@dataclass(frozen=True)
+class SalesforceSettings:
+    base_url: str
+    organization: str
+    site: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    lookup: Lookup
+    admin_client_id: str = ""
+    admin_client_secret: str = field(default="", repr=False)
+    admin_token_url: str = ""
+    """Empty: `/dwsso/oauth2/access_token` below `base_url`."""
+    timeout_seconds: float = 10.0
+    """Salesforce answers 504 after that."""
+
+
+class SalesforceProvider:
+    name = "salesforce"
+
+    def __init__(self, settings: SalesforceSettings, once: Once, *, patience: Patience | None = None) -> None:
+        self.settings = settings
+        self.lookup = settings.lookup
+        self.timeout_seconds = settings.timeout_seconds
+        self._once = once
+        self._direct = Direct(patience)
+        self._base = settings.base_url.rstrip("/")
+        login = f"{self._base}/shopper/auth/v1/organizations/{settings.organization}/oauth2/token"
+        self._shoppers = Tokens(
+            TokenSource(login, settings.client_id, settings.client_secret, (("channel_id", settings.site),)),
+            self._direct,
+        )
+        admin = settings.admin_token_url or f"{self._base}/dwsso/oauth2/access_token"
+        self._admins = Tokens(TokenSource(admin, settings.admin_client_id, settings.admin_client_secret), self._direct)
+        self._probe = ""
+        """The shopper that health asks as."""
+        self._numbers_differ = False
+        """An order was not numbered by its reference: the shop lacks the hook, and a strong look-up would be blind."""
+
+    async def open_session(self) -> str:
+        return await self._shoppers.open()
+
+    async def create_cart(self, session: str, lines: Sequence[Line], *, currency: str) -> Context:
+        body = {"currency": currency, "productItems": [_item(line) for line in lines]}
+        answer = await self._ask(session, "POST", self._basket(), body)
+        problem = document_of(answer) or {}
+        if answer.status == 400 and _code(problem) == "customer-baskets-quota-exceeded":
+            named = problem.get("basketIds") or ""
+            first = (named if isinstance(named, list) else str(named).split(","))[:1]
+            if first and str(first[0]).strip():
+                return Context(session, str(first[0]).strip())
+        return Context(session, str(_required(_checked(answer), "basketId")))
+
+    async def add_item(self, context: Context, line: Line) -> None:
+        items = _items(await self._read(context), line.product_id)
+        if not items and line.quantity:
+            # Added twice it would be twice as many: not repeated here. Who repeats `add_item` reads first.
+            await self._change(context, "POST", "/items", [_item(line)], may_repeat=False)
+            return
+        for n, item in enumerate(items):
+            if n or not line.quantity:
+                await self._remove(context, item)
+            else:
+                path = f"/items/{_part(item['itemId'])}"
+                await self._change(context, "PATCH", path, {"quantity": line.quantity, PRICE: line.price})
+
+    async def remove_item(self, context: Context, product_id: str) -> None:
+        for item in _items(await self._read(context), product_id):
+            await self._remove(context, item)
+
+    async def get_cart(self, context: Context) -> Basket:
+        return _basket(await self._read(context))
+
+    async def validate_context(self, context: Context) -> bool:
+        try:
+            await self._read(context)
+        except ContextGone:
+            return False
+        return True
+
+    async def set_reference(self, context: Context, reference: str) -> None:
+        await self._change(context, "PATCH", "", {REFERENCE: reference})
+
+    async def checkout(self, context: Context, reference: str) -> PlacedOrder:
+        # To read first makes sure of the token, and of the reference by which the order has to be found.
+        try:
+            basket = await self._read(context)
+        except ContextGone as error:
+            raise Refused(str(error)) from None
+        if basket.get(REFERENCE) != reference:
+            raise Refused("The basket carries another reference")
+        headers = await self._headers(context.session)
+        request = Request("POST", self._url(self._orders()), headers, _json({"basketId": context.basket_id}))
+        answer = await self._once(request, request_id=reference, timeout_seconds=self.timeout_seconds)
+        placed = _placed(answer)
+        self._numbers_differ = self._numbers_differ or placed.number != reference
+        return placed
+
+    async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
+        try:
+            if self.lookup.lag_seconds == 0:
+                return await self._by_number(context, reference)
+            return await self._by_search(reference, since)
+        except ProviderError as error:
+            return Unsure(str(error))
+
+    async def close_cart(self, context: Context) -> Closed:
+        answer = await self._ask(context.session, "DELETE", self._basket(context))
+        try:
+            _checked(answer)
+        except ContextGone:
+            return Closed.GONE
+        return Closed.CLOSED
+
+    async def health(self) -> Health:
+        """To ask for a basket that never was wakes login and baskets, and leaves nothing behind."""
+        try:
+            self._probe = self._probe or await self._shoppers.open()
+            answer = await self._ask(self._probe, "GET", self._basket(Context(self._probe, "health")), tries=1)
+            _checked(answer)
+        except ContextGone:
+            pass
+        except ProviderError as error:
+            return Health(False, str(error))
+        if self._numbers_differ and self.lookup.lag_seconds == 0:
+            return Health(True, "Orders are not numbered by our references: their look-up cannot be strong")
+        return Health(True)
+
+    async def close(self) -> None:
+        await self._direct.close()
+
+    async def _by_number(self, context: Context, reference: str) -> Found | Absent | Unsure:
+        if self._numbers_differ:
+            return Unsure("Orders of this shop are not numbered by our references")
+        answer = await self._ask(context.session, "GET", self._orders(reference))
+        problem = document_of(answer)
+        if answer.status == 404 and problem is not None and _code(problem) == "order-not-found":
+            return Absent()
+        return Found((_order(_checked(answer)),))
+
+    async def _by_search(self, reference: str, since: int) -> Found | Absent | Unsure:
+        start = datetime.fromtimestamp((since - CLOCKS_DIFFER_BY_MS) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        path = f"/checkout/orders/v1/organizations/{self.settings.organization}/orders"
+        found: list[PlacedOrder] = []
+        for page in range(MOST_PAGES):
+            query = {
+                "creationDateFrom": start,
+                "sortBy": "creation_date",
+                "sortOrder": "asc",
+                "limit": str(PAGE_SIZE),
+                "offset": str(page * PAGE_SIZE),
+            }
+            answer = await self._ask("", "GET", path, query=query, tokens=self._admins)
+            document = _checked(answer)
+            rows = document.get("data")
+            if not isinstance(rows, list):
+                return Unsure("The list of orders has another form")
+            found += [_order(row) for row in rows if row.get(REFERENCE) == reference]
+            if len(rows) < PAGE_SIZE:
+                return Found(tuple(found)) if found else Absent()
+        return Found(tuple(found)) if found else Unsure("There are more orders since then than can be looked through")
+
+    async def _read(self, context: Context) -> dict[str, Any]:
+        return _checked(await self._ask(context.session, "GET", self._basket(context)))
+
+    async def _change(self, context: Context, method: str, path: str, body: object, *, may_repeat: bool = True) -> None:
+        target = self._basket(context) + path
+        _checked(await self._ask(context.session, method, target, body, may_repeat=may_repeat))
+
+    async def _remove(self, context: Context, item: Mapping[str, Any]) -> None:
+        path = f"{self._basket(context)}/items/{_part(item['itemId'])}"
+        answer = await self._ask(context.session, "DELETE", path)
+        if answer.status != 404 or _code(document_of(answer) or {}) != "item-not-found":
+            _checked(answer)
+
+    async def _ask(
+        self,
+        session: str,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        may_repeat: bool = True,
+        tries: int | None = None,
+        tokens: Tokens | None = None,
+    ) -> Answer:
+        """A token that has expired is renewed for the same customer, once."""
+        content = b"" if body is None else _json(body)
+        answer = Answer(401, {}, b"")
+        for anew in (False, True):
+            headers = await self._headers(session, anew=anew, tokens=tokens)
+            request = Request(method, self._url(path, query), headers, content)
+            answer = await self._direct(request, may_repeat=may_repeat, tries=tries)
+            if answer.status != 401:
+                return answer
+        raise Unreachable("The platform refuses a token that it has just given")
+
+    async def _headers(self, session: str, *, anew: bool = False, tokens: Tokens | None = None) -> dict[str, str]:
+        token = await (tokens or self._shoppers).of(session, anew=anew)
+        return {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Accept": "application/json"}
+
+    def _basket(self, context: Context | None = None) -> str:
+        path = f"/checkout/shopper-baskets/v2/organizations/{self.settings.organization}/baskets"
+        return path if context is None else f"{path}/{_part(context.basket_id)}"
+
+    def _orders(self, number: str = "") -> str:
+        path = f"/checkout/shopper-orders/v1/organizations/{self.settings.organization}/orders"
+        return f"{path}/{_part(number)}" if number else path
+
+    def _url(self, path: str, query: Mapping[str, str] | None = None) -> str:
+        return f"{self._base}{path}?{urlencode({'siteId': self.settings.site, **(query or {})})}"
+
+
+def _part(text: object) -> str:
+    return quote(str(text), safe="")
+
+
+def _json(body: object) -> bytes:
+    return json.dumps(body).encode()
+
+
+def _item(line: Line) -> dict[str, object]:
+    return {"productId": line.product_id, "quantity": line.quantity, PRICE: line.price}
+
+
+def _code(problem: Mapping[str, Any]) -> str:
+    return str(problem.get("type", "")).rpartition("/")[2]
+
+
+def _reason(problem: Mapping[str, Any]) -> str:
+    return shown(problem.get("detail") or problem.get("title") or _code(problem))
+
+
+def _checked(answer: Answer) -> dict[str, Any]:
+    """The document of a good answer. Everything else is an error of the contract."""
+    document = document_of(answer) if answer.body else {}
+    if 200 <= answer.status < 300 and document is not None:
+        return document
+    if not document or "type" not in document:
+        raise Unreachable(f"The platform answered {answer.status} without a reason")
+    if answer.status == 404 and _code(document) == "basket-not-found":
+        raise ContextGone("There is no such basket")
+    raise Refused(_reason(document))
+
+
+def _required(document: Mapping[str, Any], name: str) -> Any:
+    if document.get(name) is None:
+        raise Unreachable(f"The answer lacks {name}")
+    return document[name]
+
+
+def _items(basket: Mapping[str, Any], product_id: str) -> list[dict[str, Any]]:
+    return [item for item in basket.get("productItems") or [] if item.get("productId") == product_id]
+
+
+def _basket(document: Mapping[str, Any]) -> Basket:
+    currency = str(_required(document, "currency"))
+    lines: dict[tuple[str, int], Line] = {}
+    for item in document.get("productItems") or []:
+        price = minor_units(item.get("basePrice"), currency)
+        if price is None:
+            raise Refused(f"The price of {shown(item.get('productId'))} is not a whole number of minor units")
+        product_id = str(_required(item, "productId"))
+        there = lines.get((product_id, price))
+        quantity = int(_required(item, "quantity")) + (there.quantity if there else 0)
+        lines[product_id, price] = Line(product_id, quantity, price)
+    subtotal = minor_units(document.get("productSubTotal") or 0, currency)
+    if subtotal is None:
+        raise Refused("The subtotal is not a whole number of minor units")
+    return Basket(tuple(lines.values()), subtotal, currency, str(document.get(REFERENCE) or ""))
+
+
+def _order(document: Mapping[str, Any]) -> PlacedOrder:
+    status = str(_required(document, "status"))
+    return PlacedOrder(str(_required(document, "orderNo")), status, status not in NO_ORDER)
+
+
+def _placed(answer: Answer) -> PlacedOrder:
+    """What became of the request that makes an order. It is certain only if the platform says so with a reason."""
+    document = document_of(answer)
+    if answer.status == 200 and document is not None and document.get("orderNo"):
+        return _order({"status": "created", **document})
+    if answer.status in (401, 429):
+        raise Unreachable(f"The platform answered {answer.status}, and ordered nothing")
+    if answer.status in (400, 403, 404, 409, 422) and document is not None and "type" in document:
+        raise Refused(_reason(document))
+    raise Uncertain(f"The platform answered {answer.status} to an order")

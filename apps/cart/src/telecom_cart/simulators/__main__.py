@@ -1,0 +1,52 @@
+"""`python -m telecom_cart.simulators salesforce|shopify`"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+
+from telecom_cart.simulators.serving import SIMULATIONS, serving
+
+EPILOG = """
+It listens on this machine only, takes any credentials, and keeps everything in memory until it is ended.
+
+  curl -s http://127.0.0.1:8701/_sim                    what can be done with it
+  curl -s http://127.0.0.1:8701/_sim/state              clock, settings, baskets, orders
+  curl -s http://127.0.0.1:8701/_sim/ledger             every call that it saw, every order that it has
+  curl -s http://127.0.0.1:8701/_sim/faults -d '{"verb": "checkout", "kind": "applyThenDrop"}'
+                                                        make the next order, and drop the reply
+  curl -s http://127.0.0.1:8701/_sim/expire -d '{}'     let all baskets be gone
+  curl -s http://127.0.0.1:8701/_sim/clock -d '{"advance": 1800}'
+                                                        half an hour later
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        "python -m telecom_cart.simulators",
+        description="A commerce platform to try the cart against, with faults on command.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("platform", choices=sorted(SIMULATIONS))
+    parser.add_argument("--port", type=int, default=8701, help="0: any that is free (default: %(default)s)")
+    given = parser.parse_args(arguments)
+    asyncio.run(_serve(given.platform, given.port))
+    return 0
+
+
+async def _serve(platform: str, port: int) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    async with serving(platform, port=port) as (_, address):
+        sys.stdout.write(f"{platform} is simulated at {address}; {address}/_sim says how to steer it\n")
+        sys.stdout.flush()
+        await ended.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
