@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 # The conformance suites assert in the package: their failures shall say as much as those of the tests.
-pytest.register_assert_rewrite("mainspring.testing")
+pytest.register_assert_rewrite(
+    "mainspring.testing",
+    *(f"telecom_cart.providers.{name}" for name in ("conformance", "basket_conformance", "order_conformance")),
+)
 pytest_plugins = ["tests.servers.fixtures", "tests.time_limit"]
 
 

@@ -1,0 +1,97 @@
+"""What is special about Salesforce: tokens, numbers of orders, and a platform that is told what it would not like."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from telecom_cart.provider import Absent, Found, Line, Refused, Unsure
+from telecom_cart.providers.calling import minor_units, shown
+from telecom_cart.simulators.serving import serving
+from telecom_cart.simulators.simulation import Simulation
+from tests.cart.shops import EVENTUAL, STRONG, SimulatedShop, salesforce_shop
+
+LINE = Line("phone", 1, 100)
+
+
+@pytest.fixture(scope="module")
+async def served(anyio_backend: str) -> AsyncIterator[tuple[Simulation, str]]:
+    async with serving("salesforce") as served:
+        yield served
+
+
+@pytest.fixture
+async def shop(served: tuple[Simulation, str]) -> AsyncIterator[SimulatedShop]:
+    async with salesforce_shop(*served, STRONG) as shop:
+        yield shop
+
+
+async def test_a_token_is_renewed_for_the_same_customer(shop: SimulatedShop) -> None:
+    session = await shop.provider.open_session()
+    context = await shop.provider.create_cart(session, [LINE], currency="CAD")
+    shop.forget_tokens()
+    assert (await shop.provider.get_cart(context)).lines == (LINE,)
+    assert {basket.session for basket in shop.platform.baskets.values()} == {session}
+
+
+async def test_a_strong_look_up_is_not_believed_once_an_order_had_another_number(shop: SimulatedShop) -> None:
+    shop.simulation.order_number_from_reference = False
+    context = await shop.provider.create_cart(await shop.provider.open_session(), [LINE], currency="CAD")
+    await shop.provider.set_reference(context, "r-1")
+    assert (await shop.provider.checkout(context, "r-1")).number != "r-1"
+    assert isinstance(await shop.provider.find_order(context, "r-1", since=0), Unsure)
+    assert "strong" in (await shop.provider.health()).detail
+
+
+async def test_a_strict_platform_says_what_an_order_lacks(shop: SimulatedShop) -> None:
+    shop.simulation.is_strict = True
+    context = await shop.provider.create_cart(await shop.provider.open_session(), [LINE], currency="CAD")
+    await shop.provider.set_reference(context, "r-1")
+    with pytest.raises(Refused, match="addresses"):
+        await shop.provider.checkout(context, "r-1")
+
+
+async def test_the_basket_of_another_customer_is_refused(shop: SimulatedShop) -> None:
+    context = await shop.provider.create_cart(await shop.provider.open_session(), [LINE], currency="CAD")
+    stranger = type(context)(await shop.provider.open_session(), context.basket_id)
+    with pytest.raises(Refused, match="another customer"):
+        await shop.provider.get_cart(stranger)
+
+
+async def test_a_search_looks_only_at_orders_since_then(served: tuple[Simulation, str]) -> None:
+    async with salesforce_shop(*served, EVENTUAL) as shop:
+        context = await shop.provider.create_cart(await shop.provider.open_session(), [LINE], currency="CAD")
+        await shop.provider.set_reference(context, "r-1")
+        await shop.provider.checkout(context, "r-1")
+        now = int(time.time() * 1000)
+        assert isinstance(await shop.provider.find_order(context, "r-1", since=now), Found)
+        assert await shop.provider.find_order(context, "r-1", since=now + 3_600_000) == Absent()
+
+
+AMOUNTS: list[tuple[object, str, int | None]] = [
+    ("10.10", "CAD", 1010),
+    ("0.29", "CAD", 29),
+    (7, "JPY", 7),
+    ("1.234", "KWD", 1234),
+    ("-1.00", "CAD", -100),
+    ("10.005", "CAD", None),
+    ("NaN", "CAD", None),
+    ("Infinity", "CAD", None),
+    (None, "CAD", None),
+    ("", "CAD", None),
+    ("1,00", "CAD", None),
+    ({}, "CAD", None),
+]
+
+
+@pytest.mark.parametrize(("amount", "currency", "minor"), AMOUNTS)
+def test_amounts_are_whole_minor_units_or_nothing(amount: object, currency: str, minor: int | None) -> None:
+    assert minor_units(amount, currency) == minor
+
+
+@pytest.mark.parametrize("text", ["?key=hidden!", "key=hidden&x=1", "Bearer hidden", "token: hidden", "KEY=hidden"])
+def test_what_platforms_say_is_shown_without_secrets(text: str) -> None:
+    assert "hidden" not in shown(text)
+    assert len(shown("x" * 10_000)) == 300

@@ -1,0 +1,137 @@
+"""The simulators as people and tests meet them: a process, and `/_sim`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from telecom_cart.provider import ProviderError
+from telecom_cart.providers.faults import Fault, FaultKind
+from telecom_cart.providers.obedient_shop import PHONE
+from telecom_cart.simulators.serving import serving
+from telecom_cart.simulators.simulation import Simulation
+from tests.cart.shops import STRONG, SimulatedShop, salesforce_shop, shopify_shop
+
+
+@pytest.fixture(params=["salesforce", "shopify"])
+async def served(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Simulation, str]]:
+    async with serving(request.param) as served:
+        yield served
+
+
+@pytest.fixture
+async def shop(served: tuple[Simulation, str]) -> AsyncIterator[SimulatedShop]:
+    shop_of = salesforce_shop if served[0].name == "salesforce" else shopify_shop
+    async with shop_of(*served, STRONG) as shop:
+        yield shop
+
+
+@pytest.fixture
+async def sim(served: tuple[Simulation, str]) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=served[1] + "/_sim") as client:
+        yield client
+
+
+@pytest.mark.parametrize("platform", ["salesforce", "shopify"])
+async def test_a_simulator_is_a_process_that_says_its_address_and_ends_on_request(platform: str) -> None:
+    command = [sys.executable, "-m", "telecom_cart.simulators", platform, "--port", "0"]
+    paths = os.pathsep.join(sys.path)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
+    )
+    assert process.stdout is not None
+    try:
+        said = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
+        address = next(word for word in said.split() if word.startswith("http")).rstrip(";")
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(f"{address}/_sim/state")).json()["platform"] == platform
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_help_names_every_command(served: tuple[Simulation, str]) -> None:
+    async with httpx.AsyncClient(base_url=served[1]) as client:
+        for each in (await client.get("/_sim")).json():
+            method, path = each.split()
+            assert (await client.request(method, path)).status_code in ((200,) if method == "GET" else (200, 400))
+
+
+async def test_the_clock_expires_baskets_and_settings_say_when(shop: SimulatedShop, sim: httpx.AsyncClient) -> None:
+    assert (await sim.post("/settings", json={"contextLifeSeconds": 60})).status_code == 200
+    context = await shop.provider.create_cart(await shop.provider.open_session(), (), currency="CAD")
+    await sim.post("/clock", json={"advance": 59})
+    assert await shop.provider.validate_context(context)
+    await sim.post("/clock", json={"advance": 2})
+    assert not await shop.provider.validate_context(context)
+
+
+async def test_a_basket_is_expired_by_the_name_that_the_cart_knows(shop: SimulatedShop, sim: httpx.AsyncClient) -> None:
+    context = await shop.provider.create_cart(await shop.provider.open_session(), (), currency="CAD")
+    assert (await sim.post("/expire", json={"basketId": context.basket_id})).json() == {"expired": 1}
+    assert not await shop.provider.validate_context(context)
+
+
+async def test_faults_are_added_listed_and_cleared(sim: httpx.AsyncClient) -> None:
+    for kind in FaultKind:
+        added = await sim.post("/faults", json={"verb": "checkout", "kind": kind, "times": None, "seconds": 2})
+        assert added.json()["waiting"][-1] == {"verb": "checkout", "kind": kind, "times": None, "seconds": 2.0}
+    assert (await sim.delete("/faults")).json()["waiting"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/faults", {"verb": "dance", "kind": "down"}),
+        ("/faults", {"verb": "checkout", "kind": "sleepy"}),
+        ("/faults", {"verb": "checkout", "kind": "down", "times": 0}),
+        ("/clock", {"advance": "soon"}),
+        ("/clock", {"advance": -1}),
+        ("/settings", {"colour": "red"}),
+        ("/settings", {"contextLifeSeconds": "long"}),
+        ("/settings", []),
+    ],
+)
+async def test_a_command_that_is_wrong_is_refused_with_the_reason(
+    sim: httpx.AsyncClient, path: str, body: object
+) -> None:
+    answer = await sim.post(path, json=body)
+    assert answer.status_code == 400
+    assert answer.json()["detail"]
+
+
+async def test_state_and_ledger_show_all_and_no_secret(shop: SimulatedShop, sim: httpx.AsyncClient) -> None:
+    context = await shop.provider.create_cart(await shop.provider.open_session(), (), currency="CAD")
+    await shop.provider.close_cart(context)
+    ledger = (await sim.get("/ledger")).json()
+    assert "create_cart" in [call["verb"] for call in ledger["calls"]]
+    assert (await sim.get("/ledger", params={"after": ledger["next"]})).json()["calls"] == []
+    seen = (await sim.get("/state")).text + str(ledger)
+    assert "key=" not in seen
+    assert (await sim.post("/reset")).json()["baskets"] == []
+
+
+@pytest.mark.parametrize("kind", [None, *FaultKind])
+async def test_the_ledger_shows_one_request_to_order_whatever_is_answered(
+    shop: SimulatedShop, kind: FaultKind | None
+) -> None:
+    context = await shop.provider.create_cart(await shop.provider.open_session(), [PHONE], currency="CAD")
+    await shop.provider.set_reference(context, "r-1")
+    if kind is not None:
+        shop.fault("checkout", Fault(kind, times=None, seconds=0.01))
+    for _ in range(2):
+        with suppress(ProviderError):
+            await shop.provider.checkout(context, "r-1")
+    asked = [entry for entry in shop.platform.ledger if entry.verb == "checkout" and "late" not in entry.effect]
+    assert len(asked) == 1
+    assert len([order for order in shop.orders() if order.is_live]) <= 1
