@@ -138,7 +138,8 @@ class Provider(Protocol):
         ...
 
     async def get_cart(self, context: Context) -> Basket:
-        """The basket as the platform has it."""
+        """The basket as the platform has it. A product is in two lines only if the platform has it at two prices;
+        `add_item` makes it one again."""
         ...
 
     async def validate_context(self, context: Context) -> bool:
@@ -150,11 +151,15 @@ class Provider(Protocol):
         ...
 
     async def checkout(self, context: Context, reference: str) -> PlacedOrder:
-        """Order the basket. One request that can make an order, and no repeats of it, by no layer."""
+        """Order the basket. One request that can make an order, and no repeats of it, by no layer.
+
+        A basket that is gone, or that carries another reference, is `Refused`. `Unreachable`: certainly nothing was
+        ordered."""
         ...
 
     async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
-        """The orders with this reference. `since`: none can have been made before, in ms since the epoch."""
+        """The orders with this reference. `since`: none can have been made before, in ms since the epoch. Raises
+        nothing: what cannot be asked is `Unsure`."""
         ...
 
     async def close_cart(self, context: Context) -> Closed:

@@ -6,14 +6,15 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 import httpx
 
-from telecom_cart.provider import Unreachable
+from telecom_cart.provider import ProviderError, Unreachable
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 SHOWN_CHARACTERS = 300
@@ -118,6 +119,15 @@ def document_of(answer: Answer) -> dict[str, Any] | None:
     except ValueError:
         return None
     return document if isinstance(document, dict) else None
+
+
+@contextmanager
+def understood(error: type[ProviderError] = Unreachable) -> Iterator[None]:
+    """Reads what a platform answered. An answer of another form than expected is this error."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise error("The platform's answer cannot be understood") from None
 
 
 def shown(text: object) -> str:

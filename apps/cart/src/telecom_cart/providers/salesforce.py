@@ -35,7 +35,17 @@ from telecom_cart.provider import (
     Unreachable,
     Unsure,
 )
-from telecom_cart.providers.calling import Answer, Direct, Once, Patience, Request, document_of, minor_units, shown
+from telecom_cart.providers.calling import (
+    Answer,
+    Direct,
+    Once,
+    Patience,
+    Request,
+    document_of,
+    minor_units,
+    shown,
+    understood,
+)
 from telecom_cart.providers.slas import Tokens, TokenSource
 
 REFERENCE = "c_orderRef"
@@ -99,7 +109,7 @@ class SalesforceProvider:
         return Context(session, str(_required(_checked(answer), "basketId")))
 
     async def add_item(self, context: Context, line: Line) -> None:
-        items = _items(await self._read(context), line.product_id)
+        items = _item_ids(await self._read(context), line.product_id)
         if not items and line.quantity:
             # Added twice it would be twice as many: not repeated here. Who repeats `add_item` reads first.
             await self._change(context, "POST", "/items", [_item(line)], may_repeat=False)
@@ -108,11 +118,11 @@ class SalesforceProvider:
             if n or not line.quantity:
                 await self._remove(context, item)
             else:
-                path = f"/items/{_part(item['itemId'])}"
+                path = f"/items/{_part(item)}"
                 await self._change(context, "PATCH", path, {"quantity": line.quantity, PRICE: line.price})
 
     async def remove_item(self, context: Context, product_id: str) -> None:
-        for item in _items(await self._read(context), product_id):
+        for item in _item_ids(await self._read(context), product_id):
             await self._remove(context, item)
 
     async def get_cart(self, context: Context) -> Basket:
@@ -202,7 +212,7 @@ class SalesforceProvider:
             rows = document.get("data")
             if not isinstance(rows, list):
                 return Unsure("The list of orders has another form")
-            found += [_order(row) for row in rows if row.get(REFERENCE) == reference]
+            found += _orders_with(reference, rows)
             if len(rows) < PAGE_SIZE:
                 return Found(tuple(found)) if found else Absent()
         return Found(tuple(found)) if found else Unsure("There are more orders since then than can be looked through")
@@ -214,8 +224,8 @@ class SalesforceProvider:
         target = self._basket(context) + path
         _checked(await self._ask(context.session, method, target, body, may_repeat=may_repeat))
 
-    async def _remove(self, context: Context, item: Mapping[str, Any]) -> None:
-        path = f"{self._basket(context)}/items/{_part(item['itemId'])}"
+    async def _remove(self, context: Context, item: str) -> None:
+        path = f"{self._basket(context)}/items/{_part(item)}"
         answer = await self._ask(context.session, "DELETE", path)
         if answer.status != 404 or _code(document_of(answer) or {}) != "item-not-found":
             _checked(answer)
@@ -297,10 +307,17 @@ def _required(document: Mapping[str, Any], name: str) -> Any:
     return document[name]
 
 
-def _items(basket: Mapping[str, Any], product_id: str) -> list[dict[str, Any]]:
-    return [item for item in basket.get("productItems") or [] if item.get("productId") == product_id]
+@understood()
+def _item_ids(basket: Mapping[str, Any], product_id: str) -> list[str]:
+    return [str(item["itemId"]) for item in basket.get("productItems") or [] if item.get("productId") == product_id]
 
 
+@understood()
+def _orders_with(reference: str, rows: list[dict[str, Any]]) -> list[PlacedOrder]:
+    return [_order(row) for row in rows if row.get(REFERENCE) == reference]
+
+
+@understood()
 def _basket(document: Mapping[str, Any]) -> Basket:
     currency = str(_required(document, "currency"))
     lines: dict[tuple[str, int], Line] = {}
@@ -323,6 +340,7 @@ def _order(document: Mapping[str, Any]) -> PlacedOrder:
     return PlacedOrder(str(_required(document, "orderNo")), status, status not in NO_ORDER)
 
 
+@understood(Uncertain)
 def _placed(answer: Answer) -> PlacedOrder:
     """What became of the request that makes an order. It is certain only if the platform says so with a reason."""
     document = document_of(answer)

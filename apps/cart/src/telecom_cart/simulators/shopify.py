@@ -226,7 +226,7 @@ class Endpoint:
 
         is_admin = request.url.path.startswith("/admin")
         header = "x-shopify-access-token" if is_admin else "x-shopify-storefront-access-token"
-        if not request.headers.get(header) or is_admin != (name == "orders"):
+        if not request.headers.get(header) or is_admin != (name == "orders") or verb in self.simulation.denied:
             return errors("ACCESS_DENIED", "Access denied").response()
         failing = (lambda: act(status="cancelled")) if verb == "checkout" else None
         return await self.simulation.answer(request, verb, act, basket_id=basket_id, failing=failing)

@@ -82,6 +82,8 @@ class Simulation:
         self.order_number_from_reference = True
         self.is_strict = False
         """Orders need addresses, shipping and payment, which the cart does not send."""
+        self.denied: tuple[str, ...] = ()
+        """Verbs that these credentials may not use."""
 
     def now(self) -> float:
         return time.time() + self.offset
