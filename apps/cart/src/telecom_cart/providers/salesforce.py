@@ -38,6 +38,7 @@ from telecom_cart.provider import (
 from telecom_cart.providers.calling import (
     Answer,
     Direct,
+    Method,
     Once,
     Patience,
     Request,
@@ -220,7 +221,9 @@ class SalesforceProvider:
     async def _read(self, context: Context) -> dict[str, Any]:
         return _checked(await self._ask(context.session, "GET", self._basket(context)))
 
-    async def _change(self, context: Context, method: str, path: str, body: object, *, may_repeat: bool = True) -> None:
+    async def _change(
+        self, context: Context, method: Method, path: str, body: object, *, may_repeat: bool = True
+    ) -> None:
         target = self._basket(context) + path
         _checked(await self._ask(context.session, method, target, body, may_repeat=may_repeat))
 
@@ -233,7 +236,7 @@ class SalesforceProvider:
     async def _ask(
         self,
         session: str,
-        method: str,
+        method: Method,
         path: str,
         body: object = None,
         *,
