@@ -19,21 +19,24 @@ def lines_of(items: Sequence[Item]) -> tuple[Line, ...]:
 
 
 def difference(basket: Basket, wanted: Sequence[Line]) -> tuple[list[Line], list[str]]:
-    """What has to be set, and which products have to be taken out."""
-    present = {line.product_id: line for line in basket.lines}
-    to_set = [line for line in wanted if present.get(line.product_id) != line]
+    """What has to be set, and which products have to be taken out. A product that is there twice, at two prices, is
+    set."""
+    present = _by_product(basket)
+    to_set = [line for line in wanted if present.get(line.product_id) != [line]]
     return to_set, sorted(present.keys() - {line.product_id for line in wanted})
 
 
 def objections(basket: Basket, wanted: Sequence[Line], *, currency: str) -> tuple[str, ...]:
     """How a basket differs from what it should be."""
     found: list[str] = []
-    present = {line.product_id: line for line in basket.lines}
+    present = _by_product(basket)
     for line in wanted:
-        other = present.pop(line.product_id, None)
-        if other is None:
-            found.append(f"{line.product_id} is missing at the shop's platform")
-        elif other.quantity != line.quantity:
+        others = present.pop(line.product_id, [])
+        if len(others) != 1:
+            found.append(f"{line.product_id} is at the platform {len(others)} times")
+            continue
+        [other] = others
+        if other.quantity != line.quantity:
             found.append(f"{line.product_id}: {line.quantity} in the cart, {other.quantity} at the platform")
         elif other.price != line.price:
             found.append(f"{line.product_id}: the price is {line.price} in the cart, {other.price} at the platform")
@@ -44,6 +47,13 @@ def objections(basket: Basket, wanted: Sequence[Line], *, currency: str) -> tupl
     if basket.currency != currency:
         found.append(f"The currency is {currency} in the cart, {basket.currency} at the platform")
     return tuple(found)
+
+
+def _by_product(basket: Basket) -> dict[str, list[Line]]:
+    found: dict[str, list[Line]] = {}
+    for line in basket.lines:
+        found.setdefault(line.product_id, []).append(line)
+    return found
 
 
 async def made_equal(
