@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_HIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_HIDDEN: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u2069\ufeff]"
+)
 
 
 def printable(text: str) -> str:
@@ -25,7 +27,8 @@ def printable_json(text: str) -> str:
 
 
 def hides_something(text: str) -> bool:
-    """Whether there are control characters in it, or such as turn the direction of writing."""
+    """Whether there are control characters in it, or such as turn the direction of writing, or take no room. Joiners
+    are none of them: some scripts need them."""
     return _HIDDEN.search(text) is not None
 
 

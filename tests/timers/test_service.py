@@ -383,6 +383,9 @@ HIDDEN = {
     "escape": "a\x1b[2Jb",
     "control sequence introducer": "a\x9b2Jb",
     "line separator": "a\u2028b",
+    "zero-width space": "a\u200bb",
+    "byte order mark": "a\ufeffb",
+    "soft hyphen": "a\xadb",
 }
 
 
@@ -397,7 +400,7 @@ async def test_an_id_or_a_label_that_does_not_look_like_what_it_is_is_refused(in
 
 
 async def test_an_id_may_be_in_any_script(instance: Instance) -> None:
-    for text in ("שלום", "مهلت", "時計", "größe 1/2", "🕰"):
+    for text in ("שלום", "مهلت", "時計", "größe 1/2", "🕰", "می‌خواهم"):
         assert (await instance.timers.create(timer(text))).timer_id == text
 
 
