@@ -243,6 +243,23 @@ def test_one_origin_gets_no_more_results_at_a_time_than_a_host_may_have_calls_tw
     run_simulated(main)
 
 
+def test_results_that_nobody_takes_keep_no_watchdog_waiting() -> None:
+    """However they are found: here by rows that still wait for the watchdog, as after a crash."""
+
+    async def main(loop: SimulatedLoop) -> None:
+        async with world(loop, latency_seconds=0.004) as here:
+            here.network.offer_seconds = 100_000.0
+            here.network.behave = lambda call: (100_000.0 if "silent" in call.url else 0.0, answer())
+            for n in range(300):
+                await _create(here, "h.example", 1, result_url=f"http://origin{n}.example/", timeout_seconds=1.0)
+            await asyncio.sleep(60)
+            [silent] = await _create(here, "silent.example", 1, timeout_seconds=1.0)
+            await asyncio.sleep(20)
+            assert (await here.fetches.get(FetchRef(req_id=silent))).state == "unknown"
+
+    run_simulated(main)
+
+
 # --- executors of a pool ----------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from mainspring.config import Config
+from mainspring.delivery.sender import MakesSenders, Sender
 from mainspring.instance import Instance
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import CreateJob, JobRef, ListRuns, RunView
@@ -35,13 +36,15 @@ class World:
         self.instance: Instance
 
     @asynccontextmanager
-    async def running(self, *, store: Store | None = None, **settings: Any) -> AsyncIterator[Instance]:
-        """An instance with a handler `work`, for as long as the block lasts."""
+    async def running(
+        self, *, store: Store | None = None, senders: MakesSenders = Sender, **settings: Any
+    ) -> AsyncIterator[Instance]:
+        """An instance with a handler `work`, for as long as the block lasts. `senders` makes what calls others."""
         config = Config(allow_loopback=True, store="memory://", drain_seconds=0.1, **settings)
         self.instance = Instance(
             config,
             store=store or self.store,
-            surroundings=Surroundings(clock=self.clock, randomness=random.Random(1)),
+            surroundings=Surroundings(clock=self.clock, randomness=random.Random(1), senders=senders),
             allow_handlers=True,
         )
         self.instance.scheduling.launcher.handlers["work"] = self._work

@@ -48,7 +48,8 @@ class LedgerCarrier:
         self.name, self.ledger, self.clock, self.cluster = name, ledger, clock, cluster
 
     def lane(self, timer: Timer) -> Lane:
-        return Lane(timer.detail.callback_url, self.cluster.lane_limit, self.cluster.lane_room)
+        url = timer.detail.callback_url
+        return Lane(url, self.cluster.lane_limit, namespace="", site=url, room=self.cluster.lane_room)
 
     def refusal(self, timer: Timer, now: int) -> Ending | None:
         return self.cluster.refuse(timer, now)

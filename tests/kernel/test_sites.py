@@ -23,7 +23,13 @@ def sites(monkeypatch: pytest.MonkeyPatch) -> None:
     def lane(self: LedgerCarrier, timer: Timer) -> Lane:
         url = timer.detail.callback_url
         namespace = timer.timer_id.partition("/")[0]
-        return Lane(f"{namespace} {url}", self.cluster.lane_limit, namespace=namespace, site=url.rpartition(".")[2])
+        return Lane(
+            f"{namespace} {url}",
+            self.cluster.lane_limit,
+            namespace=namespace,
+            site=url.rpartition(".")[2],
+            calls_nobody=url.startswith("store:"),
+        )
 
     monkeypatch.setattr(LedgerCarrier, "lane", lane)
 
@@ -143,6 +149,28 @@ def test_a_namespace_full_of_hanging_destinations_leaves_room_for_the_others() -
             await asyncio.sleep(0.02)
         await asyncio.sleep(2)
         late = lateness(cluster, "other/good")
+        assert len(late) == 100
+        assert max(late) < 500
+
+    simulate(scenario, SETTINGS)
+
+
+@pytest.mark.parametrize("namespace", ["n", "own"])
+def test_what_calls_nobody_waits_for_no_slot_that_hanging_destinations_hold(namespace: str) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        def behave(timer: Timer) -> tuple[float, Ending]:
+            return dead(cluster) if "bad" in timer.detail.callback_url else (0.01, done(reachable=None))
+
+        cluster.behave = behave
+        await cluster.join("a")
+        for number in range(2000):
+            await cluster.create(f"n/bad{number}", in_ms=100, url=f"http://www.bad{number}")
+        await asyncio.sleep(2)
+        for number in range(100):
+            await cluster.create(f"{namespace}/look{number}", url="store:")
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(2)
+        late = lateness(cluster, f"{namespace}/look")
         assert len(late) == 100
         assert max(late) < 500
 

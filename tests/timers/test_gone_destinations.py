@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from mainspring.config import Config
+from mainspring.errors import StoreUnavailable
 from mainspring.instance import Instance
-from mainspring.model import Record, State
+from mainspring.kernel.carrier import Ending
+from mainspring.model import Record, State, Timer
 from mainspring.testing.target import Answer, TargetServer
-from mainspring.timers.messages import CreateTimer, ListTimers, TimerRef
+from mainspring.timers.messages import BulkTimers, CreateTimer, ListTimers, TimerRef
 from tests.timers.test_service import until
 
 
@@ -29,16 +31,29 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[Instance, Instance]]:
         yield first, second
 
 
-async def test_a_resume_through_one_instance_lets_all_of_them_try_again(
-    pair: tuple[Instance, Instance], target: TargetServer
-) -> None:
-    first, second = pair
-
+async def both_own_shards(first: Instance, second: Instance) -> None:
     async def both_own() -> bool:
         owners = {shard.owner for shard in (await first.shards()).shards}
         return owners == {first.ownership.instance, second.ownership.instance}
 
     await until(both_own)
+
+
+async def parked(instance: Instance, count: int = 1) -> None:
+    """So many timers are parked, and none is on its way."""
+
+    async def are_parked() -> bool:
+        views = (await instance.timers.list(ListTimers())).timers
+        return len(views) == count and all(view.state is State.PARKED for view in views)
+
+    await until(are_parked)
+
+
+async def test_a_resume_through_one_instance_lets_all_of_them_try_again(
+    pair: tuple[Instance, Instance], target: TargetServer
+) -> None:
+    first, second = pair
+    await both_own_shards(first, second)
     target.script("/gone", Answer(status=410))
     names = [f"t{number}" for number in range(16)]
     for name in names:
@@ -59,17 +74,83 @@ async def test_a_resume_through_one_instance_lets_all_of_them_try_again(
     await until(all_done)
 
 
+@pytest.mark.parametrize("way", ["resume", "bulk resume", "run now"])
+async def test_a_timer_that_one_instance_resumes_is_called_by_another_that_has_not_heard_of_it(
+    way: str, pair: tuple[Instance, Instance], target: TargetServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = pair
+    await both_own_shards(first, second)
+    url = target.url + "/gone"
+    target.script("/gone", Answer(status=410))
+    assert second.engine is not None
+    namespace = await first.namespaces.find("default")
+    names = [name for n in range(100) if second.engine.owns(namespace.key_of(name := f"t{n}").shard_id)][:6]
+    for name in names:
+        await first.timers.create(CreateTimer(timer_id=name, delay_seconds=0.0, callback_url=url))
+    await parked(first, len(names))
+
+    async def nothing() -> None: ...
+
+    monkeypatch.setattr(second.courier, "refresh", nothing)
+    target.script("/gone", Answer())
+    if way == "bulk resume":
+        await first.timers.bulk_resume(BulkTimers(all=True))
+    else:
+        act = first.timers.resume if way == "resume" else first.timers.run_now
+        for name in names:
+            await act(TimerRef(timer_id=name))
+
+    async def all_done() -> bool:
+        return not (await first.timers.list(ListTimers())).timers
+
+    await until(all_done)
+
+
+async def test_a_destination_whose_mark_cannot_be_looked_at_is_called(
+    instance: Instance, target: TargetServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it has been taken away is not known then: one call more does no harm, one timer parked for ever does."""
+    url = target.url + "/gone"
+    target.script("/gone", Answer(status=410), Answer())
+    await instance.timers.create(CreateTimer(timer_id="t", delay_seconds=0.0, callback_url=url))
+    await parked(instance)
+
+    async def fails(*_: Any, **__: Any) -> Record | None:
+        raise StoreUnavailable("The database is away")
+
+    monkeypatch.setattr(instance.store, "get_record", fails)
+    await instance.timers.create(CreateTimer(timer_id="u", delay_seconds=0.0, callback_url=url))
+    await target.wait_for(2)
+
+
+async def test_a_timer_that_is_parked_unsent_says_nothing_about_whether_its_destination_can_be_reached(
+    instance: Instance, target: TargetServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = target.url + "/gone"
+    target.script("/gone", Answer(status=410))
+    await instance.timers.create(CreateTimer(timer_id="t", delay_seconds=0.0, callback_url=url))
+    await parked(instance)
+    carry = instance.courier.carry
+    endings = []
+
+    async def watched(timer: Timer) -> Ending:
+        endings.append(await carry(timer))
+        return endings[-1]
+
+    monkeypatch.setattr(instance.courier, "carry", watched)
+    await instance.timers.create(CreateTimer(timer_id="u", delay_seconds=0.0, callback_url=url))
+    await parked(instance, 2)
+    assert len(target.requests) == 1
+    assert [ending.reachable for ending in endings] == [None]
+
+
 async def test_a_resume_while_destinations_are_read_is_not_forgotten(
     instance: Instance, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = target.url + "/gone"
     target.script("/gone", Answer(status=410))
     await instance.timers.create(CreateTimer(timer_id="t", delay_seconds=0.0, callback_url=url))
-
-    async def parked() -> bool:
-        return bool((await instance.timers.list(ListTimers(states=(State.PARKED,)))).timers)
-
-    await until(parked)
+    await parked(instance)
     scan = instance.store.scan_records
 
     async def overtaken(*args: Any, **options: Any) -> list[Record]:

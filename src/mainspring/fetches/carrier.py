@@ -4,7 +4,7 @@
     pending for too long    failed: nobody had room for it
     running, time is up     the watchdog: unknown
     running, executor gone  unknown, at once
-    ended, origin waits     offer the result; leave it if the origin is in another program
+    ended, origin waits     offer the result, in the lane of the origin; leave it if that is in another program
     ended, all done         remove the row; the record expires by itself
 
 What is done follows from the record alone. So an attempt that was lost is simply made again: a call is made only by
@@ -25,14 +25,16 @@ from mainspring.fetches.executor import Executor
 from mainspring.fetches.inside import is_inside
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
-from mainspring.fetches.outcome import of_lost_executor, of_no_executor, of_no_room, of_silence
-from mainspring.fetches.places import Places
+from mainspring.fetches.outcome import Outcome, of_lost_executor, of_no_executor, of_no_room, of_silence
+from mainspring.fetches.places import Places, site_of_place
 from mainspring.fetches.pools import Pools
-from mainspring.fetches.record import IN_PROCESS, Fetch
+from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch
 from mainspring.fetches.rows import Stage, ending, is_ours, stage_of
 from mainspring.kernel.carrier import Ending, Lane, put_aside
 from mainspring.model import Result, Timer
 
+ORIGINS: Final = f"{NAMESPACE} origins"
+"""Offers of results count apart from the fetches that are to be made, like namespaces of users."""
 LOOK_LIMIT: Final = 128
 """Rows at a time for which only the store is asked."""
 NO_ROOM_MS: Final = 100
@@ -77,8 +79,8 @@ class FetchCarrier:
         self._host_limit = host_limit
         self._hand_overs = Places(HAND_OVER_LIMIT, host_limit=HAND_OVERS_OF_ONE, clock=clock)
         """A host is here one of a pool, by the name of its lane."""
-        self._looks = Lane("fetch looks", LOOK_LIMIT)
-        self._inside = Lane("fetch origins inside", host_limit)
+        self._looks = Lane("fetch looks", LOOK_LIMIT, namespace=NAMESPACE, site="store", calls_nobody=True)
+        self._inside = Lane("fetch origins inside", host_limit, namespace=ORIGINS, site="inside")
 
     def lane(self, timer: Timer) -> Lane:
         """New ones wait in memory and in the store until an executor has room for their host; hosts and origins have a
@@ -91,18 +93,21 @@ class FetchCarrier:
         url = timer.detail.headers["result-url"]
         if is_inside(url):
             return self._inside
-        return Lane(f"fetch origin {self._host_of(url)}", self._host_limit)
+        host = self._host_of(url)
+        return Lane(f"fetch origin {host}", self._host_limit, namespace=ORIGINS, site=site_of_place(host))
 
     def _new_ones(self, pool: str, host: str) -> Lane:
-        name = lane_of(pool, host)
+        name, site = lane_of(pool, host), site_of_place(host)
         if pool == IN_PROCESS:
             places = self._executor.places
-            return Lane(name, places.host_limit, room=partial(places.ask, host), taking=partial(places.hold, host))
+            room, taking = partial(places.ask, host), partial(places.hold, host)
+            return Lane(name, places.host_limit, NAMESPACE, site, room=room, taking=taking)
 
-        def room() -> int:
+        def room_of_pool() -> int:
             return min(self._pools.room(pool, host), self._hand_overs.ask(name))
 
-        return Lane(name, HAND_OVERS_OF_ONE, room=room, taking=partial(self._hand_overs.hold, name))
+        taking = partial(self._hand_overs.hold, name)
+        return Lane(name, HAND_OVERS_OF_ONE, NAMESPACE, site, room=room_of_pool, taking=taking)
 
     def refusal(self, timer: Timer, now: int) -> Ending | None:
         """Whatever is due is looked at."""
@@ -112,7 +117,7 @@ class FetchCarrier:
         if not is_ours(timer):
             return put_aside(timer, self._clock.now_ms(), "This is not the row of a fetch.")
         try:
-            fetch = await self._advance(timer)
+            fetch, reachable = await self._advance(timer, stage_of(timer))
         except StoreUnavailable as error:
             return self._again(timer, error.detail, RETRY_MS)
         except Conflict as error:  # the record cannot be read, and may be mended
@@ -122,11 +127,7 @@ class FetchCarrier:
         now = self._clock.now_ms()
         if fetch is None or (fetch.expires_at is not None and fetch.expires_at <= now):
             return Ending(outcome=Result.SUCCEEDED, next="done", started_at=now, kept=False)
-        ended = ending(fetch, now=now, not_before=_patience(fetch, now))
-        if stage_of(timer) is Stage.NEW and fetch.pool is None:
-            is_proven = self._executor.places.is_proven(self._host_of(timer.detail.callback_url))
-            ended = replace(ended, reachable=is_proven or None)  # by calls before: this one is yet to be made
-        return ended
+        return ending(fetch, now=now, not_before=_patience(fetch, now), reachable=reachable)
 
     def lost(self, timer: Timer, now: int, reason: str) -> Ending:
         """Look again: at once, unless that has been of no use before."""
@@ -139,24 +140,40 @@ class FetchCarrier:
             outcome=Result.UNKNOWN, next="retry", next_at=now + wait_ms, detail=reason, started_at=now, kept=False
         )
 
-    async def _advance(self, timer: Timer) -> Fetch | None:
-        """Do what the record says is due; answers with the fetch as it then stands."""
-        if stage_of(timer) is Stage.NEW:
+    async def _advance(self, timer: Timer, stage: Stage) -> tuple[Fetch | None, bool | None]:
+        """Do what the record says is due; answers with the fetch as it then stands, and with what is now known of the
+        destination of the lane."""
+        reachable: bool | None = None
+        if stage is Stage.NEW:
             self._waited(self._clock.now_ms() - timer.due_at)
-            fetch = await self._dispatch(timer.timer_id, timer.detail.labels["executor"], in_place=True)
+            pool = timer.detail.labels["executor"]
+            fetch = await self._dispatch(timer.timer_id, pool, in_place=True)
+            # By calls before: this one is yet to be made.
+            reachable = pool != IN_PROCESS or self._is_proven(timer) or None
         else:
             fetch = await self._ledger.find(timer.timer_id)
             if fetch is not None and fetch.state == "pending":
                 fetch = await self._dispatch(fetch.req_id, fetch.pool or IN_PROCESS, in_place=False)
         if fetch is None:
-            return None
+            return None, reachable
         if fetch.outcome is None:
-            return await self._check_executor(fetch)
+            return await self._check_executor(fetch), reachable
         if not await self._is_to_offer(fetch):
-            return fetch
-        if self._origins.reaches(fetch):
-            return await self._origins.offer(fetch, fetch.outcome)
-        return fetch if fetch.delivery.left else await self._origins.leave(fetch)
+            return fetch, reachable
+        if stage is not Stage.DELIVER:  # an origin may let us wait: that is for its own lane, where the row goes now
+            return replace(fetch, delivery=replace(fetch.delivery, next_at=self._clock.now_ms())), reachable
+        return await self._offer(fetch, fetch.outcome)
+
+    async def _offer(self, fetch: Fetch, outcome: Outcome) -> tuple[Fetch | None, bool | None]:
+        if not self._origins.reaches(fetch):
+            return (fetch if fetch.delivery.left else await self._origins.leave(fetch)), True
+        after = await self._origins.offer(fetch, outcome)
+        if after is None or after.delivery.attempts <= fetch.delivery.attempts:
+            return after, None
+        return after, after.delivery.last_status is not None
+
+    def _is_proven(self, timer: Timer) -> bool:
+        return self._executor.places.is_proven(self._host_of(timer.detail.callback_url))
 
     async def _is_to_offer(self, fetch: Fetch) -> bool:
         """The first offer is the executor's own, while it lives."""

@@ -27,6 +27,12 @@ NO_CIRCUIT: Final = EngineSettings(window_limit=HOSTS_KEPT // 2, circuit_failure
 """Calls are made at most once and fail by themselves: there is no circuit that would keep one back."""
 
 
+def site_of_place(host: str) -> str:
+    """The site of a host with its port; a pool may stand before it. What is no host is a site of its own."""
+    name = host.rpartition(" ")[2].rpartition(":")[0] or host
+    return site_of(name.strip("[]"))
+
+
 class _Turn(NamedTuple):
     number: int
     asked_at: float
@@ -123,8 +129,7 @@ class Places:
         known = self._hosts.get(host)
         if known is not None:
             return known
-        name = host.rpartition(" ")[2].rpartition(":")[0] or host
-        return self._hosts.find(Lane(host, self.host_limit, site=site_of(name.strip("[]"))))
+        return self._hosts.find(Lane(host, self.host_limit, namespace="", site=site_of_place(host)))
 
     def _leave_lines(self, host: str, *, but: dict[str, _Turn] | None = None) -> None:
         for line in self._lines.values():

@@ -161,10 +161,9 @@ def moved(row: Timer, fetch: Fetch, now: int) -> Timer:
     return replace(row, state=State.SCHEDULED, due_at=due_at, attempts=0, generation=row.generation + 1, detail=detail)
 
 
-def ending(fetch: Fetch, *, now: int, not_before: int = 0) -> Ending:
+def ending(fetch: Fetch, *, now: int, not_before: int = 0, reachable: bool | None) -> Ending:
     """What an attempt that has brought a fetch to where it is now makes of the row. Fetches keep their own account."""
     stage, due_at = place(fetch)
-    unanswered = stage is Stage.DELIVER and fetch.delivery.attempts > 0 and fetch.delivery.last_status is None
     return Ending(
         outcome=_RESULTS[fetch.state],
         next="rescheduled",
@@ -173,7 +172,7 @@ def ending(fetch: Fetch, *, now: int, not_before: int = 0) -> Ending:
         labels=labels(fetch),
         detail=_words(fetch),
         started_at=now,
-        reachable=not unanswered,
+        reachable=reachable,
         kept=False,
     )
 

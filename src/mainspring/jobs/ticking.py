@@ -24,12 +24,12 @@ from mainspring.jobs.ledger import Entry, Launch, Ledger, instant_of, launch_id,
 from mainspring.jobs.planning import MISSED_AFTER_MS
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.request import next_instants
-from mainspring.jobs.rows import Rows, planned, read_state
+from mainspring.jobs.rows import CLOCKS, Rows, planned, read_state
 from mainspring.jobs.settling import LONGEST_PAUSE_MS, pause_ms
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import FOREVER, Result, Timer, to_json
 
-CLOCK_LANE: Final = Lane("mainspring.jobs", 256)
+CLOCK_LANE: Final = Lane("mainspring.jobs", 256, namespace=CLOCKS, site="store", calls_nobody=True)
 RECHECK_MS: Final = 300_000
 """A clock is told when a launch that it counts is skipped. That it looks by itself is for what nobody foresaw."""
 _SHORTEST_PAUSE_MS: Final = 1_000

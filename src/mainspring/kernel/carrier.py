@@ -23,13 +23,15 @@ class Lane(Struct, frozen=True):
 
     name: str
     limit: int
+    namespace: str
+    site: str
+    """What the lanes of one site take counts together, and so it does in a namespace."""
     room: Callable[[], int] | None = None
     """For a lane whose limit moves: how many more calls there is room for. `Dispatcher.pump` when there is more."""
     taking: Callable[[int], None] | None = None
     """For lanes that share their room: told of each slot that is taken (1) and given back (-1)."""
-    namespace: str = ""
-    site: str = ""
-    """What the lanes of one site take counts together, and so it does in a namespace."""
+    calls_nobody: bool = False
+    """For a lane of which only the store is asked: there is no destination that could be doubted."""
 
 
 class Ending(Struct, frozen=True, kw_only=True):

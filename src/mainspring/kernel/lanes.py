@@ -37,6 +37,7 @@ class LaneState(Member):
         self._room = lane.room
         self._clock = clock
         self._taking = lane.taking
+        self._calls_nobody = lane.calls_nobody
         self.queue: deque[Timer] = deque()
         self.in_flight = 0
         self.turn: Literal["", "ready", "resting"] = ""
@@ -59,6 +60,8 @@ class LaneState(Member):
 
     @property
     def tier(self) -> Tier:
+        if self._calls_nobody:
+            return Tier.TRUSTED
         if self._prompt_answers and not self._is_slow and not self._is_silent:
             return Tier.TRUSTED if self._prompt_answers >= TRUST_ANSWERS else Tier.PROVEN
         return Tier.DOUBTFUL if self.in_flight or self._failures or self._is_slow else Tier.UNTRIED
@@ -133,7 +136,7 @@ class Lanes:
             self._make_room()
             lane = LaneState(
                 wanted,
-                self.parties.find(wanted.namespace, wanted.site or wanted.name),
+                self.parties.find(wanted.namespace, wanted.site),
                 clock=self._clock,
                 circuit_failures=self._settings.circuit_failures,
                 circuit_seconds=self._settings.circuit_seconds,

@@ -24,8 +24,8 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.signing import sign
 from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.kernel.backoff import max_attempts
-from mainspring.kernel.carrier import Ending, Lane
-from mainspring.model import Delivery, Namespace, Result, RetryPolicy, Timer
+from mainspring.kernel.carrier import Ending, Lane, put_aside
+from mainspring.model import Delivery, Namespace, RetryPolicy, Timer
 from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
 from mainspring.timers.decision import Reschedules, decide, lost
 from mainspring.timers.destinations import Destinations
@@ -133,13 +133,14 @@ class Courier:
         return self.destinations.lane(timer.namespace, timer.detail.callback_url, limit)
 
     def refusal(self, timer: Timer, now: int) -> Ending | None:
-        if self._gone.get(timer.detail.callback_url, 0) <= now:
-            return None
-        detail = "The destination has answered 410 Gone; resume a timer of this URL to try it again."
-        return Ending(outcome=Result.FAILED, next="parked", started_at=now, detail=detail)
+        """Whether a destination is gone is looked up on record, by `carry`: what is known here may be out of date."""
+        return None
 
     async def carry(self, timer: Timer) -> Ending:
         started_at = self._clock.now_ms()
+        if await self._is_gone(timer.detail.callback_url):
+            reason = "The destination has answered 410 Gone; resume a timer of this URL to try it again."
+            return put_aside(timer, started_at, reason)
         if timer.attempts == 1:
             telemetry.lateness.observe(max(0, started_at - timer.due_at))
         policy = self._policy(timer)
@@ -205,9 +206,23 @@ class Courier:
             after = page[-1].key
         self._gone = reread(found, before=before, known=self._gone)
 
+    async def _is_gone(self, url: str) -> bool:
+        """Whether it is on record as gone. Only what is believed to be gone is looked up: since then, a timer of it may
+        have been resumed elsewhere. If that is not to be learnt now, one call more does less harm than none."""
+        now = self._clock.now_ms()
+        if self._gone.get(url, 0) <= now:
+            return False
+        try:
+            is_marked = await self._records.get_record(DESTINATIONS, _key(url), now=now) is not None
+        except StoreUnavailable:
+            return False
+        if not is_marked:
+            self._gone.pop(url, None)
+        return is_marked
+
     async def revive(self, url: str) -> None:
-        """Somebody resumed a timer of this destination: it may be tried again, by every instance."""
-        key = sha256(url.encode()).hexdigest()
+        """Somebody wants a timer of this destination to be called: it may be tried again, by every instance."""
+        key = _key(url)
         now = self._clock.now_ms()
         record = await self._records.get_record(DESTINATIONS, key, now=now)
         if record is not None:
@@ -220,8 +235,12 @@ class Courier:
             return
         now = self._clock.now_ms()
         self._gone[url] = expires_at = now + GONE_MS
-        key = sha256(url.encode()).hexdigest()
+        key = _key(url)
         try:
             await self._records.put_record(DESTINATIONS, key, url.encode(), expect=0, now=now, expires_at=expires_at)
         except StoreUnavailable as error:
             telemetry.warning("a destination's state was not recorded", reason=error.detail)
+
+
+def _key(url: str) -> str:
+    return sha256(url.encode()).hexdigest()

@@ -151,10 +151,10 @@ class TimerService:
                 return DeletedView(timer=view_of(timer, self._secrets))
 
     async def run_now(self, request: TimerRef) -> TimerView:
-        def change(timer: Timer) -> Timer:
-            return changes.run_now(timer, now=self._clock.now_ms(), delivery_id=self._new_delivery_id())
-
-        return view_of(await self._change(request.namespace, request.timer_id, change), self._secrets)
+        delivery_id = self._new_delivery_id()
+        return await self._change_to_call(
+            request, lambda timer: changes.run_now(timer, now=self._clock.now_ms(), delivery_id=delivery_id)
+        )
 
     async def park(self, request: TimerRef) -> TimerView:
         def change(timer: Timer) -> Timer | None:
@@ -163,11 +163,11 @@ class TimerService:
         return view_of(await self._change(request.namespace, request.timer_id, change), self._secrets)
 
     async def resume(self, request: TimerRef) -> TimerView:
-        def change(timer: Timer) -> Timer:
-            return changes.resumed(timer, now=self._clock.now_ms())
+        return await self._change_to_call(request, lambda timer: changes.resumed(timer, now=self._clock.now_ms()))
 
-        timer = await self._find(request.namespace, request.timer_id)
-        await self._revive(timer.detail.callback_url)
+    async def _change_to_call(self, request: TimerRef, change: Callable[[Timer], Timer]) -> TimerView:
+        """Change a timer so that its destination is called, even if that was gone."""
+        await self._revive((await self._find(request.namespace, request.timer_id)).detail.callback_url)
         return view_of(await self._change(request.namespace, request.timer_id, change), self._secrets)
 
     # --- many timers ----------------------------------------------------------------------------------

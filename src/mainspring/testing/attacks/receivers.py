@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import islice, repeat
 from typing import Final
 
 from mainspring.client import AsyncClient, CreateTimer, RetryPolicy
@@ -72,6 +72,16 @@ async def _hanging_hosts(victim: Victim, seconds: float, size: int) -> int:
             return _held(target)
 
 
+async def _hanging_origins(victim: Victim, seconds: float, size: int) -> int:
+    until = time.monotonic() + seconds
+    with everywhere() as listener:
+        async with TargetServer(listener=listener) as target, victim.client() as client:
+            origins = (f"http://{host}:{target.port}{HANG}" for host in hosts(size))
+            await _fetch(client, repeat(target.url), origins)
+            await asyncio.sleep(until - time.monotonic())
+            return _held(target)
+
+
 async def _slow_fetches(victim: Victim, seconds: float, size: int) -> int:
     until = time.monotonic() + seconds
     async with TargetServer() as target, victim.client() as client:
@@ -116,6 +126,13 @@ RECEIVER_ATTACKS: Final = (
         name="hanging-hosts",
         what="Hosts that answer once and then never again, more than there are slots.",
         run=_hanging_hosts,
+        size=1_500,
+        counts="calls held",
+    ),
+    Attack(
+        name="hanging-origins",
+        what="Results for origins that never answer, each a host of its own, more than there are slots.",
+        run=_hanging_origins,
         size=1_500,
         counts="calls held",
     ),
@@ -190,14 +207,17 @@ async def _create(client: AsyncClient, name: str, urls: Iterable[str]) -> int:
     return created
 
 
-async def _fetch(client: AsyncClient, urls: Iterable[str]) -> None:
-    """Ask for calls, a few at a time. A refusal is what a server may answer."""
-    waiting = iter(urls)
+async def _fetch(client: AsyncClient, urls: Iterable[str], origins: Iterable[str] = repeat("")) -> None:
+    """Ask for calls of these URLs, with these origins, a few at a time. A refusal is what a server may answer."""
+    waiting = zip(urls, origins, strict=False)
 
     async def ask() -> None:
-        for url in waiting:
+        for url, origin in waiting:
             try:
-                await client.fetches.create(url, timeout_seconds=PATIENCE_SECONDS)
+                if origin:
+                    await client.fetches.create(url, result_url=origin, timeout_seconds=PATIENCE_SECONDS)
+                else:
+                    await client.fetches.create(url, timeout_seconds=PATIENCE_SECONDS)
             except MainspringError:
                 await asyncio.sleep(0.1)
 
