@@ -83,6 +83,34 @@ def test_many_shards_are_asked_for_in_batches() -> None:
     simulate(scenario)
 
 
+def test_thousands_of_new_shards_hold_back_nothing_that_is_due_and_what_is_due_in_them_is_found() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        shards = list(NAMESPACE.shards)[:-1]
+
+        async def shard_ids() -> list[int]:
+            return list(shards)
+
+        cluster.shard_ids = shard_ids  # type: ignore[method-assign]
+        cluster.latency_seconds = 0.005
+        member = await cluster.join("a")
+        for number in range(60):
+            await cluster.create(f"t{number}", in_ms=1000 + number * 50)
+        await asyncio.sleep(1)
+        calls = watch(member)
+        shards[:] = range(2_000)
+        member.engine.claim_soon()
+        await asyncio.sleep(4)
+        assert member.engine.owned_shards == 2_000
+        assert calls["load_due"] < 150, "shards in which nothing is due are not read one by one"
+        assert len(cluster.ledger.sendings) == 60
+        new = NAMESPACE.shards[-1]
+        for sending in cluster.ledger.sendings:
+            late = sending.at - sending.timer.due_at
+            assert late <= (1000 if sending.timer.shard_id == new else 100)
+
+    simulate(scenario)
+
+
 def test_what_another_program_writes_unannounced_fires_within_a_look_although_this_instance_is_alone() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.join("a")
