@@ -26,7 +26,7 @@ from mainspring.fetches.inside import is_inside
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.outcome import of_lost_executor, of_no_executor, of_no_room, of_silence
-from mainspring.fetches.places import Places
+from mainspring.fetches.places import Places, site_of_host
 from mainspring.fetches.pools import Pools
 from mainspring.fetches.record import IN_PROCESS, Fetch
 from mainspring.fetches.rows import Stage, ending, is_ours, stage_of
@@ -141,22 +141,37 @@ class FetchCarrier:
 
     async def _advance(self, timer: Timer) -> Fetch | None:
         """Do what the record says is due; answers with the fetch as it then stands."""
-        if stage_of(timer) is Stage.NEW:
+        stage = stage_of(timer)
+        if stage is Stage.DELIVER:
+            return await self._bring(timer.timer_id, timer.detail.headers["result-url"])
+        if stage is Stage.NEW:
             self._waited(self._clock.now_ms() - timer.due_at)
             fetch = await self._dispatch(timer.timer_id, timer.detail.labels["executor"], in_place=True)
         else:
-            fetch = await self._ledger.find(timer.timer_id)
-            if fetch is not None and fetch.state == "pending":
-                fetch = await self._dispatch(fetch.req_id, fetch.pool or IN_PROCESS, in_place=False)
-        if fetch is None:
-            return None
-        if fetch.outcome is None:
-            return await self._check_executor(fetch)
+            fetch = await self._begun(await self._ledger.find(timer.timer_id))
+        if fetch is None or fetch.outcome is None:
+            return fetch and await self._check_executor(fetch)
         if not await self._is_to_offer(fetch):
             return fetch
-        if self._origins.reaches(fetch):
-            return await self._origins.offer(fetch, fetch.outcome)
-        return fetch if fetch.delivery.left else await self._origins.leave(fetch)
+        url, fetch = fetch.result_url or "", None  # which may be large: it is read again when there is memory for it
+        return await self._bring(timer.timer_id, url)
+
+    async def _bring(self, req_id: str, url: str) -> Fetch | None:
+        """Offer the result, or leave it, if there is one and it is time."""
+        async with self._origins.found(req_id, site=site_of_host(self._host_of(url))) as fetch:
+            if fetch is not None and fetch.outcome is not None:
+                if not await self._is_to_offer(fetch):
+                    return fetch
+                if self._origins.reaches(fetch):
+                    return await self._origins.offer(fetch, fetch.outcome)
+                return fetch if fetch.delivery.left else await self._origins.leave(fetch)
+        fetch = await self._begun(fetch)
+        return fetch and await self._check_executor(fetch)
+
+    async def _begun(self, fetch: Fetch | None) -> Fetch | None:
+        if fetch is None or fetch.state != "pending":
+            return fetch
+        return await self._dispatch(fetch.req_id, fetch.pool or IN_PROCESS, in_place=False)
 
     async def _is_to_offer(self, fetch: Fetch) -> bool:
         """The first offer is the executor's own, while it lives."""

@@ -7,6 +7,8 @@ origin inside a program that is not this one is left: it stays as it is, marked 
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -20,6 +22,7 @@ from mainspring.delivery.retry_after import retry_after_ms
 from mainspring.delivery.signing import sign
 from mainspring.fetches.inside import InsideSender, is_inside, name_in
 from mainspring.fetches.ledger import Ledger
+from mainspring.fetches.memory import AnswerMemory, while_offered
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.record import Fetch, Return
 from mainspring.fetches.views import result_of
@@ -40,8 +43,10 @@ class Origins:
         namespaces: NamespaceService,
         clock: Clock,
         randomness: random.Random,
+        memory: AnswerMemory,
     ) -> None:
         self._sender = sender
+        self._memory = memory
         self._ledger = ledger
         self._namespaces = namespaces
         self._clock = clock
@@ -51,6 +56,15 @@ class Origins:
         """Whether a result can be brought to its origin from here. An executor of a pool has no program in it."""
         url = fetch.result_url or ""
         return self._sender.reaches(url) if isinstance(self._sender, InsideSender) else not is_inside(url)
+
+    @asynccontextmanager
+    async def found(self, req_id: str, *, site: str) -> AsyncIterator[Fetch | None]:
+        """A fetch whose result is about to be offered, read when there is memory for it."""
+        with self._memory.share(site) as memory:
+            await memory.take(self._memory.largest)
+            fetch = await self._ledger.find(req_id)
+            memory.keep(while_offered(None if fetch is None else fetch.outcome))
+            yield fetch
 
     async def leave(self, fetch: Fetch) -> Fetch | None:
         """Mark a result as one that cannot be offered from here; the fetch as it then stands."""

@@ -123,8 +123,7 @@ class Places:
         known = self._hosts.get(host)
         if known is not None:
             return known
-        name = host.rpartition(" ")[2].rpartition(":")[0] or host
-        return self._hosts.find(Lane(host, self.host_limit, site=site_of(name.strip("[]"))))
+        return self._hosts.find(Lane(host, self.host_limit, site=site_of_host(host)))
 
     def _leave_lines(self, host: str, *, but: dict[str, _Turn] | None = None) -> None:
         for line in self._lines.values():
@@ -157,3 +156,9 @@ class Places:
                 return host
             del line[host]
         return ""
+
+
+def site_of_host(host: str) -> str:
+    """Of a host with its port, as `host_of` and lanes name it."""
+    name = host.rpartition(" ")[2].rpartition(":")[0] or host
+    return site_of(name.strip("[]"))

@@ -2,8 +2,8 @@
 
 With nothing due, nothing is read. There are three ways to a row, in this order:
 
-    due         from the read position of a shard, at the instant that is planned for it: at once for a new shard, but of
-                many new ones it is asked first, in one call for many, when anything is due
+    due         from the read position of a shard, at the instant that is planned for it: at once for a new shard, but
+                of many new ones it is asked first, in one call for many, when anything is due
     left        from a mark where rows were left in the store for want of room, when there is room again
     sweep       from the beginning up to the position, for rows that others wrote and nobody announced
 

@@ -24,6 +24,8 @@ from mainspring.testing.target import Answer, TargetServer
 PATIENCE_SECONDS: Final = 120.0
 """How long a caller is asked to wait for an answer that never comes."""
 MEMBERS: Final = 50_000
+LARGE_BYTES: Final = 1_000_000
+ORIGIN_SECONDS: Final = 0.5
 HANG: Final = "/hang"
 _AT_ONCE: Final = 16
 _AGAIN: Final = RetryPolicy(max_attempts=1000, initial_interval_seconds=0.2, backoff_multiplier=1.0)
@@ -39,6 +41,18 @@ async def _packed_answers(victim: Victim, seconds: float, size: int) -> int:
         while time.monotonic() < until:
             await _fetch(client, [target.url] * _AT_ONCE)
             await asyncio.sleep(0.1)
+        return len(target.requests)
+
+
+async def _escaped_answers(victim: Victim, seconds: float, size: int) -> int:
+    """Each is written as six times its length when it goes on to its origin, which takes its time."""
+    until = time.monotonic() + seconds
+    async with TargetServer() as target, TargetServer(keep=1) as origin, victim.client() as client:
+        target.script("/", Answer(body=b"\x01" * LARGE_BYTES))
+        origin.script("/", Answer(delay_seconds=ORIGIN_SECONDS))
+        while time.monotonic() < until:
+            await _fetch(client, [target.url] * size, result_url=origin.url)
+            await asyncio.sleep(1.0)
         return len(target.requests)
 
 
@@ -95,6 +109,13 @@ RECEIVER_ATTACKS: Final = (
         what=f"Answers of {MEMBERS:,} empty gzip members, to timers and to fetches.",
         run=_packed_answers,
         size=40,
+        counts="answers given",
+    ),
+    Attack(
+        name="escaped-answers",
+        what="Answers of a million control characters to many fetches at once, for an origin that is slow.",
+        run=_escaped_answers,
+        size=200,
         counts="answers given",
     ),
     Attack(
@@ -190,14 +211,14 @@ async def _create(client: AsyncClient, name: str, urls: Iterable[str]) -> int:
     return created
 
 
-async def _fetch(client: AsyncClient, urls: Iterable[str]) -> None:
+async def _fetch(client: AsyncClient, urls: Iterable[str], *, result_url: str | None = None) -> None:
     """Ask for calls, a few at a time. A refusal is what a server may answer."""
     waiting = iter(urls)
 
     async def ask() -> None:
         for url in waiting:
             try:
-                await client.fetches.create(url, timeout_seconds=PATIENCE_SECONDS)
+                await client.fetches.create(url, timeout_seconds=PATIENCE_SECONDS, result_url=result_url)
             except MainspringError:
                 await asyncio.sleep(0.1)
 
