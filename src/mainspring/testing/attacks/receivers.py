@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import Final
+from typing import Final, Unpack
 
 from mainspring.client import AsyncClient, CreateTimer, RetryPolicy
+from mainspring.client.arguments import FetchFields
 from mainspring.errors import MainspringError
 from mainspring.store import BATCH_LIMIT
 from mainspring.testing.attacks.attack import Attack, Victim
@@ -211,14 +212,14 @@ async def _create(client: AsyncClient, name: str, urls: Iterable[str]) -> int:
     return created
 
 
-async def _fetch(client: AsyncClient, urls: Iterable[str], *, result_url: str | None = None) -> None:
+async def _fetch(client: AsyncClient, urls: Iterable[str], **fields: Unpack[FetchFields]) -> None:
     """Ask for calls, a few at a time. A refusal is what a server may answer."""
     waiting = iter(urls)
 
     async def ask() -> None:
         for url in waiting:
             try:
-                await client.fetches.create(url, timeout_seconds=PATIENCE_SECONDS, result_url=result_url)
+                await client.fetches.create(url, timeout_seconds=PATIENCE_SECONDS, **fields)
             except MainspringError:
                 await asyncio.sleep(0.1)
 
