@@ -157,7 +157,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fetch_answer_bytes: Annotated[Positive, Meta(description="How much of a fetch's response is kept.")] = 1_000_000
     fetch_memory_bytes: Annotated[
         int, Meta(ge=1, le=2**40, description="Memory for all answers of fetches on their way; others wait for it.")
-    ] = 67_108_864
+    ] = 33_554_432
     fetch_retention_days: Annotated[
         int, Meta(ge=1, le=90, description="How long a fetch that has ended is kept, with its result.")
     ] = 7

@@ -39,8 +39,8 @@ from mainspring.timers.namespaces import NamespaceService
 from mainspring.unreadable import read_record
 
 LARGE_BYTES: Final = 65_536
-LARGE_AT_ONCE: Final = 2
-"""Records of that size that are written at a time. Whatever else is to be written waits for no more of them."""
+LARGE_AT_ONCE: Final = 1
+"""Records of more bytes that are written at a time. Whatever else is to be written waits for no more of them."""
 MOVES: Final = 5
 """How often a row that others are moving, too, is tried to be moved."""
 

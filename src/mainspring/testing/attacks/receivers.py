@@ -16,8 +16,8 @@ from itertools import islice
 from typing import Final, Unpack
 
 from mainspring.client import AsyncClient, CreateTimer, RetryPolicy
-from mainspring.client.arguments import FetchFields
 from mainspring.errors import MainspringError
+from mainspring.fetches.requesting import FetchFields
 from mainspring.store import BATCH_LIMIT
 from mainspring.testing.attacks.attack import Attack, Victim
 from mainspring.testing.target import Answer, TargetServer
@@ -215,11 +215,12 @@ async def _create(client: AsyncClient, name: str, urls: Iterable[str]) -> int:
 async def _fetch(client: AsyncClient, urls: Iterable[str], **fields: Unpack[FetchFields]) -> None:
     """Ask for calls, a few at a time. A refusal is what a server may answer."""
     waiting = iter(urls)
+    fields.setdefault("timeout_seconds", PATIENCE_SECONDS)
 
     async def ask() -> None:
         for url in waiting:
             try:
-                await client.fetches.create(url, timeout_seconds=PATIENCE_SECONDS, **fields)
+                await client.fetches.create(url, **fields)
             except MainspringError:
                 await asyncio.sleep(0.1)
 
