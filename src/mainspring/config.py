@@ -155,6 +155,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 50_000
     fetch_body_bytes: Annotated[Positive, Meta(description="Largest request body of a fetch.")] = 262_144
     fetch_answer_bytes: Annotated[Positive, Meta(description="How much of a fetch's response is kept.")] = 1_000_000
+    fetch_memory_bytes: Annotated[
+        int, Meta(ge=1, le=2**40, description="Memory for all answers of fetches on their way; others wait for it.")
+    ] = 33_554_432
     fetch_retention_days: Annotated[
         int, Meta(ge=1, le=90, description="How long a fetch that has ended is kept, with its result.")
     ] = 7

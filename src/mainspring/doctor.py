@@ -1,12 +1,13 @@
 """Looks a whole store through, without an instance: what cannot be read, which shards nobody owns, what the file says.
 
 Nothing is changed unless that is asked for. Records that can only be looked up by their key are not found here, except
-those of fetches, which rows lead to.
+those of fetches, which rows lead to, and those of the idempotency library where the database lists them all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Final, Protocol, runtime_checkable
 
 import msgspec
@@ -16,22 +17,24 @@ from mainspring import unreadable
 from mainspring.cluster_secret import CLUSTER
 from mainspring.cluster_secret import decode as decode_secret
 from mainspring.delivery.secrets import Secrets
-from mainspring.errors import Conflict, NotFound
+from mainspring.errors import Conflict, NotFound, Unsupported
 from mainspring.fetches.pools import EXECUTORS, ExecutorLease
 from mainspring.fetches.record import FETCHES
 from mainspring.fetches.record import NAMESPACE as FETCH_ROWS
 from mainspring.fetches.record import decode as read_fetch
 from mainspring.fetches.rows import executor_of, read_rows, summary_of
+from mainspring.idempotency.entries import COLLECTION as KEYS
+from mainspring.idempotency.entries import read_header
 from mainspring.jobs.registry import JOBS
 from mainspring.kernel.ownership import INSTANCES, Lease, read_lease
 from mainspring.model import Namespace, Record, TimerKey
+from mainspring.origins.outbox import OUTBOX
 from mainspring.store import BATCH_LIMIT, START, Position, Remove, Store, TimerFilter, Verdict, ends_scan
 from mainspring.timers.courier import DESTINATIONS
 from mainspring.timers.namespaces import DEFAULT, NAMESPACES, SYSTEM
 from mainspring.unreadable import Unreadable, read_record
 
 PAGE: Final = 500
-OUTBOX: Final = "origin-outbox"
 _read_namespace = msgspec.json.Decoder(Namespace).decode
 _LISTED: Final[dict[str, Callable[[bytes], object]]] = {
     EXECUTORS: msgspec.json.Decoder(ExecutorLease).decode,
@@ -39,8 +42,9 @@ _LISTED: Final[dict[str, Callable[[bytes], object]]] = {
     JOBS: msgspec.json.decode,
     CLUSTER: decode_secret,
     OUTBOX: msgspec.json.decode,
+    KEYS: read_header,
 }
-"""The other collections that are listed, and what their records are."""
+"""The other collections that are listed, at least by some databases, and what their records are."""
 
 
 _REMOVABLE: Final = frozenset({FETCHES, DESTINATIONS, OUTBOX})
@@ -108,7 +112,7 @@ async def discard(store: Store, found: Sequence[Unreadable]) -> int:
     """Remove what cannot be read and has a version by which it is known; answers how many that were.
 
     A namespace is left alone, because its timers would be lost with it, and so are jobs, which their service shows as
-    broken, and leases, which somebody renews or nobody needs.
+    broken, and leases, which somebody renews or nobody needs. Without what is kept for a key, its work could run again.
     """
     now = await store.time()
     removed = 0
@@ -183,8 +187,9 @@ async def _look_through(store: Store, namespace: Namespace, now: int) -> int:
 
 async def _look_at_records(store: Store, now: int) -> None:
     for collection, read in _LISTED.items():
-        async for record in _records(store, collection, now):
-            read_record(collection, record, read)
+        with suppress(Unsupported):
+            async for record in _records(store, collection, now):
+                read_record(collection, record, read)
 
 
 async def _records(store: Store, collection: str, now: int) -> AsyncIterator[Record]:

@@ -31,7 +31,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.wakeups import Wakeups
 from mainspring.errors import ConfigError, RateLimited, StoreUnavailable, Unavailable
 from mainspring.fetches.executor import Executor
-from mainspring.fetches.fetching import call_sender, host_of
+from mainspring.fetches.fetching import call_sender, host_of, memory_of
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing, ExecutorLease
@@ -141,12 +141,14 @@ class RemoteExecutor:
             noted=Recent().noted,
             retention_ms=config.fetch_retention_ms,
         )
+        memory = memory_of(config)
         origins = Origins(
             sender=self._callbacks,
             ledger=ledger,
             namespaces=self._namespaces,
             clock=self._clock,
             randomness=self._random,
+            memory=memory,
         )
         self._executor = Executor(
             name=self.name,
@@ -160,6 +162,7 @@ class RemoteExecutor:
             host_limit=config.host_limit,
             host_of=partial(host_of, guard),
             freed=self._free,
+            memory=memory,
         )
         self.cut_off = self._executor.cut_off
         self.cluster_secret = ""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 
 import msgspec
 import pytest
 
-from mainspring.api.app import AsgiApp, all_routes, build_app
+from mainspring.api.app import AsgiApp, all_routes, build_app, token_digest
 from mainspring.api.problems import STATUSES
 from mainspring.api.routes import Route
+from mainspring.delivery.wakeups import PATH, Wake
 from mainspring.errors import (
     ConfigError,
     FieldError,
@@ -86,6 +88,17 @@ async def test_only_health_and_the_reference_are_open() -> None:
 @pytest.mark.parametrize("token", [TOKEN, "an-older-token"])
 async def test_each_of_several_tokens_is_let_in(app: AsgiApp, token: str) -> None:
     assert (await call(app, "/ready", method="GET", headers={"authorization": f"bearer {token}"})).status == 200
+
+
+@pytest.mark.parametrize("digest", [b"", token_digest("")])
+async def test_nobody_is_let_in_without_a_secret_whatever_the_secret_is(digest: bytes) -> None:
+    woken: list[Wake] = []
+    api = dataclasses.replace(Edge().api, wake=woken.append, cluster_digest=digest, token_digests=(digest,))
+    app = build_app(api)
+    for shown in ("Bearer ", "Bearer  ", "bearer \t", "Bearer", ""):
+        for path in (PATH, "/v1/timers/get"):
+            assert (await call(app, path, b"{}", headers={"authorization": shown})).status == 401
+    assert woken == []
 
 
 @pytest.mark.parametrize("route", POSTS, ids=lambda route: route.path)

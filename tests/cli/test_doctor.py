@@ -13,6 +13,7 @@ import pytest
 
 from mainspring.clock import SystemClock
 from mainspring.config import Config
+from mainspring.idempotency.entries import COLLECTION, Entry, Header, State, encoded
 from mainspring.instance import Instance
 from mainspring.kernel.ownership import INSTANCES
 from mainspring.store import Store
@@ -79,6 +80,21 @@ def test_the_doctor_names_what_cannot_be_read_and_removes_it_when_told_to(url: s
     assert "1 of 2 were removed" in removed.stderr  # a namespace has timers that would be lost with it
     left = json.loads(run_alone("admin", "doctor", "--store", url, "--output", "json").stdout)
     assert [one["kind"] for one in left["unreadable"]] == ["namespace"]
+
+
+def test_the_doctor_names_answers_kept_for_a_key_that_cannot_be_read_and_leaves_them_alone(url: str) -> None:
+    async def keep(store: Store) -> None:
+        now = await store.time()
+        entry = Entry(Header(state=State.DONE, fingerprint="f"), b"\xff any bytes")
+        for key, value in (("good", encoded(entry)), ("bad", b'{"state":"dome"}\n'), ("worse", b"\xff")):
+            await store.put_record(COLLECTION, key, value, expect=0, now=now)
+
+    with_store(url, keep)
+    result = run_alone("admin", "doctor", "--store", url, "--remove-unreadable", "--output", "json")
+    assert result.exit_code == 1
+    found = {(one["kind"], one["name"]) for one in json.loads(result.stdout)["unreadable"]}
+    assert found == {(COLLECTION, "bad"), (COLLECTION, "worse")}
+    assert "0 of 2 were removed" in result.stderr  # nobody knows whether their work was done
 
 
 def test_the_doctor_has_sqlite_check_its_file(url: str) -> None:

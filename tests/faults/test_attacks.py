@@ -21,7 +21,14 @@ from mainspring.testing.attacks.verdict import Verdict, table
 from mainspring.testing.attacks.witness import Experience
 from tests.faults.test_torture_command import command_lines
 
-SIZES = {"packed-answers": 20, "haste": 30, "hanging-hosts": 150, "hanging-origins": 150, "slow-fetches": 100}
+SIZES = {
+    "packed-answers": 20,
+    "escaped-answers": 20,
+    "haste": 30,
+    "hanging-hosts": 150,
+    "hanging-origins": 150,
+    "slow-fetches": 100,
+}
 """Less than there are places, so that whatever a server does with the rest is not asked here."""
 LONGEST_WAIT = 5.0
 MOST_MEMORY = 150_000_000

@@ -6,6 +6,9 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import pytest
+
+from mainspring.errors import StoreUnavailable
 from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Result
 from mainspring.store import BATCH_LIMIT, START
@@ -79,6 +82,60 @@ def test_many_shards_are_asked_for_in_batches() -> None:
         await asyncio.sleep(10)
         assert 18 <= calls["next_due"] <= 22
         assert calls["load_due"] == 0
+
+    simulate(scenario)
+
+
+def test_thousands_of_new_shards_hold_back_nothing_that_is_due_and_what_is_due_in_them_is_found() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        shards = list(NAMESPACE.shards)[:-1]
+
+        async def shard_ids() -> list[int]:
+            return list(shards)
+
+        cluster.shard_ids = shard_ids  # type: ignore[method-assign]
+        cluster.latency_seconds = 0.005
+        member = await cluster.join("a")
+        for number in range(60):
+            await cluster.create(f"t{number}", in_ms=1000 + number * 50)
+        await asyncio.sleep(1)
+        calls = watch(member)
+        shards[:] = range(2_000)
+        member.engine.claim_soon()
+        await asyncio.sleep(4)
+        assert member.engine.owned_shards == 2_000
+        assert calls["load_due"] < 150, "shards in which nothing is due are not read one by one"
+        assert len(cluster.ledger.sendings) == 60
+        new = NAMESPACE.shards[-1]
+        for sending in cluster.ledger.sendings:
+            late = sending.at - sending.timer.due_at
+            assert late <= (1000 if sending.timer.shard_id == new else 100)
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), ValueError("a defect")])
+def test_new_shards_that_cannot_be_asked_together_are_read_one_by_one(error: Exception) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        async def shard_ids() -> list[int]:
+            return list(range(200))
+
+        cluster.shard_ids = shard_ids  # type: ignore[method-assign]
+        cluster.settings = EngineSettings(look_seconds=3600)
+        await cluster.create("t")
+        member = Member("a", cluster)
+        cluster.members.append(member)
+        call = member.store._call
+
+        async def failing(verb: Any, *args: Any, **kwargs: Any) -> Any:
+            if verb.__name__ == "next_due":
+                raise error
+            return await call(verb, *args, **kwargs)
+
+        member.store._call = failing  # type: ignore[method-assign]
+        await member.engine.start()
+        await asyncio.sleep(1)
+        assert len(cluster.ledger.of("t")) == 1
 
     simulate(scenario)
 

@@ -29,6 +29,7 @@ SETTINGS: Final = (
     "connect_seconds",
     "host_limit",
     "fetch_answer_bytes",
+    "fetch_memory_bytes",
     "fetch_retention_days",
     "request_seconds",
     "max_connections",

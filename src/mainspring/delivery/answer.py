@@ -17,6 +17,8 @@ FRAMING_LIMIT: Final = 65_536
 INTERIM_LIMIT: Final = 16
 MEMBER_LIMIT: Final = 64
 """Each costs a copy of what follows it, however little it holds."""
+LITTLE: Final = 4096
+"""A body of so many bytes needs no room to be kept for it."""
 SHOWN_LIMIT: Final = 60
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _names: dict[bytes, str] = {}
@@ -91,6 +93,26 @@ class AnswerReader:
         if "content-encoding" in headers:
             body = self._decompress(headers["content-encoding"].lower(), body)
         return headers, body
+
+    @property
+    def wanted(self) -> int:
+        """How many bytes its body may come to, as far as is known; little counts as nothing."""
+        if not self._head_over or self._bodiless:
+            return 0
+        told = {name.lower(): value for name, value in self._headers}
+        length = told.get(b"content-length", b"")
+        if told.get(b"content-encoding", b"identity").lower() not in (b"", b"identity"):
+            wanted = self._limit
+        elif self.complete or not length.isdigit():
+            wanted = self._body_size if self.complete or self._body_size <= LITTLE else self._limit
+        else:
+            wanted = int(length)
+        return min(wanted, self._limit) if wanted > LITTLE else 0
+
+    def cut(self) -> None:
+        """Go without the body: what is known is the status and the headers."""
+        self.drop()
+        self._cut()
 
     def drop(self) -> None:
         """Let go of the body. The parser and this refer to each other, so it would stay until garbage is collected."""

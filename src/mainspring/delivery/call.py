@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal, Protocol
 
 from msgspec import Struct
@@ -15,6 +16,14 @@ DETAIL_LIMIT: Final = 500
 """Characters of a detail. What a receiver has sent may be in it."""
 
 
+class Room(Protocol):
+    """Memory for an answer, which others want, too."""
+
+    def ask(self, answer_bytes: int, granted: Callable[[], None]) -> bool:
+        """Room for so many bytes, in place of what was asked for before. False: not now; `granted` is called then."""
+        ...
+
+
 class Call(Struct, frozen=True):
     """One HTTP request. `headers` are sent as they are, after those that frame the message."""
 
@@ -26,6 +35,8 @@ class Call(Struct, frozen=True):
     """For everything: finding the address, connecting, sending and reading the whole answer."""
     fresh: bool = False
     """Use no connection that has been idle: it may be half closed, which only shows after the request is sent."""
+    room: Room | None = None
+    """Is asked before an answer of any length is read or unpacked. Whoever gives it takes it back."""
 
 
 class Reply(Struct, frozen=True):
@@ -38,7 +49,7 @@ class Reply(Struct, frozen=True):
     body: bytes
     """Decompressed, and at most as long as the sender allows."""
     truncated: bool
-    """The body went on behind `body`."""
+    """The body went on behind `body`, or there was no room for it in time: then there is nothing of it."""
     problem: Problem
     """refused: the guard forbids the address, or the request cannot be written as HTTP. exhausted: this process had no
     file descriptor left, which says nothing about the target; the call was not made."""

@@ -13,7 +13,7 @@ from math import inf
 from typing import Final, Protocol, cast
 
 from mainspring.delivery.answer import AnswerReader, Unreadable
-from mainspring.delivery.call import Problem, Reply, failed
+from mainspring.delivery.call import Problem, Reply, Room, failed
 
 Origin = tuple[str, str]
 """Scheme and lane: connections of one origin are alike."""
@@ -50,13 +50,21 @@ class Connection(asyncio.Protocol):
         self._answer: asyncio.Future[Reply] | None = None
         self._started = 0.0
         self._closing = False
+        self._room: Room | None = None
+        """To be asked before more is read."""
+        self._waits = False
+        """For room."""
 
-    def exchange(self, request: bytes, *, head: bool, started: float, deadline: float) -> asyncio.Future[Reply]:
+    def exchange(
+        self, request: bytes, *, head: bool, started: float, deadline: float, room: Room | None = None
+    ) -> asyncio.Future[Reply]:
         """Write the request, the only time; the future always gets a reply. `started` is when the call began."""
         answer: asyncio.Future[Reply] = self._loop.create_future()
         self._started = started
         self.deadline = deadline
         self._answer = answer
+        self._room = room
+        self._waits = False
         self._reader.begin(bodiless=head)
         if self._transport is None or self._closing:
             self._fail("network", "Expected an open connection, got one that was just closed", sent=False)
@@ -76,8 +84,11 @@ class Connection(asyncio.Protocol):
         return now - self.idle_since < _SETTLED_SECONDS or not _readable(self._transport)
 
     def expire(self) -> None:
-        """The deadline has passed."""
-        if self._answer is not None:
+        """The deadline has passed. An answer that still waits for room has come: it counts, without its body."""
+        if self._waits:
+            self._reader.cut()
+            self._go_on()
+        elif self._answer is not None:
             seconds = self.deadline - self._started
             self._fail("timeout", f"Expected a whole answer within {seconds:.6g} s, got none")
         self.abort()
@@ -102,11 +113,16 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         try:
-            if self._reader.feed(data):
-                self._finish()
+            self._reader.feed(data)
         except Unreadable as unreadable:
             self._fail("unreadable", str(unreadable))
             self.abort()
+            return
+        self._waits = self._is_to_wait()
+        if not self._waits:
+            self._go_on()
+        elif self._transport is not None:
+            self._transport.pause_reading()
 
     def eof_received(self) -> None:
         self._end_of_stream()
@@ -121,6 +137,27 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._reader.drop()
         self._keeper.lost(self)
+
+    # Room for the answer.
+
+    def _is_to_wait(self) -> bool:
+        if self._room is None or not (wanted := self._reader.wanted):
+            return self._waits
+        room, self._room = self._room, None
+        return not room.ask(wanted, self._go_on)
+
+    def _go_on(self) -> None:
+        """There is room for what has come, and for the rest."""
+        if self._waits and self.open and self._transport is not None:
+            self._transport.resume_reading()
+        self._waits = False
+        if self._answer is None or not self._reader.complete:
+            return
+        try:
+            self._finish()
+        except Unreadable as unreadable:
+            self._fail("unreadable", str(unreadable))
+            self.abort()
 
     # Endings of an exchange.
 

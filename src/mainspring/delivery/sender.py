@@ -114,7 +114,9 @@ class Sender:
                 connection = await self._dial(target, started, deadline)
             except _Unreached as unreached:
                 return self._unsent(unreached.problem, unreached.detail, started)
-        answer = connection.exchange(request, head=call.method == "HEAD", started=started, deadline=deadline)
+        answer = connection.exchange(
+            request, head=call.method == "HEAD", started=started, deadline=deadline, room=call.room
+        )
         try:
             return await answer
         except asyncio.CancelledError:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 import mainspring
 from mainspring.clock import Clock
-from mainspring.delivery.call import Call, Reply, Sends
+from mainspring.delivery.call import Call, Reply, Room, Sends
 from mainspring.fetches.messages import OutboundRequest
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -49,9 +49,12 @@ def body_of(request: OutboundRequest) -> bytes:
     return b"" if request.body is UNSET else request.body.encode()
 
 
-async def call(sender: Sends, request: OutboundRequest, *, timeout_ms: int, clock: Clock) -> Called:
+async def call(
+    sender: Sends, request: OutboundRequest, *, timeout_ms: int, clock: Clock, room: Room | None = None
+) -> Called:
+    """`room` is asked before an answer is read."""
     begun = clock.monotonic()
-    next_call = _first(request, timeout_ms)
+    next_call = _first(request, timeout_ms, room)
     for left in range(request.max_redirects, -1, -1):
         reply = await sender.send(next_call)
         elapsed_ms = round((clock.monotonic() - begun) * 1000)
@@ -59,14 +62,15 @@ async def call(sender: Sends, request: OutboundRequest, *, timeout_ms: int, cloc
         if hop is None:
             break
         next_call = hop
+        reply = replace(reply, body=b"")  # nobody reads it, and the next answer takes its room
     return Called(replace(reply, duration_ms=elapsed_ms), next_call.url, next_call.url != request.url)
 
 
-def _first(request: OutboundRequest, timeout_ms: int) -> Call:
+def _first(request: OutboundRequest, timeout_ms: int, room: Room | None) -> Call:
     headers = tuple(request.headers.items())
     if "user-agent" not in {name.lower() for name in request.headers}:
         headers += (("user-agent", f"mainspring/{mainspring.__version__}"),)
-    return Call(request.method, request.url, headers, body_of(request), timeout_ms, fresh=True)
+    return Call(request.method, request.url, headers, body_of(request), timeout_ms, fresh=True, room=room)
 
 
 def _next(last: Call, reply: Reply, left_ms: int) -> Call | None:

@@ -144,6 +144,8 @@ class FetchCarrier:
         """Do what the record says is due; answers with the fetch as it then stands, and with what is now known of the
         destination of the lane."""
         reachable: bool | None = None
+        if stage is Stage.DELIVER:
+            return await self._bring(timer.timer_id, timer.detail.headers["result-url"])
         if stage is Stage.NEW:
             self._waited(self._clock.now_ms() - timer.due_at)
             pool = timer.detail.labels["executor"]
@@ -151,18 +153,26 @@ class FetchCarrier:
             # By calls before: this one is yet to be made.
             reachable = pool != IN_PROCESS or self._is_proven(timer) or None
         else:
-            fetch = await self._ledger.find(timer.timer_id)
-            if fetch is not None and fetch.state == "pending":
-                fetch = await self._dispatch(fetch.req_id, fetch.pool or IN_PROCESS, in_place=False)
-        if fetch is None:
-            return None, reachable
-        if fetch.outcome is None:
-            return await self._check_executor(fetch), reachable
+            fetch = await self._begun(await self._ledger.find(timer.timer_id))
+        if fetch is None or fetch.outcome is None:
+            return fetch and await self._check_executor(fetch), reachable
         if not await self._is_to_offer(fetch):
             return fetch, reachable
-        if stage is not Stage.DELIVER:  # an origin may let us wait: that is for its own lane, where the row goes now
-            return replace(fetch, delivery=replace(fetch.delivery, next_at=self._clock.now_ms())), reachable
-        return await self._offer(fetch, fetch.outcome)
+        # An origin may let us wait: that is for its own lane, where the row goes now.
+        return replace(fetch, delivery=replace(fetch.delivery, next_at=self._clock.now_ms())), reachable
+
+    async def _bring(self, req_id: str, url: str) -> tuple[Fetch | None, bool | None]:
+        """Offer the result, or leave it, if there is one and it is time."""
+        async with self._origins.found(req_id, site=site_of_place(self._host_of(url))) as fetch:
+            if fetch is not None and fetch.outcome is not None:
+                return await self._offer(fetch, fetch.outcome) if await self._is_to_offer(fetch) else (fetch, None)
+        fetch = await self._begun(fetch)
+        return fetch and await self._check_executor(fetch), None
+
+    async def _begun(self, fetch: Fetch | None) -> Fetch | None:
+        if fetch is None or fetch.state != "pending":
+            return fetch
+        return await self._dispatch(fetch.req_id, fetch.pool or IN_PROCESS, in_place=False)
 
     async def _offer(self, fetch: Fetch, outcome: Outcome) -> tuple[Fetch | None, bool | None]:
         if not self._origins.reaches(fetch):

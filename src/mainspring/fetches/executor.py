@@ -3,8 +3,8 @@
     call ──▶ settle the record ──▶ offer the result to its origin, once ──▶ move the row
 
 The place is free again when the record is settled. Offers have places of their own, which origins share; if there is
-none for an origin, the first offer is left to the row like all others. A fetch that is cancelled gives its place back
-at once: its call is cut off.
+none for an origin, or no memory for the result, the first offer is left to the row like all others. A fetch that is
+cancelled gives its place back at once: its call is cut off.
 
 It needs the two stores, a sender and a clock, no engine: so it can work inside an instance or in a process of its own.
 If it dies, the rest is done by whoever owns the row, which goes by the record: what was settled is delivered, and what
@@ -25,9 +25,10 @@ from mainspring.delivery.call import Sends
 from mainspring.errors import StoreUnavailable
 from mainspring.fetches.calling import call
 from mainspring.fetches.ledger import Ledger
+from mainspring.fetches.memory import AnswerMemory, Share, while_offered, while_recorded
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.outcome import Outcome, of_lost_executor, of_reply
-from mainspring.fetches.places import Places
+from mainspring.fetches.places import Places, site_of_place
 from mainspring.fetches.record import FIRST_OFFER_MS, Fetch
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class Executor:
         host_limit: int,
         host_of: Callable[[str], str],
         freed: Callable[[Iterable[str]], None],
+        memory: AnswerMemory,
     ) -> None:
         """`host_of` names the host of a URL; `freed` is told of hosts for which there is room again."""
         self.name = name
@@ -79,6 +81,7 @@ class Executor:
         self._random = randomness
         self._spawn = spawn
         self._freed = freed
+        self._memory = memory
         self._starting = 0
         self._running: dict[asyncio.Task[None], _Run] = {}
         self._stopping = False
@@ -196,35 +199,41 @@ class Executor:
             telemetry.logger.exception("a fetch ended with an unforeseen error")
 
     async def _work(self, run: _Run) -> None:
-        fetch = run.fetch
-        outcome = await self._call(run)
-        crashpoint.reach(crashpoint.FETCH_ANSWERED)
-        with self._place_for_offer(fetch) as offers:
-            settled, first = await self._until_available(
-                lambda: self._ledger.settle(fetch, outcome, by_executor=True, offers=offers)
-            )
-            crashpoint.reach(crashpoint.FETCH_SETTLED)
-            if settled is None or not first:
-                return  # whoever ended it before sees to the rest
-            if settled.delivery.state == "waiting" and offers:
-                self._leave(run)
-                settled = await self._offer(settled, outcome)
-            moved = settled
-            await self._until_available(lambda: self._ledger.move(moved))
+        with self._memory.share(site_of_place(run.host)) as memory:
+            outcome = await self._call(run, memory)
+            memory.keep(while_recorded(outcome))
+            crashpoint.reach(crashpoint.FETCH_ANSWERED)
+            with self._place_for_offer(run.fetch, outcome) as offers:
+                settled, first = await self._until_available(
+                    lambda: self._ledger.settle(run.fetch, outcome, by_executor=True, offers=offers)
+                )
+                memory.give_back()
+                crashpoint.reach(crashpoint.FETCH_SETTLED)
+                if settled is None or not first:
+                    return  # whoever ended it before sees to the rest
+                if settled.delivery.state == "waiting" and offers:
+                    self._leave(run)
+                    settled = await self._offer(settled, outcome)
+                moved = settled
+                await self._until_available(lambda: self._ledger.move(moved))
 
     @contextmanager
-    def _place_for_offer(self, fetch: Fetch) -> Iterator[bool]:
+    def _place_for_offer(self, fetch: Fetch, outcome: Outcome) -> Iterator[bool]:
         """Whether the first offer of the result is made from here."""
         url = fetch.result_url
         origin = self._host_of(url) if url is not None and self._origins.reaches(fetch) else None
         if origin is None or not self._offers.room(origin):
             yield False
             return
-        self._offers.take(origin)
-        try:
-            yield True
-        finally:
-            self._offers.give_back(origin)
+        with self._memory.share(site_of_place(origin)) as memory:
+            if not memory.try_to_take(while_offered(outcome)):
+                yield False
+                return
+            self._offers.take(origin)
+            try:
+                yield True
+            finally:
+                self._offers.give_back(origin)
 
     async def _offer(self, fetch: Fetch, outcome: Outcome) -> Fetch:
         try:
@@ -233,10 +242,12 @@ class Executor:
             telemetry.warning("an offer was not recorded and will be repeated", reason=error.detail)
             return fetch
 
-    async def _call(self, run: _Run) -> Outcome:
+    async def _call(self, run: _Run, memory: Share) -> Outcome:
         fetch = run.fetch
         try:
-            called = await call(self._sender, fetch.request, timeout_ms=fetch.timeout_ms, clock=self._clock)
+            called = await call(
+                self._sender, fetch.request, timeout_ms=fetch.timeout_ms, clock=self._clock, room=memory
+            )
         finally:
             run.is_calling = False
         if called.reply.problem != "exhausted":

@@ -18,6 +18,7 @@ from mainspring.fetches.executor import Executor, Spawn
 from mainspring.fetches.inside import InsideSender, is_inside, name_in
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.left import LeftResults
+from mainspring.fetches.memory import AnswerMemory
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.overdue import Overdue
 from mainspring.fetches.pools import EXECUTORS, Pools, pool_of
@@ -39,6 +40,11 @@ def call_sender(senders: MakesSenders, config: Config, guard: Guard) -> OpenSend
         answer_bytes=config.fetch_answer_bytes,
         max_idle_per_host=0,
     )
+
+
+def memory_of(config: Config) -> AnswerMemory:
+    """What the answers of all fetches may take here."""
+    return AnswerMemory(config.fetch_memory_bytes, answer_bytes=config.fetch_answer_bytes)
 
 
 def host_of(guard: Guard, url: str) -> str:
@@ -100,7 +106,15 @@ class Fetching:
             retention_ms=config.fetch_retention_ms,
         )
         self.inside = InsideSender(callbacks, clock, check_url=guard.check_url)
-        origins = Origins(sender=self.inside, ledger=ledger, namespaces=namespaces, clock=clock, randomness=randomness)
+        self.memory = memory = memory_of(config)
+        origins = Origins(
+            sender=self.inside,
+            ledger=ledger,
+            namespaces=namespaces,
+            clock=clock,
+            randomness=randomness,
+            memory=memory,
+        )
         self.executor = Executor(
             name=ownership.instance,
             ledger=ledger,
@@ -113,6 +127,7 @@ class Fetching:
             host_limit=config.host_limit,
             host_of=names_host,
             freed=lambda hosts: pump(*(lane_of(IN_PROCESS, host) for host in hosts)),
+            memory=memory,
         )
         self.pools = Pools(
             records=store, clock=clock, randomness=randomness, secret=secret, is_dead=is_dead, senders=senders

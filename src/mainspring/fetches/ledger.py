@@ -6,8 +6,10 @@ is still set in the row repairs it. Needs no engine and no owner, so an executor
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Final
 
 from msgspec.structs import replace
@@ -36,6 +38,9 @@ from mainspring.timers.messages import to_instant
 from mainspring.timers.namespaces import NamespaceService
 from mainspring.unreadable import read_record
 
+LARGE_BYTES: Final = 65_536
+LARGE_AT_ONCE: Final = 1
+"""Records of more bytes that are written at a time. Whatever else is to be written waits for no more of them."""
 MOVES: Final = 5
 """How often a row that others are moving, too, is tried to be moved."""
 
@@ -62,6 +67,7 @@ class Ledger:
         self._random = randomness
         self._noted = noted
         self._retention_ms = retention_ms
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
     async def find(self, req_id: str) -> Fetch | None:
         record = await self._records.get_record(FETCHES, req_id, now=self._clock.now_ms())
@@ -267,9 +273,11 @@ class Ledger:
         return fetch if await self._put(record, fetch, now) else None
 
     async def _put(self, record: Record, fetch: Fetch, now: int) -> bool:
-        put = await self._records.put_record(
-            FETCHES, record.key, encode(fetch), expect=record.version, now=now, expires_at=fetch.expires_at
-        )
+        value = encode(fetch)
+        async with self._large if len(value) > LARGE_BYTES else nullcontext():
+            put = await self._records.put_record(
+                FETCHES, record.key, value, expect=record.version, now=now, expires_at=fetch.expires_at
+            )
         return put is not None
 
 

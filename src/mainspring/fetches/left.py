@@ -14,6 +14,7 @@ from typing import Final
 from mainspring.background import guarded
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
+from mainspring.fetches.inside import SCHEME
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.record import NAMESPACE
@@ -60,14 +61,15 @@ class LeftResults:
     async def take(self, req_id: str) -> None:
         """Offer a result that was left, unless somebody has taken it, and put its row where it belongs."""
         try:
-            fetch = await self._ledger.find(req_id)
+            async with self._origins.found(req_id, site=SCHEME) as fetch:
+                if fetch is None:
+                    return
+                after = None
+                if fetch.outcome is not None and fetch.delivery.left:
+                    after = await self._origins.offer(fetch, fetch.outcome)
+                await self._ledger.move(after or fetch)
         except Conflict:  # its record cannot be read, which was told when it was set aside
             return
-        if fetch is None:
-            return
-        if fetch.outcome is not None and fetch.delivery.left:
-            fetch = await self._origins.offer(fetch, fetch.outcome) or fetch
-        await self._ledger.move(fetch)
 
     async def _rows(self, label: str, name: str, limit: int) -> tuple[list[str], bool]:
         """Of the shards that answer, and whether all do. One that does not keeps nobody from the results in others."""

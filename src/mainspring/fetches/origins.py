@@ -6,7 +6,10 @@ origin inside a program that is not this one is left: it stays as it is, marked 
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -19,7 +22,8 @@ from mainspring.delivery.call import Call, Reply, Sends
 from mainspring.delivery.retry_after import retry_after_ms
 from mainspring.delivery.signing import sign
 from mainspring.fetches.inside import InsideSender, is_inside, name_in
-from mainspring.fetches.ledger import Ledger
+from mainspring.fetches.ledger import LARGE_BYTES, Ledger
+from mainspring.fetches.memory import AnswerMemory, while_offered
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.record import Fetch, Return
 from mainspring.fetches.views import result_of
@@ -40,8 +44,11 @@ class Origins:
         namespaces: NamespaceService,
         clock: Clock,
         randomness: random.Random,
+        memory: AnswerMemory,
     ) -> None:
         self._sender = sender
+        self._memory = memory
+        self._writing = asyncio.Lock()
         self._ledger = ledger
         self._namespaces = namespaces
         self._clock = clock
@@ -52,6 +59,15 @@ class Origins:
         url = fetch.result_url or ""
         return self._sender.reaches(url) if isinstance(self._sender, InsideSender) else not is_inside(url)
 
+    @asynccontextmanager
+    async def found(self, req_id: str, *, site: str) -> AsyncIterator[Fetch | None]:
+        """A fetch whose result is about to be offered, read when there is memory for it."""
+        with self._memory.share(site) as memory:
+            await memory.take(self._memory.largest)
+            fetch = await self._ledger.find(req_id)
+            memory.keep(while_offered(None if fetch is None else fetch.outcome))
+            yield fetch
+
     async def leave(self, fetch: Fetch) -> Fetch | None:
         """Mark a result as one that cannot be offered from here; the fetch as it then stands."""
         detail = f"Waits for a program that knows the origin {name_in(fetch.result_url or '')}."
@@ -60,6 +76,9 @@ class Origins:
     async def offer(self, fetch: Fetch, outcome: Outcome, *, timeout_ms: int = OFFER_TIMEOUT_MS) -> Fetch | None:
         """Offer the result once and record how that ended; the fetch as it then stands."""
         secrets = (await self._namespaces.find(DEFAULT)).secrets
+        if outcome.response is not None and len(outcome.response.body) > LARGE_BYTES:
+            async with self._writing:  # one in a turn of the loop: it takes a while, and others want to be served
+                await asyncio.sleep(0)
         now = self._clock.now_ms()
         reply = await self._sender.send(offering(fetch, outcome, secrets, now=now, timeout_ms=timeout_ms))
         crashpoint.reach(crashpoint.FETCH_DELIVERED)

@@ -71,15 +71,19 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Header).decode
 
 
+def read_header(value: bytes) -> Header:
+    """Raises ValueError if there is none."""
+    return _decode(value.partition(b"\n")[0])
+
+
 def encoded(entry: Entry) -> bytes:
     return b"%b\n%b" % (_encode(entry.header), entry.body)
 
 
 def decoded(record: Record) -> Entry:
     """One that cannot be read is set aside: whether its work was done is not known, so it does not run."""
-    line, _, body = record.value.partition(b"\n")
     try:
-        return Entry(_decode(line), body)
+        return Entry(read_header(record.value), record.value.partition(b"\n")[2])
     except ValueError as error:
         reason = unreadable.reason_of(error)
         unreadable.set_aside(unreadable.Unreadable(COLLECTION, record.key, reason, record.version))

@@ -75,9 +75,9 @@ class Agenda:
         self.shards: dict[int, ShardState] = {}
         self._heap: list[tuple[int, int]] = []
 
-    def add(self, shard_id: int, fence: int, now: int) -> None:
+    def add(self, shard_id: int, fence: int) -> None:
+        """Nothing is planned for it yet."""
         self.shards[shard_id] = ShardState(shard_id, fence)
-        self.look(shard_id, now)
 
     def remove(self, shard_id: int) -> None:
         self.shards.pop(shard_id, None)

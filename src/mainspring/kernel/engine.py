@@ -210,11 +210,11 @@ class Engine:
         """
         if self._stopping:
             return
-        now = self._clock.now_ms()
         gained = [shard_id for shard_id in self._ownership.fences if shard_id not in self._agenda.shards]
         for shard_id in gained:
-            self._agenda.add(shard_id, self._ownership.fences[shard_id], now)
+            self._agenda.add(shard_id, self._ownership.fences[shard_id])
         if gained:
+            self._reader.begin(gained)
             telemetry.info("claimed shards", count=len(gained))
 
     async def _hand_over(self) -> None:

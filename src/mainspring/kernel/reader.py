@@ -2,7 +2,8 @@
 
 With nothing due, nothing is read. There are three ways to a row, in this order:
 
-    due         from the read position of a shard, at the instant that is planned for it
+    due         from the read position of a shard, at the instant that is planned for it: at once for a new shard, but
+                of many new ones it is asked first, in one call for many, when anything is due
     left        from a mark where rows were left in the store for want of room, when there is room again
     sweep       from the beginning up to the position, for rows that others wrote and nobody announced
 
@@ -15,7 +16,8 @@ other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -43,6 +45,8 @@ SWEEP_SHARE: Final = 4
 SMALL_PAGE: Final = 64
 """At least so many rows are read from a mark at once."""
 READS_AT_ONCE: Final = 16
+FEW: Final = 64
+"""New shards that are simply read. More of them would stand before everything that comes due meanwhile."""
 LEFT_PAGES: Final = 4
 """Pages that are read from marks before it is looked again at what is due."""
 
@@ -80,8 +84,23 @@ class Reader:
         self._seen_writes: int | None = None
         self._glance_at = 0.0
         self._glancing = False
+        self._new: deque[int] = deque()
+        """Shards of which nobody knows yet when anything is due."""
+        self._asking_new = False
         self._left_at = 0.0
         self._complain_at = 0.0
+
+    def begin(self, shard_ids: Sequence[int]) -> None:
+        """These shards are owned from now on."""
+        if len(shard_ids) > FEW:
+            self._new.extend(shard_ids)
+        else:
+            self._look_now(shard_ids)
+
+    def _look_now(self, shard_ids: Sequence[int]) -> None:
+        now = self._clock.now_ms()
+        for shard_id in shard_ids:
+            self._agenda.look(shard_id, now)
 
     async def loop(self) -> None:
         while True:
@@ -101,6 +120,8 @@ class Reader:
             seconds = min(seconds, max(SHORTEST_SECONDS, self._left_at - monotonic))
         if self._dispatcher.waits_for_circuits:
             seconds = min(seconds, CIRCUIT_LOOK_SECONDS)
+        if self._new and not self._asking_new:
+            seconds = 0
         if not self._ownership.valid():
             seconds = self._settings.idle_wake_seconds  # the keeper wakes the reader when the lease holds again
         if seconds <= 0:
@@ -117,6 +138,9 @@ class Reader:
             self._glance_at = monotonic + self._settings.look_seconds
             self._glancing = True
             await self._for_a_while(self._glance(now))
+        if self._new and not self._asking_new:
+            self._asking_new = True
+            await self._for_a_while(self._ask_new())
         due = [shard for shard in self._agenda.take_due(now) if not shard.draining]
         for start in range(0, len(due), READS_AT_ONCE):
             reads = (
@@ -196,6 +220,23 @@ class Reader:
             return Page(last, is_full, next_due_at, window.admitted - before)
         finally:
             shard.page_over(number)
+
+    async def _ask_new(self) -> None:
+        """A batch at a time, and what is due in other shards in between."""
+        batch = [self._new.popleft() for _ in range(min(BATCH_LIMIT, len(self._new)))]
+        now = self._clock.now_ms()
+        try:
+            for shard_id, due_at in zip(batch, await self._store.next_due(batch), strict=True):
+                if due_at is not None:
+                    self._agenda.look(shard_id, max(due_at, now))
+        except StoreUnavailable:
+            self._look_now(batch)  # reading each tells which of them cannot be asked
+        except Exception:  # noqa: BLE001 - no error of a store may end the engine
+            telemetry.logger.exception("the store failed in an unforeseen way")
+            self._look_now(batch)
+        finally:
+            self._asking_new = False
+            self._dispatcher.wake_reader.set()
 
     # --- left -----------------------------------------------------------------------------------------
 

@@ -67,11 +67,15 @@ _OLD_HISTORY: Final = """
     SELECT json_group_array(json_array(shard_id, day, uuid, started_at, attempt)) FROM (
         SELECT * FROM history WHERE shard_id = ? AND day <= ? AND started_at < ? ORDER BY day LIMIT ?)
 """
-_RECORDS: Final = """
-    SELECT json_group_array(json_array(item.key, hex(r.value), r.version, r.expires_at))
+LARGE_BYTES: Final = 65_536
+"""A value of so many bytes is read by itself: as hexadecimal in JSON it would be in memory six times over."""
+_RECORDS: Final = f"""
+    SELECT json_group_array(json_array(
+        item.key, iif(octet_length(r.value) < {LARGE_BYTES}, hex(r.value), NULL), r.version, r.expires_at))
     FROM json_each(?) AS item CROSS JOIN records AS r
     WHERE r.collection = item.value ->> 0 AND r.key = item.value ->> 1
 """
+_RECORD: Final = "SELECT value, version, expires_at FROM records WHERE collection = ? AND key = ?"
 _SCAN: Final = """
     SELECT * FROM records WHERE collection = ? AND key > ? AND (expires_at IS NULL OR expires_at > ?)
     ORDER BY key LIMIT ?
@@ -263,8 +267,14 @@ def read_records(connection: apsw.Connection, reads: Sequence[ReadRecord]) -> No
     wanted = json_text([(read.collection, read.key) for read in reads])
     for place, value, version, expires_at in found_records_from(connection.execute(_RECORDS, (wanted,)).get):
         read = reads[place]
-        if expires_at is None or expires_at > read.now:
-            read.answer = Record(read.key, value, version, expires_at)
+        if value is None:
+            rows: list[Any] = connection.execute(_RECORD, (read.collection, read.key)).fetchall()
+            found = [Record(read.key, *row) for row in rows]  # none if it was removed since
+        else:
+            found = [Record(read.key, value, version, expires_at)]
+        for record in found:
+            if record.expires_at is None or record.expires_at > read.now:
+                read.answer = record
 
 
 def scan_records(connection: apsw.Connection, collection: str, now: int, after: str, limit: int) -> list[Record]:

@@ -42,7 +42,7 @@ _sizes = msgspec.json.Decoder(list[int])
 _instants = msgspec.json.Decoder(list[int | None])
 _places = msgspec.json.Decoder(list[tuple[int, str, int, int]])
 _records = msgspec.json.Decoder(list[tuple[str, str, int, int | None]])
-_found = msgspec.json.Decoder(list[tuple[int, str, int, int | None]])
+_found = msgspec.json.Decoder(list[tuple[int, str | None, int, int | None]])
 
 
 def json_text(value: object) -> str:
@@ -153,9 +153,12 @@ def unreadable_record(collection: str, row: RecordInBytes, error: Exception) -> 
     return Unreadable(collection, row[0].decode(errors="backslashreplace"), reason_of(error), row[2])
 
 
-def found_records_from(text: str) -> list[tuple[int, bytes, int, int | None]]:
-    """The place in the question, the value, version and expiry of records."""
-    return [(place, bytes.fromhex(value), version, expires) for place, value, version, expires in _found.decode(text)]
+def found_records_from(text: str) -> list[tuple[int, bytes | None, int, int | None]]:
+    """The place in the question, the value, version and expiry of records; no value of those that are large."""
+    return [
+        (place, None if value is None else bytes.fromhex(value), version, expires)
+        for place, value, version, expires in _found.decode(text)
+    ]
 
 
 def record_versions_from(text: str) -> list[tuple[str, str, int, int | None]]:

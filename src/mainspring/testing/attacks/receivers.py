@@ -13,10 +13,11 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice, repeat
-from typing import Final
+from typing import Final, Unpack
 
 from mainspring.client import AsyncClient, CreateTimer, RetryPolicy
 from mainspring.errors import MainspringError
+from mainspring.fetches.requesting import FetchFields
 from mainspring.store import BATCH_LIMIT
 from mainspring.testing.attacks.attack import Attack, Victim
 from mainspring.testing.target import Answer, TargetServer
@@ -24,6 +25,8 @@ from mainspring.testing.target import Answer, TargetServer
 PATIENCE_SECONDS: Final = 120.0
 """How long a caller is asked to wait for an answer that never comes."""
 MEMBERS: Final = 50_000
+LARGE_BYTES: Final = 1_000_000
+ORIGIN_SECONDS: Final = 0.5
 HANG: Final = "/hang"
 _AT_ONCE: Final = 16
 _AGAIN: Final = RetryPolicy(max_attempts=1000, initial_interval_seconds=0.2, backoff_multiplier=1.0)
@@ -39,6 +42,18 @@ async def _packed_answers(victim: Victim, seconds: float, size: int) -> int:
         while time.monotonic() < until:
             await _fetch(client, [target.url] * _AT_ONCE)
             await asyncio.sleep(0.1)
+        return len(target.requests)
+
+
+async def _escaped_answers(victim: Victim, seconds: float, size: int) -> int:
+    """Each is written as six times its length when it goes on to its origin, which takes its time."""
+    until = time.monotonic() + seconds
+    async with TargetServer() as target, TargetServer(keep=1) as origin, victim.client() as client:
+        target.script("/", Answer(body=b"\x01" * LARGE_BYTES))
+        origin.script("/", Answer(delay_seconds=ORIGIN_SECONDS))
+        while time.monotonic() < until:
+            await _fetch(client, [target.url] * size, result_url=origin.url)
+            await asyncio.sleep(1.0)
         return len(target.requests)
 
 
@@ -77,7 +92,7 @@ async def _hanging_origins(victim: Victim, seconds: float, size: int) -> int:
     with everywhere() as listener:
         async with TargetServer(listener=listener) as target, victim.client() as client:
             origins = (f"http://{host}:{target.port}{HANG}" for host in hosts(size))
-            await _fetch(client, repeat(target.url), origins)
+            await _fetch(client, repeat(target.url), origins=origins)
             await asyncio.sleep(until - time.monotonic())
             return _held(target)
 
@@ -105,6 +120,13 @@ RECEIVER_ATTACKS: Final = (
         what=f"Answers of {MEMBERS:,} empty gzip members, to timers and to fetches.",
         run=_packed_answers,
         size=40,
+        counts="answers given",
+    ),
+    Attack(
+        name="escaped-answers",
+        what="Answers of a million control characters to many fetches at once, for an origin that is slow.",
+        run=_escaped_answers,
+        size=200,
         counts="answers given",
     ),
     Attack(
@@ -207,17 +229,18 @@ async def _create(client: AsyncClient, name: str, urls: Iterable[str]) -> int:
     return created
 
 
-async def _fetch(client: AsyncClient, urls: Iterable[str], origins: Iterable[str] = repeat("")) -> None:
+async def _fetch(
+    client: AsyncClient, urls: Iterable[str], *, origins: Iterable[str] | None = None, **fields: Unpack[FetchFields]
+) -> None:
     """Ask for calls of these URLs, with these origins, a few at a time. A refusal is what a server may answer."""
-    waiting = zip(urls, origins, strict=False)
+    waiting = zip(urls, repeat(None) if origins is None else origins, strict=False)
+    fields.setdefault("timeout_seconds", PATIENCE_SECONDS)
 
     async def ask() -> None:
         for url, origin in waiting:
             try:
-                if origin:
-                    await client.fetches.create(url, result_url=origin, timeout_seconds=PATIENCE_SECONDS)
-                else:
-                    await client.fetches.create(url, timeout_seconds=PATIENCE_SECONDS)
+                asked = fields if origin is None else {**fields, "result_url": origin}
+                await client.fetches.create(url, **asked)
             except MainspringError:
                 await asyncio.sleep(0.1)
 

@@ -1,0 +1,206 @@
+"""Answers of fetches together take no more memory than they may, however many there are and whatever is in them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mainspring.config import Config
+from mainspring.delivery.call import Call
+from mainspring.delivery.guard import Guard
+from mainspring.delivery.sender import Sender
+from mainspring.fetches.memory import AnswerMemory, Share, written_bytes
+from mainspring.instance import Instance
+from mainspring.testing.target import Answer, TargetServer
+from tests.fetches.asking import asking, ended
+
+LIMIT = 4_000_000
+
+
+@asynccontextmanager
+async def running(tmp_path: Path, store: str = "memory://") -> AsyncIterator[Instance]:
+    config = Config(
+        allow_loopback=True,
+        store=store,
+        data_dir=str(tmp_path),
+        drain_seconds=0.1,
+        fetch_answer_bytes=100_000,
+        fetch_memory_bytes=LIMIT,
+    )
+    async with Instance(config) as instance:
+        yield instance
+
+
+def _memory_of(instance: Instance) -> AnswerMemory:
+    return instance._fetching.memory  # nobody else needs to know
+
+
+@pytest.mark.parametrize("store", ["memory://", "sqlite:///{}/mainspring.db"])
+async def test_answers_together_take_no_more_than_their_bound_with_what_json_makes_of_them(
+    tmp_path: Path, store: str
+) -> None:
+    body = b"\x01" * 100_000
+    async with (
+        running(tmp_path, store.format(tmp_path)) as instance,
+        TargetServer() as target,
+        TargetServer() as origin,
+    ):
+        target.script("/", Answer(body=body))
+        origin.script("/", Answer(delay_seconds=0.02))
+        views = [
+            await instance.fetches.create(asking(target.url, result_url=origin.url, timeout_seconds=30))
+            for _ in range(60)
+        ]
+        await origin.wait_for(60, seconds=20)
+        memory = _memory_of(instance)
+        assert len(body) < memory.most <= LIMIT
+        for view in views:
+            assert (await ended(instance.fetches, view.req_id)).state == "succeeded"
+        told = [msgspec.json.decode(request.body)["response"] for request in origin.requests]
+        assert {len(response["body"]) for response in told} == {len(body)}, "everybody got all of it, in the end"
+        async with asyncio.timeout(5):
+            while memory.taken:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+def test_what_json_makes_of_a_body_is_counted() -> None:
+    for body in (b"abc", b"\x01" * 10, b'"\\\n', "é€😀".encode()):
+        assert len(msgspec.json.encode(body.decode())) - 2 <= written_bytes(body) <= 6 * len(body)
+
+
+# --- who gets room ----------------------------------------------------------------------------------------------------
+
+
+def _ask(memory: AnswerMemory, site: str, size: int, told: list[str]) -> Share:
+    share = memory.share(site)
+    share.wanted = size
+    if memory.ask(share, lambda: told.append(site)):
+        told.append(site)
+    return share
+
+
+def test_who_came_first_is_served_first_and_a_small_one_does_not_pass_a_large_one() -> None:
+    memory, told = AnswerMemory(100, answer_bytes=1), list[str]()
+    first = _ask(memory, "a", 60, told)
+    _ask(memory, "b", 70, told)
+    _ask(memory, "c", 10, told)
+    assert told == ["a"]
+    first.give_back()
+    assert told == ["a", "b", "c"]
+    assert memory.taken == 80
+
+
+def test_a_site_takes_no_more_than_it_leaves_and_holds_nobody_up_who_waits_behind_it() -> None:
+    memory, told = AnswerMemory(100, answer_bytes=1), list[str]()
+    shares = [_ask(memory, "greedy", 10, told) for _ in range(20)]
+    assert told == ["greedy"] * 5
+    _ask(memory, "modest", 40, told)
+    assert told[-1] == "modest"
+    for share in shares:
+        share.give_back()
+    assert memory.taken == 40
+
+
+def test_more_than_there_is_goes_when_it_is_alone() -> None:
+    memory, told = AnswerMemory(100, answer_bytes=1), list[str]()
+    with _ask(memory, "a", 1000, told):
+        assert memory.taken == 100
+    assert memory.taken == 0
+
+
+async def test_who_goes_away_while_it_waits_takes_nothing() -> None:
+    memory, told = AnswerMemory(100, answer_bytes=1), list[str]()
+    first = _ask(memory, "a", 100, told)
+
+    async def wait() -> None:
+        with memory.share("b") as share:
+            await share.take(100)
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    first.give_back()
+    assert memory.taken == 0
+
+
+# --- answers that wait ------------------------------------------------------------------------------------------------
+
+
+class Doorkeeper:
+    """Lets nobody in until it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.was_asked = asyncio.Event()
+        self._granted: Callable[[], None] | None = None
+
+    def ask(self, answer_bytes: int, granted: Callable[[], None]) -> bool:
+        self.asked.append(answer_bytes)
+        self.was_asked.set()
+        self._granted = granted
+        return False
+
+    def open(self) -> None:
+        assert self._granted is not None
+        self._granted()
+
+
+@pytest.fixture
+async def sender() -> AsyncIterator[Sender]:
+    async with Sender(guard=Guard(allow_loopback=True), answer_bytes=1_000_000) as made:
+        yield made
+
+
+def _get(url: str, room: Doorkeeper, timeout_ms: int = 10_000) -> Call:
+    return Call("GET", url, (), b"", timeout_ms, fresh=True, room=room)
+
+
+BODY = b"abc" * 100_000
+PACKED = Answer(body=gzip.compress(BODY), headers=(("content-encoding", "gzip"),))
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        (Answer(body=BODY), len(BODY)),
+        (Answer(body=BODY, behaviour="chunked"), 1_000_000),
+        (Answer(body=BODY, behaviour="until-close"), 1_000_000),
+        (PACKED, 1_000_000),
+    ],
+)
+async def test_an_answer_is_read_no_further_until_there_is_room_and_then_whole(
+    sender: Sender, target: TargetServer, answer: Answer, wanted: int
+) -> None:
+    target.script("/", answer)
+    room = Doorkeeper()
+    call = asyncio.create_task(sender.send(_get(target.url, room)))
+    async with asyncio.timeout(5):
+        await room.was_asked.wait()
+    await asyncio.sleep(0.05)
+    assert not call.done()
+    room.open()
+    reply = await call
+    assert room.asked[0] in (wanted, len(BODY)), "all that it may come to, or what it was if it came at once"
+    assert (reply.status, reply.truncated, reply.body) == (200, False, BODY)
+
+
+async def test_a_small_answer_asks_for_no_room(sender: Sender, target: TargetServer) -> None:
+    room = Doorkeeper()
+    reply = await sender.send(_get(target.url, room))
+    assert (reply.status, room.asked) == (200, [])
+
+
+@pytest.mark.parametrize("answer", [Answer(status=201, body=BODY), PACKED])
+async def test_an_answer_without_room_in_time_counts_without_its_body(
+    sender: Sender, target: TargetServer, answer: Answer
+) -> None:
+    target.script("/", answer)
+    reply = await sender.send(_get(target.url, Doorkeeper(), timeout_ms=200))
+    assert (reply.status, reply.truncated, reply.body, reply.problem) == (answer.status, True, b"", "")
