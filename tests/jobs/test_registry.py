@@ -432,3 +432,19 @@ def test_a_registry_that_was_away_for_a_moment_is_looked_at_within_five_seconds(
             assert world.calls
 
     simulate(main)
+
+
+def test_of_large_jobs_nothing_is_remembered() -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            for number in range(20):
+                body = "x" * 50_000 if number % 2 else "x"
+                await write(world, f"job{number}", {"schedule": "0 0 1 1 *", "url": "handler:work", "body": body})
+            registry = instance.scheduling.registry
+            jobs, _ = await registry.page(after="", limit=100)
+            assert len(jobs) == 20
+            kept = [record for record, _ in registry._read.values()]
+            assert len(kept) == 10
+            assert sum(len(record.value) for record in kept) < 10_000
+
+    simulate(main)

@@ -16,6 +16,8 @@ from mainspring.store import RecordStore, ends_scan, first_version
 
 JOBS: Final = "jobs:meta"
 _REMEMBERED: Final = 20_000
+_REMEMBERED_BYTES: Final = 4_096
+"""What a larger record means is found out each time: so many of them would take gigabytes."""
 
 
 class Registry:
@@ -65,8 +67,11 @@ class Registry:
         known = self._read.get(record.key)
         if known is not None and known[0] == record:
             return known[1]
-        if len(self._read) >= _REMEMBERED:
-            self._read.clear()
         job = read(record, self.routing, check_url=self._check_url)
-        self._read[record.key] = (record, job)
+        if len(record.value) <= _REMEMBERED_BYTES:
+            if len(self._read) >= _REMEMBERED:
+                self._read.clear()
+            self._read[record.key] = (record, job)
+        else:
+            self._read.pop(record.key, None)
         return job
