@@ -9,14 +9,14 @@ from tests.simulation.planted_fetches import PLANTED
 from tests.simulation.planting import found_at
 from tests.simulation.searching import expect_no_finding
 
-SEEDS = sorted({*range(51), *(58, 61, 84, 150, 183), *(148, 165)} - {1, 12, 14, 15, 16, 21, 22, 30, 31, 35, 36, 44})
+SEEDS = sorted({*range(51), *(53, 58, 61, 84, 150, 183), *(148, 165)} - {1, 12, 14, 15, 16, 21, 22, 30, 31, 35, 36, 44})
 """Without those of the largest worlds; some beyond are crash points, and some find what is planted."""
 
 FOUND = {
     "executor.take: ignores the mark": 148,
     "ledger.settle: overwrites": 19,
     "carrier.carry: drops an untaken result": 1,
-    "record.settled: expires while it is offered": 0,
+    "record.settled: expires while it is offered": 1,
     "ledger.add: a crash leaves no row": 165,
     "places.room: hosts share nothing": 9,
     "ledger._give_row: ignores STALE": 1625,
