@@ -53,6 +53,8 @@ class Queueing:
             catching_up = own or await self._delayed_by(before, turn)
             taken = step(definition, kind, before.launch, is_kept=not is_first or bool(catching_up))
             if taken == "skip":
+                if turn.late_ms > LATE_MS and await self._may_be_missed(before, turn, job):
+                    return later(turn, turn.started_at + 1_000)
                 return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=before.mark)
             if taken == "wait":
                 return await self._wait(turn, before, catching_up)
@@ -116,6 +118,13 @@ class Queueing:
         row = await self._row(other, turn)
         return row is None or not _is_begun(row)
 
+    async def _may_be_missed(self, other: Entry, turn: Turn, job: Job) -> bool:
+        """Whether a launch that has begun may have begun so late that it is superseded, maybe by this very one, and
+        just has not said so: then neither would go. Whoever is late himself has the time to look again."""
+        row = await self._row(other, turn)
+        is_first = row is not None and row.state is State.RUNNING and row.attempts <= 1
+        return is_first and other.launch.state == "planned" and self._is_missed(other, turn, job)
+
     async def _row(self, other: Entry, turn: Turn) -> Timer | None:
         [row] = await self._rows.launches([launch_id(turn.job, other.mark)])
         return row
@@ -136,8 +145,12 @@ class Queueing:
             return True
         if launch.state != "planned" or (row is not None and _is_begun(row)):
             return False
+        return self._is_missed(other, turn, job)
+
+    def _is_missed(self, other: Entry, turn: Turn, job: Job) -> bool:
+        """Whether a launch is not to be made, if it begins now."""
         # By which calendar it was planned is not known: the present one tells whether it has its instant.
-        errand = replace(turn.errand, kind=launch.kind, terms=Terms())
+        launch, errand = other.launch, replace(turn.errand, kind=other.launch.kind, terms=Terms())
         now = turn.started_at
         return bool(objection(job, errand, instant=launch.instant, due_at=launch.moment, now=now, waited=False))
 
