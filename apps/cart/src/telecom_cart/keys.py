@@ -37,7 +37,7 @@ class Keys:
 
     @staticmethod
     def check(key: str) -> str:
-        if not 1 <= len(key) <= 128 or not key.isascii() or not key.isprintable():
-            expected = "Expected 1 to 128 printable ASCII characters"
+        if not 1 <= len(key) <= 255 or not all("!" <= character <= "~" for character in key):
+            expected = "Expected 1 to 255 visible ASCII characters"
             raise ValidationFailed(errors=(FieldProblem("Idempotency-Key", expected),))
         return key

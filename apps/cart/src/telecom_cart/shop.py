@@ -39,6 +39,7 @@ class Shop:
         self.settings = settings = settings or Settings()
         self.provider = provider
         self.repository = Repository(ms)
+        self.idempotency_store = ms.idempotency_store
         self._ms = ms
         self._touches = Touches()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -55,7 +56,7 @@ class Shop:
             provider=provider,
             queues=queues,
             wakes=wakes,
-            keys=Keys(ms.idempotency_store),
+            keys=Keys(self.idempotency_store),
             closer=closer,
             recovery=self.recovery,
             settings=settings,
