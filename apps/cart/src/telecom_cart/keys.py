@@ -6,6 +6,7 @@ again as if it were the result.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, Final
 
 from mainspring.idempotency import AsyncIdempotentProcessor, IdempotencyStore
@@ -32,7 +33,8 @@ class Keys:
 
     async def cart_of(self, user_id: str, key: str, cart_id: str | None) -> str | None:
         """The cart that a key stands for; from now on this one, if it is new and there is one."""
-        record = await self._processor.process({"userId": user_id, "cartId": cart_id or ""}, key=f"{user_id}/{key}")
+        name = sha256(f"{user_id}/{key}".encode()).hexdigest()  # users and keys may be anything, names may not
+        record = await self._processor.process({"userId": user_id, "cartId": cart_id or ""}, key=name)
         return record.result or None
 
     @staticmethod
