@@ -29,7 +29,7 @@ Credentials come from the environment only, because the arguments of a process a
 """
 
 
-class LookupType(click.ParamType):
+class LookupType(click.ParamType[Lookup]):
     name = "strong|SECONDS|unbounded"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Lookup:

@@ -25,25 +25,25 @@ The shop    {simulator}/_sim   what can be done with the simulated platform
 Three trials. Paste this first, in another terminal, in this folder:
 
   CARTS={cart}/v1/carts SHOP={simulator}/_sim JSON='Content-Type: application/json'
-  add() {{ curl -s $CARTS/$1/items -H "$JSON" -d '{{"productId": "p1", "name": "Phone", "type": "device", "price": 79900}}'; }}
-  ledger() {{ echo; curl -s $SHOP/ledger | python3 -c 'import json, sys
-for order in json.load(sys.stdin)["orders"]: print("the platform has", order["number"], order["reference"])'; }}
+  PHONE='{{"productId": "phone-1", "name": "Phone", "type": "device", "price": 79900}}'
+  add() {{ curl -s $CARTS/$1/items -H "$JSON" -d "$PHONE"; }}
+  orders() {{ echo; curl -s $SHOP/ledger | grep -o '"number":"[^"]*","reference":"[^"]*"'; }}
 
 1. The platform forgets the basket, then you check out. It is made again, with everything in it.
 
   add ann; sleep 1; curl -s $SHOP/expire -d '{{}}'
-  curl -s -X POST $CARTS/ann/checkout; ledger
+  curl -s -X POST $CARTS/ann/checkout; orders
 
 2. The platform orders, and its reply is lost. The cart asks what became of it: one order, not two.
 
   add bob; curl -s $SHOP/faults -d '{{"verb": "checkout", "kind": "applyThenDrop"}}'
-  curl -s -X POST $CARTS/bob/checkout; curl -s -X POST $CARTS/bob/checkout; ledger
+  curl -s -X POST $CARTS/bob/checkout; curl -s -X POST $CARTS/bob/checkout; orders
 
 3. The cart is killed while the platform orders. It is started again here, and finds out.
 
   add cid; curl -s $SHOP/faults -d '{{"verb": "checkout", "kind": "delay", "seconds": 4}}'
   curl -s -X POST $CARTS/cid/checkout & sleep 2; kill -9 $(cat {pid_file}); sleep 4
-  curl -s -X POST $CARTS/cid/checkout; ledger
+  curl -s -X POST $CARTS/cid/checkout; orders
 
 Ctrl-C ends both. What is in {folder} stays; what the simulated platform knew does not.
 """
@@ -105,7 +105,7 @@ class Demo:
 
     async def _until_one_ends(self, *processes: Process) -> None:
         waits = {asyncio.ensure_future(process.wait()) for process in processes}
-        waits.add(asyncio.ensure_future(self._ending.wait()))  # type: ignore[arg-type]
+        waits.add(asyncio.ensure_future(self._ending.wait()))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:

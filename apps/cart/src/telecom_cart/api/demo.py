@@ -15,14 +15,13 @@ from telecom_cart.api.reading import document
 from telecom_cart.errors import ProviderDown
 
 CONTENT_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _PAGES: Final = {
     "/": ("cart.html", "text/html"),
     "/cart.js": ("cart.js", "text/javascript"),
     "/cart.css": ("cart.css", "text/css"),
-    "/cart.svg": ("cart.svg", "image/svg+xml"),
 }
 _CONTROLS: Final = (
     ("GET", "state"),
