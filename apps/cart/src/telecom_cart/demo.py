@@ -26,25 +26,27 @@ Three trials. Paste this first, in another terminal, in this folder:
 
   CARTS={cart}/v1/carts SHOP={simulator}/_sim JSON='Content-Type: application/json'
   PHONE='{{"productId": "phone-1", "name": "Phone", "type": "device", "price": 79900}}'
-  add() {{ curl -s $CARTS/$1/items -H "$JSON" -d "$PHONE"; }}
-  orders() {{ echo; curl -s $SHOP/ledger | grep -o '"number":"[^"]*","reference":"[^"]*"'; }}
+  add() {{ curl -s -o /dev/null $CARTS/$1/items -H "$JSON" -d "$PHONE"; }}
+  checkout() {{ curl -s -w '\\n' -X POST $CARTS/$1/checkout; }}
+  orders() {{ curl -s $SHOP/ledger | grep -o '"number":"[^"]*","reference":"[^"]*"'; }}
 
 1. The platform forgets the basket, then you check out. It is made again, with everything in it.
 
-  add ann; sleep 1; curl -s $SHOP/expire -d '{{}}'
-  curl -s -X POST $CARTS/ann/checkout; orders
+  add ann; sleep 1; curl -s -o /dev/null $SHOP/expire -d '{{}}'
+  checkout ann; orders
 
 2. The platform orders, and its reply is lost. The cart asks what became of it: one order, not two.
 
-  add bob; curl -s $SHOP/faults -d '{{"verb": "checkout", "kind": "applyThenDrop"}}'
-  curl -s -X POST $CARTS/bob/checkout; curl -s -X POST $CARTS/bob/checkout; orders
+  add bob; curl -s -o /dev/null $SHOP/faults -d '{{"verb": "checkout", "kind": "applyThenDrop"}}'
+  checkout bob; checkout bob; orders
 
 3. The cart is killed while the platform orders. It is started again here, and finds out.
 
-  add cid; curl -s $SHOP/faults -d '{{"verb": "checkout", "kind": "delay", "seconds": 4}}'
-  curl -s -X POST $CARTS/cid/checkout & sleep 2; kill -9 $(cat {pid_file}); sleep 4
-  curl -s -X POST $CARTS/cid/checkout; orders
+  add cid; curl -s -o /dev/null $SHOP/faults -d '{{"verb": "checkout", "kind": "delay", "seconds": 4}}'
+  checkout cid & sleep 2; kill -9 $(cat {pid_file}); sleep 4
+  checkout cid; orders
 
+To try one again, take another customer: a bare checkout soon after an order might be a repeat, and is asked which.
 Ctrl-C ends both. What is in {folder} stays; what the simulated platform knew does not.
 """
 
