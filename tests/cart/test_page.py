@@ -36,7 +36,6 @@ def page(request: pytest.FixtureRequest, chromium: Chromium, tmp_path: Path) -> 
         opened.on("pageerror", fail)
         opened.goto(address)
         yield opened
-        opened.screenshot(path="/tmp/page.png", full_page=True)
         context.close()
         browser.close()
     assert complaints == []
