@@ -14,7 +14,8 @@ from mainspring.errors import StoreUnavailable
 from telecom_cart import errors
 from telecom_cart.api import refusals
 from telecom_cart.api.problems import STATUSES
-from telecom_cart.errors import CartError
+from telecom_cart.api.views import instant
+from telecom_cart.errors import CartError, CartNotFound
 from telecom_cart.providers.faults import FaultKind
 from tests.cart.serving import PLAN, Served, served
 from tests.cart.test_api import pointers, problem
@@ -155,6 +156,39 @@ async def test_while_it_is_being_ordered_a_cart_is_not_changed() -> None:
         await asyncio.sleep(1.5)
         assert (await cart.check_out()).json()["replayed"]
         assert len(live_orders(cart)) == 1
+
+
+async def test_nobody_settles_a_checkout_that_is_still_under_way() -> None:
+    async with served(answer_seconds=0.2) as cart:
+        await cart.add()
+        await cart.synced()
+        cart.fault("checkout", FaultKind.DELAY, seconds=1)
+        problem(await cart.check_out(), 422, "CHECKOUT_IN_PROGRESS")
+        with pytest.raises(CartNotFound):
+            await cart.shop.recovery.settle("ann", order_number=None)
+        await asyncio.sleep(1)
+        assert (await cart.check_out()).json()["orderNumber"] in live_orders(cart)
+
+
+async def test_the_times_of_reads_are_written_again_after_the_store_was_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with served(touch_seconds=0.05) as cart:
+        change = cart.shop.repository.change
+
+        async def away(*_: object) -> None:
+            raise StoreUnavailable
+
+        await cart.cart()
+        monkeypatch.setattr(cart.shop.repository, "change", away)
+        await cart.cart()
+        await asyncio.sleep(0.2)
+        monkeypatch.setattr(cart.shop.repository, "change", change)
+        read = await cart.cart()
+        await asyncio.sleep(0.2)
+        found = await cart.shop.repository.cart("ann")
+        assert found is not None
+        assert instant(found.accessed_at) == read["lastAccessedAt"]
 
 
 async def test_an_order_of_which_nobody_knows_is_said_to_be_unknown(cart: Served) -> None:
