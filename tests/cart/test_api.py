@@ -176,7 +176,7 @@ async def test_every_wrong_field_is_named(cart: Served) -> None:
         *[("price", value) for value in (-1, MAX_PRICE + 1, 1.5, False, "1", None)],
         *[("name", value) for value in ("", "\u202e", "x" * 201, 5, "a\nb", ["a"])],
         *[("productId", value) for value in ("", ".", "-a", "x" * 101, "a b", "ä", "a\x00", None)],
-        *[("type", value) for value in ("DEVICE", None, ["device"], {})],
+        *[("type", value) for value in ("DEVICE", None, ["device"], {"a": 1})],
     ],
 )
 async def test_a_field_beyond_its_limits_is_refused(cart: Served, field: str, value: object) -> None:
@@ -328,7 +328,7 @@ async def test_health_says_how_the_platform_is_and_carts_work_all_the_same(cart:
         got: dict[str, Any] = (await cart.client.get("/health")).json()
         return got
 
-    provider = {"name": "double", "status": "up", "detail": None, "facts": {}}
+    provider: dict[str, Any] = {"name": "double", "status": "up", "detail": None, "facts": {}}
     assert await health() == {"status": "healthy", "provider": provider}
     cart.fault("*", FaultKind.DOWN, times=None)
     found = await health()

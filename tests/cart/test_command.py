@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -15,7 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from telecom_cart.__main__ import main
-from tests.cart.processes import COMMAND, demo, environment, running
+from telecom_cart.api.problems import STATUSES
+from tests.cart.processes import COMMAND, ROOT, demo, environment, running
 from tests.cart.serving import PHONE
 from tests.servers.process import free_port
 
@@ -108,6 +111,30 @@ def test_a_person_settles_what_stayed_unknown(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         placed = answered(client.post(f"{cart}/v1/carts/ann/checkout"))
         assert placed["orderNumber"] == order["number"]
+
+
+def test_the_walk_of_the_readme_works_as_written(tmp_path: Path) -> None:
+    text = (ROOT / "apps/cart/README.md").read_text()
+    walk = re.search(r"## A walk.*?```sh\n(.*?)```", text, re.DOTALL)
+    assert walk is not None
+    with demo(tmp_path) as (cart, _):
+        script = re.sub(r"(?m)^(curl \S+)", r"\1 -w '\\n'", walk[1]).replace("http://127.0.0.1:8710", cart)
+        done = subprocess.run(["bash", "-euc", script], check=True, capture_output=True, text=True, timeout=60)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    said = [answer.get("code") or answer.get("orderNumber") or answer.get("checkoutStatus") for answer in answers]
+    old, new = said[8], said[13]
+    assert said[:8] == [*["pending"] * 6, "VALIDATION_ERROR", "PRECONDITION_FAILED"]
+    assert said[8:14] == [old, old, "pending", old, "AMBIGUOUS_CHECKOUT", new]
+    assert (answers[14]["status"], old == new) == ("healthy", False)
+    assert {each["pointer"] for each in answers[6]["errors"]} == {"/productId", "/name", "/type", "/quantity", "/price"}
+
+
+def test_every_code_is_in_the_readme_with_its_status() -> None:
+    text = (ROOT / "apps/cart/README.md").read_text()
+    rows = [line.split("|")[1:3] for line in text.splitlines() if re.match(r"\| [A-Z_]{5}", line)]
+    told = {code.strip(): statuses for codes, statuses in rows for code in codes.split(",")}
+    assert told.keys() == STATUSES.keys()
+    assert all(str(STATUSES[code]) in statuses for code, statuses in told.items())
 
 
 def test_the_trials_of_the_demo_go_as_it_says(tmp_path: Path) -> None:
