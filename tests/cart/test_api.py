@@ -292,6 +292,16 @@ async def test_an_item_that_is_sent_again_with_its_key_is_added_once(cart: Serve
     problem(await cart.add(item=PLAN, Idempotency_Key="k1"), 422, "IDEMPOTENCY_KEY_REUSED")
 
 
+async def test_an_item_that_is_sent_ten_times_at_once_with_its_key_is_added_once(cart: Served) -> None:
+    answers = await asyncio.gather(*(cart.add(Idempotency_Key="k") for _ in range(10)))
+    assert {answer.status_code for answer in answers} <= {200, 409}
+    for answer in answers:
+        if answer.status_code == 409:
+            assert problem(answer, 409, "IDEMPOTENCY_KEY_IN_USE")["retryable"]
+            assert answer.headers.get_list("retry-after") == ["1"]
+    assert (await cart.cart())["items"][0]["quantity"] == 1
+
+
 async def test_an_item_that_was_refused_may_be_sent_again_with_its_key(cart: Served) -> None:
     tag = (await cart.add()).headers["etag"]
     await cart.add()

@@ -11,7 +11,7 @@ from typing import Final
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -93,6 +93,8 @@ def error_of(error: Exception) -> CartError:
             return StoreDown()
         case InProgress():
             return OperationTimeout("Somebody else uses the same Idempotency-Key at this moment. Nothing was changed.")
+        case ClientDisconnect():
+            return InternalError()  # which nobody is there to read
         case _:
             logger.error("a request failed in a way that nobody foresaw", exc_info=error)
             return InternalError()
