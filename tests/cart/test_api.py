@@ -275,7 +275,8 @@ async def test_unknown_paths_and_methods_are_problems_too(cart: Served) -> None:
         problem(await cart.client.get(path), 404, "NOT_FOUND")
     response = await cart.client.patch("/v1/carts/ann")
     problem(response, 405, "METHOD_NOT_ALLOWED")
-    assert "GET" in response.headers["allow"]
+    assert response.headers["allow"] == "DELETE, GET"
+    assert (await cart.client.get("/v1/carts/ann/items/x")).headers["allow"] == "DELETE, PUT"
 
 
 # --- adding with a key ----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from telecom_cart.api import carts, contract, demo, problems
 from telecom_cart.api.correlation import Correlation
@@ -15,11 +16,12 @@ from telecom_cart.shop import Shop
 def create_app(shop: Shop, *, simulator: str | None = None, health: SharedHealth | None = None) -> FastAPI:
     """To be served inside the block of the shop."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url="/openapi.json", redirect_slashes=False)
-    app.include_router(carts.router(shop))
-    app.include_router(_health(shop, health or SharedHealth(shop.provider)))
+    routers = [carts.router(shop), _health(shop, health or SharedHealth(shop.provider))]
     if simulator is not None:
-        app.include_router(demo.router(simulator))
-    problems.install(app)
+        routers.append(demo.router(simulator))
+    for router in routers:
+        app.include_router(router)
+    problems.install(app, [route for router in routers for route in router.routes if isinstance(route, Route)])
     contract.install(app)
     # The last one stands outermost.
     app.add_middleware(KeyedAdds, store=shop.idempotency_store)

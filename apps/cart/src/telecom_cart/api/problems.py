@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mainspring.errors import Conflict, InvalidInput, MainspringError, TooLarge, Unavailable
@@ -117,15 +118,20 @@ def key_error_of(error: MainspringError) -> CartError:
             return error_of(error)
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, routes: Sequence[Route]) -> None:
     async def known(_: Request, error: Exception) -> Response:
         return response_of(error_of(error))
 
-    async def of_http(_: Request, error: Exception) -> Response:
+    async def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         kind = _OF_HTTP.get(error.status_code)
         told = ValidationFailed() if kind is None and error.status_code < 500 else (kind or InternalError)()
-        return response_of(told, error.headers)
+        if kind is not MethodNotAllowed:
+            return response_of(told, error.headers)
+        # A path has a route for each of its methods, and the framework names those of the first one only.
+        path = request.scope["path"]
+        allowed = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+        return response_of(told, {"Allow": ", ".join(sorted(allowed))} if allowed else error.headers)
 
     async def of_fastapi(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
