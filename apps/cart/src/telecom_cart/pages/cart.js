@@ -173,7 +173,8 @@ function drawPlatform(state, ledger) {
     baskets.length ? baskets.map(basketRow) : [emptyRow(4, "None")],
   );
   draw("orders", state.orders, () => (state.orders.length ? state.orders.map(orderRow) : [emptyRow(4, "None")]));
-  const calls = ledger.calls.slice(-SHOWN_CALLS).reverse();
+  const isAboutHealth = (call) => call.verb === "health" || call.basket_id === "health"; // every few seconds
+  const calls = ledger.calls.filter((call) => !isAboutHealth(call)).slice(-SHOWN_CALLS).reverse();
   draw("ledger", calls, () => (calls.length ? calls.map(callRow) : [emptyRow(3, "Nothing was asked yet")]));
   const waiting = state.faults.map((fault) => `${fault.kind} of ${fault.verb}${fault.times === null ? ", always" : ""}`);
   draw("waiting", waiting, () => [waiting.length ? `Waiting: ${waiting.join("; ")}` : "No fault waits."]);
