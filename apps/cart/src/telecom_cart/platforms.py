@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -46,7 +47,7 @@ class PlatformChoice:
 
     def provider(self, ms: Mainspring) -> Provider:
         if self.name == "double":
-            return DoubleProvider(Platform(time.time), lookup=self.lookup)
+            return DoubleProvider(Platform(time.time, run=secrets.token_hex(3)), lookup=self.lookup)
         if not self.url:
             raise NotConfigured(f"Expected --provider-url, the address of {self.name}.")
         if self.name == "salesforce":
