@@ -25,6 +25,10 @@ serve: $(VENV)/.runtime ## Run a server on 127.0.0.1:8700; its data lives in .ma
 daily-report: $(VENV)/.runtime ## Run the sample service of docs/guides/jobs.md, beside a server.
 	@PYTHONPATH=examples exec $(PYTHON) -m daily_report $(ARGS)
 
+.PHONY: cart
+cart: $(VENV)/.cart ## Try the telecom cart with a simulated platform on 127.0.0.1:8710; its data lives in .telecom-cart.
+	@PYTHONPATH=apps/cart/src exec $(PYTHON) -m telecom_cart demo $(ARGS)
+
 .PHONY: test
 test: check ## Run the checks and all tests; installs the database servers that are missing.
 	$(PYTHON) -m pytest $(ARGS)
@@ -88,7 +92,7 @@ audit: $(VENV)/.created ## Look up known weaknesses of the dependencies with pip
 	@tools/audit.sh $(PYTHON)
 
 .PHONY: clean
-clean: ## Remove the virtual environment and all caches. Data in .mainspring stays.
+clean: ## Remove the virtual environment and all caches. Data in .mainspring and .telecom-cart stays.
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -99,6 +103,10 @@ $(VENV)/.created:
 $(VENV)/.runtime: requirements/runtime.txt pyproject.toml $(VENV)/.created
 	$(PIP) --require-hashes --requirement requirements/runtime.txt
 	$(PIP) --no-deps --editable .
+	@touch $@
+
+$(VENV)/.cart: requirements/cart.txt $(VENV)/.runtime
+	$(PIP) --require-hashes --requirement requirements/cart.txt
 	@touch $@
 
 $(VENV)/.test: requirements/test.txt $(VENV)/.runtime

@@ -135,3 +135,17 @@ async def test_the_ledger_shows_one_request_to_order_whatever_is_answered(
     asked = [entry for entry in shop.platform.ledger if entry.verb == "checkout" and "late" not in entry.effect]
     assert len(asked) == 1
     assert len([order for order in shop.orders() if order.is_live]) <= 1
+
+
+async def test_a_platform_that_forgot_everything_gives_nobody_the_name_of_somebody_else(
+    shop: SimulatedShop, sim: httpx.AsyncClient
+) -> None:
+    before = await shop.provider.open_session()
+    old = await shop.provider.create_cart(before, [PHONE], currency="CAD")
+    await sim.post("/reset")
+    after = await shop.provider.open_session()
+    new = await shop.provider.create_cart(after, [PHONE], currency="CAD")
+    assert old.basket_id != new.basket_id
+    assert before == after == "" or before != after
+    with suppress(ProviderError):
+        assert not await shop.provider.validate_context(old)

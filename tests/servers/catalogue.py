@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.servers.cassandra import Cassandra
+from tests.servers.chromium import Chromium
 from tests.servers.dynamodb import DynamoDB
 from tests.servers.mongodb import MongoDB
 from tests.servers.mysql import MySQL
@@ -12,5 +13,5 @@ from tests.servers.redis import Redis
 from tests.servers.server import Server
 
 SERVERS: dict[str, type[Server]] = {
-    kind.name: kind for kind in (PostgreSQL, MySQL, MongoDB, Cassandra, DynamoDB, Redis, RabbitMQ)
+    kind.name: kind for kind in (PostgreSQL, MySQL, MongoDB, Cassandra, DynamoDB, Redis, RabbitMQ, Chromium)
 }

@@ -1,7 +1,7 @@
 """Servers as fixtures, and what a run says when one is missing.
 
-- `postgresql`, `mysql`, `mongodb`, `cassandra`, `dynamodb`, `redis`, `amqp`: the server of that name, shared by the
-  whole run. Take a place of your own with `fresh()`, and leave the server running.
+- `postgresql`, `mysql`, `mongodb`, `cassandra`, `dynamodb`, `redis`, `amqp`, `chromium`: the server of that name,
+  shared by the whole run. Take a place of your own with `fresh()`, and leave the server running.
 - `start_server("postgresql")` starts one for this test alone, to be killed, paused and started again. A test that
   uses it says so: `@pytest.mark.server("postgresql")`.
 - `fleet.get(SERVERS[name])` is the shared server by name, for parameters that come from `server_params(...)`.
@@ -20,6 +20,7 @@ from _pytest.mark import ParameterSet
 
 from tests.servers.cassandra import Cassandra
 from tests.servers.catalogue import SERVERS
+from tests.servers.chromium import Chromium
 from tests.servers.ci import in_ci
 from tests.servers.dynamodb import DynamoDB
 from tests.servers.fleet import Fleet
@@ -85,6 +86,11 @@ def redis(fleet: Fleet) -> Redis:
 @pytest.fixture(scope="session")
 def amqp(fleet: Fleet) -> RabbitMQ:
     return fleet.get(RabbitMQ)
+
+
+@pytest.fixture(scope="session")
+def chromium(fleet: Fleet) -> Chromium:
+    return fleet.get(Chromium)
 
 
 def pytest_configure(config: pytest.Config) -> None:

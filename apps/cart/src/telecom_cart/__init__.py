@@ -14,6 +14,9 @@ recovery                what became of an attempt that nobody finished
 cleanup                 what nobody needs any more, by jobs
 shop                    all of it put together, on one Mainspring
 api, pages              HTTP
+platforms               which platform it is: one setting
+serving                 the process that serves
+demo                    a trial on one machine, with a simulated platform
 """
 
 __version__ = "0.1.0"

@@ -31,15 +31,17 @@ def checked_product(product_id: str) -> str:
     return product_id
 
 
+def checked_order(order_id: str) -> str:
+    if problem := _id_problem("/orderId", order_id):
+        raise ValidationFailed("The order id is not valid.", errors=(problem,))
+    return order_id
+
+
 def read_item(fields: object) -> Item:
     """An item as it was sent. Numbers are integers: 10.0, true and "1" are none."""
     if not isinstance(fields, dict):
         raise ValidationFailed(errors=(FieldProblem("", "Expected an object"),))
-    problems: list[FieldProblem] = [
-        FieldProblem(f"/{name}", "This is no field of an item")
-        for name in fields
-        if name not in ("productId", "name", "type", "quantity", "price")
-    ]
+    problems = _strangers(fields, "productId", "name", "type", "quantity", "price")
     product_id, name, kind = fields.get("productId"), fields.get("name"), fields.get("type")
     quantity, price = fields.get("quantity", 1), fields.get("price")
     if problem := _id_problem("/productId", product_id):
@@ -59,9 +61,7 @@ def read_item(fields: object) -> Item:
 def read_quantity(fields: object) -> int:
     """The new quantity of an item; 0 takes it out."""
     quantity = fields.get("quantity") if isinstance(fields, dict) else None
-    problems = quantity_problems(quantity, least=0)
-    if isinstance(fields, dict):
-        problems += [FieldProblem(f"/{name}", "Expected only quantity") for name in fields if name != "quantity"]
+    problems = quantity_problems(quantity, least=0) + _strangers(fields, "quantity")
     if problems:
         raise ValidationFailed(errors=tuple(problems))
     assert isinstance(quantity, int)
@@ -71,13 +71,30 @@ def read_quantity(fields: object) -> int:
 def read_province(fields: object) -> Province | None:
     """The province for taxes; null for none."""
     province = fields.get("province", "") if isinstance(fields, dict) else ""
-    if province is None:
+    problems = _strangers(fields, "province")
+    if province is not None and province not in list(Province):
+        problems.append(FieldProblem("/province", f"Expected one of {', '.join(Province)}, or null"))
+    if problems:
+        raise ValidationFailed(errors=tuple(problems))
+    return None if province is None else Province(province)
+
+
+def read_checkout(fields: object) -> str | None:
+    """The id of the cart that is to be ordered, if somebody says it."""
+    if fields is None:
         return None
-    try:
-        return Province(province)
-    except ValueError:
-        expected = f"Expected one of {', '.join(Province)}, or null"
-        raise ValidationFailed(errors=(FieldProblem("/province", expected),)) from None
+    cart_id = fields.get("cartId") if isinstance(fields, dict) else None
+    problems = _strangers(fields, "cartId")
+    if cart_id is not None and (problem := _id_problem("/cartId", cart_id)):
+        problems.append(problem)
+    if problems:
+        raise ValidationFailed(errors=tuple(problems))
+    return cart_id
+
+
+def pointer_to(*names: str) -> str:
+    """A JSON pointer."""
+    return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
 
 
 def quantity_problems(quantity: object, *, least: int) -> list[FieldProblem]:
@@ -103,6 +120,14 @@ def added(cart: Cart, item: Item) -> tuple[Item, ...]:
         raise ValidationFailed(errors=(FieldProblem("/quantity", expected),))
     merged = Item(item.product_id, item.name, item.type, quantity, item.price)
     return tuple(merged if each is present else each for each in cart.items)
+
+
+def _strangers(fields: object, *known: str) -> list[FieldProblem]:
+    """Fields that nobody knows."""
+    if not isinstance(fields, dict):
+        return [FieldProblem("", "Expected an object")]
+    expected = f"Expected only {', '.join(known)}"
+    return [FieldProblem(pointer_to(name), expected) for name in fields if name not in known]
 
 
 def _id_problem(pointer: str, value: object) -> FieldProblem | None:

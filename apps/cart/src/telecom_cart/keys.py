@@ -6,6 +6,7 @@ again as if it were the result.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, Final
 
 from mainspring.idempotency import AsyncIdempotentProcessor, IdempotencyStore
@@ -32,12 +33,13 @@ class Keys:
 
     async def cart_of(self, user_id: str, key: str, cart_id: str | None) -> str | None:
         """The cart that a key stands for; from now on this one, if it is new and there is one."""
-        record = await self._processor.process({"userId": user_id, "cartId": cart_id or ""}, key=f"{user_id}/{key}")
+        name = sha256(f"{user_id}/{key}".encode()).hexdigest()  # users and keys may be anything, names may not
+        record = await self._processor.process({"userId": user_id, "cartId": cart_id or ""}, key=name)
         return record.result or None
 
     @staticmethod
     def check(key: str) -> str:
-        if not 1 <= len(key) <= 128 or not key.isascii() or not key.isprintable():
-            expected = "Expected 1 to 128 printable ASCII characters"
+        if not 1 <= len(key) <= 255 or not all("!" <= character <= "~" for character in key):
+            expected = "Expected 1 to 255 visible ASCII characters"
             raise ValidationFailed(errors=(FieldProblem("Idempotency-Key", expected),))
         return key

@@ -24,7 +24,7 @@ from typing import Final
 from telecom_cart import crashes
 from telecom_cart.closing import Closer
 from telecom_cart.errors import CartNotFound
-from telecom_cart.model import Attempt, Cart, Hold, Stage
+from telecom_cart.model import Attempt, Cart, CheckoutStatus, Hold, Stage
 from telecom_cart.provider import (
     Absent,
     Closed,
@@ -102,9 +102,9 @@ class Recovery:
             await self._resolve(cart, attempt, by)
 
     async def settle(self, user_id: str, *, order_number: str | None) -> None:
-        """A person knows: it is this order, or there is none."""
+        """A person knows: it is this order, or there is none. Not while anybody is still at it, and may order."""
         cart = await self._repository.cart(user_id)
-        if cart is None or cart.attempt is None or not cart.attempt.is_open:
+        if cart is None or cart.attempt is None or cart.checkout_status is not CheckoutStatus.UNKNOWN:
             raise CartNotFound("This user has no checkout that anybody would have to decide about.")
         if order_number is not None:
             await self._closer.ordered(cart, cart.attempt, [PlacedOrder(order_number, "settled", is_live=True)])

@@ -33,6 +33,10 @@ class Repository:
     def new_id(self) -> str:
         return secrets.token_hex(10)
 
+    async def reach(self) -> None:
+        """Raises, if the store cannot be read."""
+        await self.carts.get("-")  # which nobody is called
+
     async def cart(self, user_id: str) -> Cart | None:
         found = await self.carts.get(user_id)
         return None if found is None else found.value

@@ -39,6 +39,7 @@ class Shop:
         self.settings = settings = settings or Settings()
         self.provider = provider
         self.repository = Repository(ms)
+        self.idempotency_store = ms.idempotency_store
         self._ms = ms
         self._touches = Touches()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -55,7 +56,7 @@ class Shop:
             provider=provider,
             queues=queues,
             wakes=wakes,
-            keys=Keys(ms.idempotency_store),
+            keys=Keys(self.idempotency_store),
             closer=closer,
             recovery=self.recovery,
             settings=settings,
@@ -89,13 +90,20 @@ class Shop:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._touches.write(self.repository)
+        await self._tried(self._touches.write(self.repository))
 
     async def _start(self) -> None:
-        await self.cleaner.sweep()
+        await self._tried(self.cleaner.sweep())
         while True:
             await asyncio.sleep(self.settings.touch_seconds)
-            await self._touches.write(self.repository)
+            await self._tried(self._touches.write(self.repository))
+
+    async def _tried(self, work: Coroutine[Any, Any, object]) -> None:
+        """Work that somebody does again later, if it fails now."""
+        try:
+            await work
+        except Exception:  # whatever it is, the next time comes
+            logger.exception("work in the background failed, and will be tried again")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -21,11 +21,17 @@ class Touches:
 
     async def write(self, repository: Repository) -> int:
         """Write what was read since the last time. Who is killed before loses a minute of it, and no cart."""
-        waiting, self._at = self._at, {}
-        for user_id, at in waiting.items():
+        written = 0
+        for user_id in list(self._at):
+            at = self._at.pop(user_id)
 
             def accessed(cart: Cart | None, at: int = at) -> Cart | None:
                 return cart if cart is None or cart.accessed_at >= at else replace(cart, accessed_at=at)
 
-            await repository.change(user_id, accessed)
-        return len(waiting)
+            try:
+                await repository.change(user_id, accessed)
+            except BaseException:
+                self._at.setdefault(user_id, at)
+                raise
+            written += 1
+        return written

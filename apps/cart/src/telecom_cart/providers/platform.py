@@ -65,7 +65,8 @@ class Entry:
 class Platform:
     """`clock` is the platform's, in seconds."""
 
-    def __init__(self, clock: Callable[[], float], *, life_seconds: float = LIFE_SECONDS) -> None:
+    def __init__(self, clock: Callable[[], float], *, life_seconds: float = LIFE_SECONDS, run: str = "") -> None:
+        """`run` is in every id. One that forgets, while its customers do not, needs another one each time."""
         self.clock = clock
         self.life_seconds = life_seconds
         self.lookup_lag_seconds = 0.0
@@ -78,6 +79,7 @@ class Platform:
         self._orders: list[StoredOrder] = []
         self._ledger: list[Entry] = []
         self._count = 0
+        self._run = run
         self._later: list[tuple[float, Callable[[], None]]] = []
         self._as_of: float | None = None
 
@@ -122,7 +124,7 @@ class Platform:
 
     def next_id(self, prefix: str) -> str:
         self._count += 1
-        return f"{prefix}{self._count:08d}"
+        return f"{prefix}{self._run}{self._count:08d}"
 
     def create(self, session: str, currency: str) -> StoredBasket:
         basket = StoredBasket(self.next_id("b"), session, currency, self.now() + self.life_seconds)

@@ -6,6 +6,7 @@ A request is one step: its act runs to the end without waiting, so ordering and 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -76,7 +77,7 @@ class Simulation:
     def reset(self) -> None:
         """Forget everything."""
         self.offset = 0.0
-        self.platform = Platform(self.now)
+        self.platform = Platform(self.now, run=secrets.token_hex(3))
         self.faults = Faults()
         self.token_life_seconds = 1800.0
         self.order_number_from_reference = True

@@ -1,0 +1,228 @@
+"""`python -m telecom_cart`"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from mainspring.errors import MainspringError
+from telecom_cart import __version__
+from telecom_cart.demo import Demo, DemoFailed
+from telecom_cart.errors import CartError
+from telecom_cart.platforms import Name, NotConfigured, PlatformChoice
+from telecom_cart.provider import Lookup
+from telecom_cart.serving import Serving, log_to_stderr, mainspring_on, serve
+from telecom_cart.settings import Settings
+from telecom_cart.shop import Shop
+
+DEFAULT_STORE: Final = "sqlite:///.telecom-cart/cart.db"
+SECRETS: Final = """
+\b
+Credentials come from the environment only, because the arguments of a process are there for all to see:
+  salesforce  TELECOM_CART_SALESFORCE_ORGANIZATION, _SITE, _CLIENT_ID, _CLIENT_SECRET;
+              for an eventual look-up also _ADMIN_CLIENT_ID, _ADMIN_CLIENT_SECRET
+  shopify     TELECOM_CART_SHOPIFY_STOREFRONT_TOKEN, _ADMIN_TOKEN
+"""
+
+
+class LookupType(click.ParamType[Lookup]):
+    name = "strong|SECONDS|unbounded"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Lookup:
+        if isinstance(value, Lookup):
+            return value
+        if value in ("strong", "unbounded"):
+            return Lookup(0.0 if value == "strong" else None)
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds <= 86_400:
+            self.fail("Expected strong, unbounded, or seconds from 1 to 86400", param, ctx)
+        return Lookup(seconds)
+
+
+def platform_options(command: Callable[..., None]) -> Callable[..., None]:
+    options = [
+        click.option(
+            "--store",
+            default=DEFAULT_STORE,
+            envvar="TELECOM_CART_STORE",
+            show_default=True,
+            help="Where carts, orders and timers live: any store of Mainspring. Instances on one store share the work.",
+        ),
+        click.option(
+            "--provider",
+            type=click.Choice(["salesforce", "shopify", "double"]),
+            default="double",
+            envvar="TELECOM_CART_PROVIDER",
+            show_default=True,
+            help="The platform behind the cart. `double` lives in this process, and forgets everything with it.",
+        ),
+        click.option(
+            "--provider-url", default="", envvar="TELECOM_CART_PROVIDER_URL", help="Where the platform is reached."
+        ),
+        click.option(
+            "--lookup",
+            type=LookupType(),
+            default="strong",
+            envvar="TELECOM_CART_LOOKUP",
+            show_default=True,
+            help="How late an order can be seen at the platform: at once, after so many seconds at most, or nobody "
+            "knows. In the last case a person decides about checkouts of which nothing is seen.",
+        ),
+        click.option(
+            "--simulated",
+            is_flag=True,
+            help="It is a simulator: any credentials will do, and there is a page for trials.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group(
+    invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """A telecom shop's cart whose checkout cannot order twice.
+
+    \b
+    Try it, with a simulated platform and a page:     python -m telecom_cart demo
+    Run it in front of a platform:                    python -m telecom_cart serve --provider salesforce \\
+                                                        --provider-url https://CODE.api.commercecloud.salesforce.com
+    Decide about a checkout that stayed unknown:      python -m telecom_cart settle ann --order 00012345
+
+    Without a command it serves, with a platform that lives in the process.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(serve_command)
+
+
+@main.command("serve", epilog=SECRETS)
+@platform_options
+@click.option("--host", default="127.0.0.1", show_default=True, help="It knows no login: think before you open it.")
+@click.option("--port", default=8710, type=click.IntRange(0, 65535), show_default=True, help="0 picks a free one.")
+@click.option(
+    "--attempt-seconds",
+    default=Settings.attempt_seconds,
+    type=click.FloatRange(1, 3600),
+    show_default=True,
+    help="A checkout that is not over by then is recovered: the platform is asked what became of it.",
+)
+@click.option(
+    "--answer-seconds",
+    default=Settings.answer_seconds,
+    type=click.FloatRange(0.1, 300),
+    show_default=True,
+    help="So long a request waits for its checkout, and is then told that it is in progress.",
+)
+@click.option("--currency", default=Settings.currency, show_default=True, help="Of all carts.")
+def serve_command(
+    *,
+    store: str,
+    provider: Name,
+    provider_url: str,
+    lookup: Lookup,
+    simulated: bool,
+    host: str,
+    port: int,
+    attempt_seconds: float,
+    answer_seconds: float,
+    currency: str,
+) -> None:
+    """Serve the cart over HTTP, until SIGTERM or Ctrl-C."""
+    log_to_stderr()
+    serving = Serving(
+        store=store,
+        platform=PlatformChoice(provider, provider_url, lookup, is_simulated=simulated),
+        host=host,
+        port=port,
+        settings=Settings(currency=currency, attempt_seconds=attempt_seconds, answer_seconds=answer_seconds),
+    )
+    try:
+        asyncio.run(serve(serving, ready=lambda address: click.echo(f"The cart is at {address}")))
+    except (NotConfigured, MainspringError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+@main.command("demo")
+@click.option("--provider", type=click.Choice(["salesforce", "shopify"]), default="salesforce", show_default=True)
+@click.option("--port", default=8710, type=click.IntRange(1, 65535), show_default=True, help="Of the cart.")
+@click.option(
+    "--simulator-port",
+    default=8711,
+    type=click.IntRange(1, 65535),
+    show_default=True,
+    help="Of the simulated platform.",
+)
+@click.option(
+    "--folder",
+    default=".telecom-cart",
+    type=click.Path(path_type=Path, file_okay=False),
+    show_default=True,
+    help="Where carts and orders live.",
+)
+def demo_command(provider: str, port: int, simulator_port: int, folder: Path) -> None:
+    """Run the cart and a simulated platform, and say what to try.
+
+    Both are processes of their own. A cart that is killed is started again; the platform remembers what it was asked.
+    """
+    demo = Demo(provider=provider, port=port, simulator_port=simulator_port, folder=folder, say=click.echo)
+    try:
+        asyncio.run(demo.run())
+    except DemoFailed as error:
+        raise click.ClickException(str(error)) from None
+
+
+@main.command("settle", epilog=SECRETS)
+@click.argument("user")
+@click.option("--order", metavar="NUMBER", help="There is an order at the platform, and this is its number.")
+@click.option("--not-made", is_flag=True, help="There is none. The cart can be ordered again.")
+@platform_options
+def settle_command(
+    *,
+    user: str,
+    order: str | None,
+    not_made: bool,
+    store: str,
+    provider: Name,
+    provider_url: str,
+    lookup: Lookup,
+    simulated: bool,
+) -> None:
+    """Decide what became of USER's checkout, when nobody else can.
+
+    Look at the platform for an order with the attempt's reference first (`attempt.reference` of the cart). What you
+    say here is final: if you say that there is none, and there is, the next checkout orders again.
+    """
+    if (order is None) == (not not_made):
+        raise click.UsageError("Say what you found: --order NUMBER or --not-made.")
+
+    async def settle() -> None:
+        choice = PlatformChoice(provider, provider_url, lookup, is_simulated=simulated)
+        ms = mainspring_on(store, choice)
+        made = choice.provider(ms)
+        try:
+            shop = Shop(ms, made)
+            async with ms:
+                await shop.recovery.settle(user, order_number=order)
+        finally:
+            await made.close()
+
+    try:
+        asyncio.run(settle())
+    except (CartError, NotConfigured, MainspringError) as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"Settled: {f'it is order {order}' if order else 'nothing was ordered, and the cart is open again'}.")
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m telecom_cart")

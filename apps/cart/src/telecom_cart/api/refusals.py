@@ -1,0 +1,57 @@
+"""Errors of HTTP itself, which the service does not know."""
+
+from __future__ import annotations
+
+from telecom_cart.errors import CartError
+
+
+class NoSuchPath(CartError):
+    """There is nothing at this path."""
+
+    code = "NOT_FOUND"
+
+
+class MethodNotAllowed(CartError):
+    """This path does not know this method."""
+
+    code = "METHOD_NOT_ALLOWED"
+
+
+class BodyTooLarge(CartError):
+    """The body of the request is too large."""
+
+    code = "PAYLOAD_TOO_LARGE"
+
+
+class NotJson(CartError):
+    """Expected a body with Content-Type: application/json."""
+
+    code = "UNSUPPORTED_MEDIA_TYPE"
+
+
+class KeyInUse(CartError):
+    """The first request with this Idempotency-Key is still under way."""
+
+    code = "IDEMPOTENCY_KEY_IN_USE"
+    retryable = True
+    retry_after_seconds = 1
+
+
+class KeyReused(CartError):
+    """This Idempotency-Key was used with another request. A new wish needs a new key."""
+
+    code = "IDEMPOTENCY_KEY_REUSED"
+
+
+class KeyUnknown(CartError):
+    """A request with this Idempotency-Key was begun, and nobody knows whether it was done. Read the cart to see."""
+
+    code = "IDEMPOTENCY_OUTCOME_UNKNOWN"
+
+
+class StoreDown(CartError):
+    """The cart's store cannot be used now. Ask again: nothing is ordered twice."""
+
+    code = "STORE_UNAVAILABLE"
+    retryable = True
+    retry_after_seconds = 1

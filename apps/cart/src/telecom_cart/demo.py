@@ -1,0 +1,149 @@
+"""A trial on one machine: a simulated platform and the cart, each a process of its own.
+
+A cart that is killed is started again, as a process manager would do; the platform knows what it was asked meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+ATTEMPT_SECONDS: Final = 8
+START_SECONDS: Final = 20
+STOP_SECONDS: Final = 15
+
+TRIALS: Final = """
+The cart    {cart}   with a page to click on: open it in a browser
+The shop    {simulator}/_sim   what can be done with the simulated platform
+
+Three trials. Paste this first, in another terminal, in this folder:
+
+  CARTS={cart}/v1/carts SHOP={simulator}/_sim JSON='Content-Type: application/json'
+  PHONE='{{"productId": "phone-1", "name": "Phone", "type": "device", "price": 79900}}'
+  add() {{ curl -s -o /dev/null $CARTS/$1/items -H "$JSON" -d "$PHONE"; }}
+  checkout() {{ curl -s -w '\\n' -X POST $CARTS/$1/checkout; }}
+  orders() {{ curl -s $SHOP/ledger | grep -o '"number":"[^"]*","reference":"[^"]*"'; }}
+
+1. The platform forgets the basket, then you check out. It is made again, with everything in it.
+
+  add ann; sleep 1; curl -s -o /dev/null $SHOP/expire -d '{{}}'
+  checkout ann; orders
+
+2. The platform orders, and its reply is lost. The cart asks what became of it: one order, not two.
+
+  add bob; curl -s -o /dev/null $SHOP/faults -d '{{"verb": "checkout", "kind": "applyThenDrop"}}'
+  checkout bob; checkout bob; orders
+
+3. The cart is killed while the platform orders. It is started again here, and finds out.
+
+  add cid; curl -s -o /dev/null $SHOP/faults -d '{{"verb": "checkout", "kind": "delay", "seconds": 4}}'
+  checkout cid & sleep 2; kill -9 $(cat {pid_file}); sleep 4
+  checkout cid; orders
+
+To try one again, take another customer: a bare checkout soon after an order might be a repeat, and is asked which.
+Ctrl-C ends both. What is in {folder} stays; what the simulated platform knew does not.
+"""
+
+
+class DemoFailed(Exception):
+    """It cannot go on."""
+
+
+@dataclass
+class Demo:
+    provider: str
+    port: int
+    simulator_port: int
+    folder: Path
+    say: Callable[[str], None]
+    _ending: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def cart(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def simulator(self) -> str:
+        return f"http://127.0.0.1:{self.simulator_port}"
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._ending.set)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        simulator = await _started("telecom_cart.simulators", self.provider, "--port", str(self.simulator_port))
+        try:
+            await self._keep(simulator)
+        finally:
+            await _stopped(simulator)
+
+    async def _keep(self, simulator: Process) -> None:
+        is_first = True
+        while not self._ending.is_set():
+            cart = await self._cart()
+            try:
+                (self.folder / "cart.pid").write_text(f"{cart.pid}\n")
+                self.say(self._welcome() if is_first else f"The cart runs again, as process {cart.pid}.")
+                is_first = False
+                await self._until_one_ends(cart, simulator)
+            finally:
+                await _stopped(cart)
+            if simulator.returncode is not None and not self._ending.is_set():
+                raise DemoFailed("The simulated platform has ended.")
+            if not self._ending.is_set():
+                self.say("The cart has ended. It is started again.")
+
+    async def _cart(self) -> Process:
+        store = f"sqlite:///{self.folder / 'cart.db'}"
+        arguments = ("--store", store, "--provider", self.provider, "--provider-url", self.simulator, "--simulated")
+        patience = ("--port", str(self.port), "--attempt-seconds", str(ATTEMPT_SECONDS))
+        return await _started("telecom_cart", "serve", *arguments, *patience)
+
+    async def _until_one_ends(self, *processes: Process) -> None:
+        waits = {asyncio.ensure_future(process.wait()) for process in processes}
+        waits.add(asyncio.ensure_future(self._ending.wait()))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _welcome(self) -> str:
+        return TRIALS.format(
+            cart=self.cart,
+            simulator=self.simulator,
+            folder=self.folder,
+            pid_file=self.folder / "cart.pid",
+        )
+
+
+async def _started(module: str, *arguments: str) -> Process:
+    """A process of ours that has said that it is there."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments, stdout=PIPE)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            line = await process.stdout.readline()
+    except TimeoutError:
+        line = b""
+    if not line:
+        await _stopped(process)
+        raise DemoFailed(f"{module} did not start: is something else at its port?")
+    return process
+
+
+async def _stopped(process: Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()

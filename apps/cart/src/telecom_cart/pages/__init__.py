@@ -1,0 +1,1 @@
+"""The page for trials: one document, one script, one style sheet."""

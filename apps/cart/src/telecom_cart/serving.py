@@ -1,0 +1,99 @@
+"""The cart behind a port, until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from socket import socket
+from typing import Final
+
+import uvicorn
+
+from mainspring import Mainspring
+from telecom_cart.api.app import create_app
+from telecom_cart.api.correlation import CorrelationFilter
+from telecom_cart.platforms import PlatformChoice
+from telecom_cart.settings import Settings
+from telecom_cart.shop import Shop
+
+DRAIN_SECONDS: Final = 10
+_LINE: Final = "%(asctime)s %(levelname)-7s %(name)s [%(correlation_id)s] %(message)s"
+
+
+@dataclass(frozen=True)
+class Serving:
+    store: str
+    platform: PlatformChoice
+    host: str = "127.0.0.1"
+    port: int = 8710
+    settings: Settings = field(default_factory=Settings)
+
+
+def mainspring_on(store: str, platform: PlatformChoice) -> Mainspring:
+    """The folder of an embedded store is made."""
+    if store.startswith("sqlite:///"):
+        Path(store.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    return Mainspring(store, allow_loopback=platform.is_local)
+
+
+async def serve(serving: Serving, *, ready: Callable[[str], None]) -> None:
+    """Returns after SIGTERM or SIGINT, when requests under way are answered. `ready` is told the address."""
+    platform = serving.platform
+    ms = mainspring_on(serving.store, platform)
+    provider = platform.provider(ms)
+    try:
+        shop = Shop(ms, provider, serving.settings)
+        async with ms, shop:
+            config = uvicorn.Config(
+                create_app(shop, simulator=platform.url if platform.is_simulated else None),
+                host=serving.host,
+                port=serving.port,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                server_header=False,
+                timeout_graceful_shutdown=DRAIN_SECONDS,
+            )
+            server = _Server(config, ready)
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, server.end)
+            await server.serve()
+    finally:
+        await provider.close()
+
+
+def log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.addFilter(CorrelationFilter())
+    handler.setFormatter(logging.Formatter(_LINE))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for chatty in ("mainspring", "uvicorn", "httpx"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: uvicorn would raise them again, and end the process before its timers are put away."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    def end(self) -> None:
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")

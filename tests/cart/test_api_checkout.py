@@ -1,0 +1,257 @@
+"""Checkouts over HTTP: one order however often it is asked for, and a code for everything that is no order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mainspring.errors import StoreUnavailable
+from telecom_cart import errors
+from telecom_cart.api import refusals
+from telecom_cart.api.problems import STATUSES
+from telecom_cart.api.views import instant
+from telecom_cart.errors import CartError, CartNotFound
+from telecom_cart.providers.faults import FaultKind
+from tests.cart.serving import PLAN, Served, served
+from tests.cart.test_api import pointers, problem
+
+ORDER_FIELDS = {
+    *("orderId", "orderNumber", "reference", "cartId", "userId", "provider", "status", "items", "totals", "placedAt"),
+}
+
+
+@pytest.fixture
+async def cart() -> AsyncIterator[Served]:
+    async with served() as running:
+        yield running
+
+
+def live_orders(cart: Served) -> list[str]:
+    return [order.number for order in cart.platform.orders if order.is_live]
+
+
+async def test_a_checkout_answers_the_order_which_can_be_read_ever_after(cart: Served) -> None:
+    body = (await cart.add()).json()
+    response = await cart.check_out()
+    placed = response.json()
+    assert placed.keys() == ORDER_FIELDS | {"replayed"}
+    assert (placed["cartId"], placed["status"], placed["replayed"]) == (body["id"], "completed", False)
+    assert (placed["items"], placed["totals"]) == (body["items"], body["totals"])
+    assert live_orders(cart) == [placed["orderNumber"]]
+    order = (await cart.client.get(f"/v1/orders/{placed['orderId']}")).json()
+    assert {**order, "replayed": False} == placed
+    assert (await cart.cart())["id"] != body["id"]
+
+
+async def test_ten_checkouts_at_once_are_one_order(cart: Served) -> None:
+    await cart.add()
+    answers = await asyncio.gather(*(cart.check_out() for _ in range(10)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert {answer.json()["orderNumber"] for answer in answers} == set(live_orders(cart))
+    assert sorted(answer.json()["replayed"] for answer in answers) == [False, *[True] * 9]
+    assert len(live_orders(cart)) == 1
+
+
+@pytest.mark.parametrize("how", ["key", "tag", "cart id"])
+async def test_a_repeat_that_says_what_it_means_gets_the_old_order_after_a_new_cart_was_begun(
+    cart: Served, how: str
+) -> None:
+    added = await cart.add()
+
+    async def repeated() -> dict[str, Any]:
+        match how:
+            case "key":
+                response = await cart.check_out(Idempotency_Key="k")
+            case "tag":
+                response = await cart.check_out(If_Match=added.headers["etag"])
+            case _:
+                response = await cart.check_out(body={"cartId": added.json()["id"]})
+        assert response.status_code == 200, response.text
+        got: dict[str, Any] = response.json()
+        return got
+
+    placed = await repeated()
+    await cart.add(item=PLAN)
+    assert await repeated() == {**placed, "replayed": True}
+    assert live_orders(cart) == [placed["orderNumber"]]
+    [item] = (await cart.cart())["items"]
+    assert item["productId"] == PLAN["productId"]
+
+
+async def test_a_bare_repeat_gets_the_old_order_or_is_asked_which_cart_is_meant(cart: Served) -> None:
+    await cart.add()
+    placed = (await cart.check_out()).json()
+    assert (await cart.check_out()).json() == {**placed, "replayed": True}
+    await cart.cart()
+    assert (await cart.check_out()).json() == {**placed, "replayed": True}
+    fresh = (await cart.add(item=PLAN)).json()
+    problem(await cart.check_out(), 400, "AMBIGUOUS_CHECKOUT")
+    assert len(live_orders(cart)) == 1
+    second = (await cart.check_out(body={"cartId": fresh["id"]})).json()
+    assert (second["replayed"], len(live_orders(cart))) == (False, 2)
+
+
+async def test_a_key_of_another_cart_is_refused_for_this_one(cart: Served) -> None:
+    await cart.add()
+    await cart.check_out(Idempotency_Key="k")
+    fresh = (await cart.add(item=PLAN)).json()
+    response = await cart.check_out(Idempotency_Key="k", body={"cartId": fresh["id"]})
+    assert pointers(problem(response, 400, "VALIDATION_ERROR")) == ["Idempotency-Key"]
+
+
+@pytest.mark.parametrize("user", ["sha256-ann", "x" * 100])
+async def test_users_of_any_name_may_use_keys_of_any_length(cart: Served, user: str) -> None:
+    await cart.add(user)
+    response = await cart.check_out(user, Idempotency_Key="k" * 255)
+    assert response.status_code == 200, response.text
+
+
+async def test_a_failure_is_never_given_again_as_the_result_of_a_key(cart: Served) -> None:
+    await cart.add()
+    await cart.synced()
+    cart.fault("*", FaultKind.DOWN, times=None)
+    body = problem(await cart.check_out(Idempotency_Key="k"), 503, "EXTERNAL_PROVIDER_ERROR")
+    assert body["retryable"]
+    shown = await cart.cart()
+    assert (shown["checkoutStatus"], shown["checkoutError"]["code"]) == ("failed", "EXTERNAL_PROVIDER_ERROR")
+    assert (shown["attempt"]["number"], shown["attempt"]["closing"]) == (1, "not_made")
+    cart.provider.faults.clear()
+    response = await cart.check_out(Idempotency_Key="k")
+    assert (response.status_code, response.json()["replayed"]) == (200, False)
+    assert "idempotent-replayed" not in response.headers
+
+
+async def test_a_checkout_that_the_platform_refuses_says_why(cart: Served) -> None:
+    await cart.add()
+    await cart.synced()
+    cart.platform.price_drift = 1
+    body = problem(await cart.check_out(), 422, "CHECKOUT_FAILED")
+    assert "79900 in the cart, 79901 at the platform" in body["detail"]
+    assert live_orders(cart) == []
+    assert (await cart.cart())["checkoutStatus"] == "failed"
+
+
+async def test_an_empty_cart_cannot_be_ordered(cart: Served) -> None:
+    await cart.cart()
+    problem(await cart.check_out(), 400, "EMPTY_CART")
+
+
+async def test_while_it_is_being_ordered_a_cart_is_not_changed() -> None:
+    async with served(answer_seconds=0.2) as cart:
+        await cart.add()
+        await cart.synced()
+        cart.fault("checkout", FaultKind.DELAY, seconds=1.5)
+        response = await cart.check_out()
+        assert problem(response, 422, "CHECKOUT_IN_PROGRESS")["retryable"]
+        assert response.headers["retry-after"] == "2"
+        for change in (cart.add(), cart.client.delete("/v1/carts/ann")):
+            problem(await change, 422, "CHECKOUT_IN_PROGRESS")
+        shown = await cart.cart()
+        assert (shown["checkoutStatus"], shown["attempt"]["stage"]) == ("in_progress", "submitting")
+        await asyncio.sleep(1.5)
+        assert (await cart.check_out()).json()["replayed"]
+        assert len(live_orders(cart)) == 1
+
+
+async def test_nobody_settles_a_checkout_that_is_still_under_way() -> None:
+    async with served(answer_seconds=0.2) as cart:
+        await cart.add()
+        await cart.synced()
+        cart.fault("checkout", FaultKind.DELAY, seconds=1)
+        problem(await cart.check_out(), 422, "CHECKOUT_IN_PROGRESS")
+        with pytest.raises(CartNotFound):
+            await cart.shop.recovery.settle("ann", order_number=None)
+        await asyncio.sleep(1)
+        assert (await cart.check_out()).json()["orderNumber"] in live_orders(cart)
+
+
+async def test_the_times_of_reads_are_written_again_after_the_store_was_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with served(touch_seconds=0.05) as cart:
+        change = cart.shop.repository.change
+
+        async def away(*_: object) -> None:
+            raise StoreUnavailable
+
+        await cart.cart()
+        monkeypatch.setattr(cart.shop.repository, "change", away)
+        await cart.cart()
+        await asyncio.sleep(0.2)
+        monkeypatch.setattr(cart.shop.repository, "change", change)
+        read = await cart.cart()
+        await asyncio.sleep(0.2)
+        found = await cart.shop.repository.cart("ann")
+        assert found is not None
+        assert instant(found.accessed_at) == read["lastAccessedAt"]
+
+
+async def test_an_order_of_which_nobody_knows_is_said_to_be_unknown(cart: Served) -> None:
+    await cart.add()
+    await cart.synced()
+    cart.fault("checkout", FaultKind.APPLY_THEN_DROP)
+    cart.fault("find_order", FaultKind.DOWN)
+    response = await cart.check_out()
+    assert problem(response, 503, "CHECKOUT_UNKNOWN")["retryable"]
+    assert response.headers["retry-after"] == "5"
+    shown = await cart.cart()
+    assert (shown["checkoutStatus"], shown["checkoutError"]["code"]) == ("unknown", "CHECKOUT_UNKNOWN")
+    assert len(live_orders(cart)) == 1
+
+
+async def test_a_cart_that_was_ordered_and_not_cleaned_up_cannot_be_changed(cart: Served) -> None:
+    await cart.add()
+    found = await cart.shop.repository.carts.get("ann")
+    assert found is not None
+    await cart.shop.repository.carts.put("ann", replace(found.value, order_id="order-x", completed_at=1))
+    problem(await cart.add(), 422, "ALREADY_CHECKED_OUT")
+    summary = (await cart.client.get("/v1/carts/ann/summary")).json()
+    assert summary["checkoutStatus"] == "completed"
+
+
+async def test_too_many_at_once_are_told_to_come_back() -> None:
+    async with served(queue_limit=0) as cart:
+        response = await cart.add()
+        assert problem(response, 503, "OPERATION_TIMEOUT")["retryable"]
+        assert response.headers["retry-after"] == "1"
+
+
+async def test_without_its_store_it_says_so(cart: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def get(_: str) -> None:
+        raise StoreUnavailable("the password of the database is hunter2")
+
+    monkeypatch.setattr(cart.shop.repository.carts, "get", get)
+    for response in (await cart.client.get("/v1/carts/ann"), await cart.client.get("/health"), await cart.add()):
+        assert "hunter2" not in response.text
+        assert problem(response, 503, "STORE_UNAVAILABLE")["retryable"]
+        assert response.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+async def test_what_nobody_foresaw_is_in_the_log_and_not_in_the_answer(
+    cart: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, key: str
+) -> None:
+    async def add_item(*_: object, **__: object) -> None:
+        raise RuntimeError("hunter2")
+
+    monkeypatch.setattr(cart.shop.carts, "add_item", add_item)
+    with caplog.at_level(logging.ERROR, "telecom_cart"):
+        response = await (cart.add(Idempotency_Key=key) if key else cart.add())
+    assert "hunter2" not in response.text
+    assert not problem(response, 500, "INTERNAL_ERROR")["retryable"]
+    assert "hunter2" in caplog.text
+
+
+def test_every_code_has_a_status() -> None:
+    codes = {
+        kind.code
+        for module in (errors, refusals)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, CartError)
+    }
+    assert codes == STATUSES.keys()

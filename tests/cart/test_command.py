@@ -1,0 +1,159 @@
+"""`python -m telecom_cart`: it serves until it is told to end, and a person may decide what nobody else can."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from telecom_cart.__main__ import main
+from telecom_cart.api.problems import STATUSES
+from tests.cart.processes import COMMAND, ROOT, demo, environment, running
+from tests.cart.serving import PHONE
+from tests.servers.process import free_port
+
+pytestmark = pytest.mark.slow
+
+HIDDEN = {"TELECOM_CART_SALESFORCE_CLIENT_SECRET": "hunter2"}
+
+
+def run(arguments: Sequence[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=environment() | more,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def serving(port: int) -> list[str]:
+    return ["serve", "--store", "sqlite:///cart.db", "--port", str(port), "--attempt-seconds", "1"]
+
+
+def answered(response: httpx.Response) -> dict[str, Any]:
+    assert response.status_code == 200, response.text
+    body: dict[str, Any] = response.json()
+    return body
+
+
+def test_the_help_teaches() -> None:
+    said = CliRunner().invoke(main, ["--help"]).output
+    for command in ("serve", "demo", "settle"):
+        assert f"python -m telecom_cart {command}" in said
+        assert CliRunner().invoke(main, [command, "--help"]).exit_code == 0
+    assert "TELECOM_CART_SHOPIFY_STOREFRONT_TOKEN" in CliRunner().invoke(main, ["serve", "--help"]).output
+
+
+@pytest.mark.parametrize(
+    "arguments", [["serve", "--lookup", "soon"], ["settle", "ann"], ["settle", "ann", "--order", "7", "--not-made"]]
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str]) -> None:
+    assert CliRunner().invoke(main, arguments).exit_code == 2
+
+
+def test_what_is_missing_is_named_and_secrets_are_not_said(tmp_path: Path) -> None:
+    done = run(["serve", "--provider", "salesforce"], tmp_path)
+    assert (done.returncode, "--provider-url" in done.stderr) == (1, True)
+    url = ["--provider-url", "https://shop.example"]
+    done = run(["serve", "--provider", "salesforce", *url], tmp_path, **HIDDEN)
+    assert done.returncode == 1
+    assert "Expected TELECOM_CART_SALESFORCE_ORGANIZATION in the environment" in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+def test_a_cart_that_is_told_to_end_ends_in_order_and_carts_and_orders_survive(tmp_path: Path) -> None:
+    port = free_port()
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False)
+    with client:
+        with running(serving(port), tmp_path, until="The cart is at") as process:
+            answered(client.post("/v1/carts/ann/items", json=PHONE))
+            placed = answered(client.post("/v1/carts/ann/checkout"))
+            kept = answered(client.post("/v1/carts/bob/items", json=PHONE))
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        with running(serving(port), tmp_path, until="The cart is at"):
+            assert answered(client.get("/v1/carts/bob"))["id"] == kept["id"]
+            assert answered(client.post("/v1/carts/ann/checkout")) == {**placed, "replayed": True}
+
+
+def test_a_checkout_that_is_not_unknown_is_not_settled(tmp_path: Path) -> None:
+    done = run(["settle", "ann", "--not-made", "--store", "sqlite:///cart.db"], tmp_path)
+    assert done.returncode == 1
+    assert "no checkout that anybody would have to decide about" in done.stderr
+
+
+def test_a_person_settles_what_stayed_unknown(tmp_path: Path) -> None:
+    with demo(tmp_path) as (cart, simulator), httpx.Client(trust_env=False) as client:
+        answered(client.post(f"{cart}/v1/carts/ann/items", json=PHONE))
+        for fault in (
+            {"verb": "checkout", "kind": "applyThenDrop"},
+            {"verb": "find_order", "kind": "down", "times": None},
+        ):
+            answered(client.post(f"{simulator}/_sim/faults", json=fault))
+        asked = client.post(f"{cart}/v1/carts/ann/checkout", timeout=30)
+        assert (asked.status_code, asked.json()["code"]) == (503, "CHECKOUT_UNKNOWN")
+        [order] = answered(client.get(f"{simulator}/_sim/ledger"))["orders"]
+        known = ["--store", "sqlite:///.telecom-cart/cart.db", "--provider", "salesforce", "--simulated"]
+        done = run(["settle", "ann", "--order", order["number"], *known, "--provider-url", simulator], tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        placed = answered(client.post(f"{cart}/v1/carts/ann/checkout"))
+        assert placed["orderNumber"] == order["number"]
+
+
+def test_the_walk_of_the_readme_works_as_written(tmp_path: Path) -> None:
+    text = (ROOT / "apps/cart/README.md").read_text()
+    walk = re.search(r"## A walk.*?```sh\n(.*?)```", text, re.DOTALL)
+    assert walk is not None
+    with demo(tmp_path) as (cart, _):
+        script = re.sub(r"(?m)^(curl \S+)", r"\1 -w '\\n'", walk[1]).replace("http://127.0.0.1:8710", cart)
+        done = subprocess.run(["bash", "-euc", script], check=True, capture_output=True, text=True, timeout=60)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    said = [answer.get("code") or answer.get("orderNumber") or answer.get("checkoutStatus") for answer in answers]
+    old, new = said[8], said[13]
+    assert said[:8] == [*["pending"] * 6, "VALIDATION_ERROR", "PRECONDITION_FAILED"]
+    assert said[8:14] == [old, old, "pending", old, "AMBIGUOUS_CHECKOUT", new]
+    assert (answers[14]["status"], old == new) == ("healthy", False)
+    assert {each["pointer"] for each in answers[6]["errors"]} == {"/productId", "/name", "/type", "/quantity", "/price"}
+
+
+def test_every_code_is_in_the_readme_with_its_status() -> None:
+    text = (ROOT / "apps/cart/README.md").read_text()
+    rows = [line.split("|")[1:3] for line in text.splitlines() if re.match(r"\| [A-Z_]{5}", line)]
+    told = {code.strip(): statuses for codes, statuses in rows for code in codes.split(",")}
+    assert told.keys() == STATUSES.keys()
+    assert all(str(STATUSES[code]) in statuses for code, statuses in told.items())
+
+
+def test_the_trials_of_the_demo_go_as_it_says(tmp_path: Path) -> None:
+    """The one that kills the cart while the platform orders; the others are tried on the page."""
+    with demo(tmp_path) as (cart, simulator), httpx.Client(trust_env=False, timeout=30) as client:
+        answered(client.post(f"{cart}/v1/carts/cid/items", json=PHONE))
+        slow = {"verb": "checkout", "kind": "delay", "seconds": 3}
+        answered(client.post(f"{simulator}/_sim/faults", json=slow))
+        asking = subprocess.Popen(
+            ["curl", "-s", "-X", "POST", f"{cart}/v1/carts/cid/checkout"], stdout=subprocess.DEVNULL
+        )
+        time.sleep(1.5)
+        killed = int((tmp_path / ".telecom-cart/cart.pid").read_text())
+        os.kill(killed, signal.SIGKILL)
+        assert asking.wait(20) != 0
+        until = time.monotonic() + 30
+        while (tmp_path / ".telecom-cart/cart.pid").read_text() == f"{killed}\n" and time.monotonic() < until:
+            time.sleep(0.1)
+        placed = answered(client.post(f"{cart}/v1/carts/cid/checkout"))
+        ledger = answered(client.get(f"{simulator}/_sim/ledger"))
+        assert [order["number"] for order in ledger["orders"]] == [placed["orderNumber"]]
+        assert placed["replayed"]
