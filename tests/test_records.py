@@ -111,6 +111,18 @@ async def test_what_cannot_be_read_is_refused_by_name_and_passed_over_by_a_scan(
         assert len([found async for found in baskets.scan()]) == 2
 
 
+async def test_what_could_not_be_read_again_is_not_written() -> None:
+    async with Mainspring("memory://") as ms:
+        with pytest.raises(InvalidInput, match="a type that msgspec reads, got 5"):
+            ms.records("x", 5)  # type: ignore[arg-type]
+        baskets = ms.records("baskets", Basket)
+        with pytest.raises(InvalidInput, match="a value of the collection's type"):
+            await baskets.put("ann", {"items": 3})  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="more than 0 seconds"):
+            await baskets.put("ann", Basket("ann"), expires_in=-1)
+        assert await baskets.get("ann") is None
+
+
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\nb", "a\u202eb"])
 async def test_keys_and_names_are_checked(key: str) -> None:
     async with Mainspring("memory://") as ms:

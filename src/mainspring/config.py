@@ -148,7 +148,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 1000
     answer_bytes: Annotated[Positive, Meta(description="How much of a callback's answer is read.")] = 65_536
     fetch_limit: Annotated[
-        Positive, Meta(description="Calls of fetches in flight; to one host, at most half of them and host_limit.")
+        Positive, Meta(description="Calls of fetches in flight; to one host, host_limit at most and a share of them.")
     ] = 2000
     fetch_pending_limit: Annotated[
         Positive, Meta(description="Fetches accepted here that wait for a call to end; more are refused with 429.")
@@ -156,7 +156,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fetch_body_bytes: Annotated[Positive, Meta(description="Largest request body of a fetch.")] = 262_144
     fetch_answer_bytes: Annotated[Positive, Meta(description="How much of a fetch's response is kept.")] = 1_000_000
     fetch_memory_bytes: Annotated[
-        int, Meta(ge=1, le=2**40, description="Memory for all answers of fetches on their way; others wait for it.")
+        int,
+        Meta(ge=2**20, le=2**40, description="Memory for answers of fetches on their way; a larger one goes alone."),
     ] = 33_554_432
     fetch_retention_days: Annotated[
         int, Meta(ge=1, le=90, description="How long a fetch that has ended is kept, with its result.")
@@ -358,6 +359,12 @@ def _check_hosts(config: Config) -> None:
             raise ConfigError(f"Expected host names without a port, got {host!r}")
 
 
+def _check_secret_names(config: Config) -> None:
+    for name in config.secret_names:
+        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+            raise ConfigError(f"Expected names of headers or of parameters, separated by commas, got {name!r}")
+
+
 def _check_renewal(config: Config) -> None:
     if config.renew_seconds * 2 > config.lease_seconds:
         raise ConfigError(
@@ -371,6 +378,7 @@ _CHECKS: Final = (
     Check(("job_base_url",), _check_job_base),
     Check(("job_token",), _check_job_token),
     Check(("allow_hosts",), _check_hosts),
+    Check(("secret_names",), _check_secret_names),
     Check(("renew_seconds", "lease_seconds"), _check_renewal),
 )
 

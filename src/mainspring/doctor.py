@@ -17,7 +17,7 @@ from mainspring import unreadable
 from mainspring.cluster_secret import CLUSTER
 from mainspring.cluster_secret import decode as decode_secret
 from mainspring.delivery.secrets import Secrets
-from mainspring.errors import Conflict, NotFound, Unsupported
+from mainspring.errors import Conflict, NotFound, StoreUnavailable, Unsupported
 from mainspring.fetches.pools import EXECUTORS, ExecutorLease
 from mainspring.fetches.record import FETCHES
 from mainspring.fetches.record import NAMESPACE as FETCH_ROWS
@@ -78,10 +78,24 @@ class Findings(Struct, frozen=True, kw_only=True, rename="camel"):
         return not (self.unreadable or self.damage or (self.instances and self.unowned_shards))
 
 
+def damaged(*damage: str) -> Findings:
+    """Of a store of which nothing else can be told."""
+    return Findings(instances=0, namespaces=0, shards=0, timers=0, unowned_shards=(), unreadable=(), damage=damage)
+
+
 async def examine(store: Store) -> Findings:
-    """Read everything once."""
+    """Read everything once, as far as damage lets it be read."""
     unreadable.forget()
     damage = await store.check() if isinstance(store, Checkable) else []
+    try:
+        return await _look(store, damage)
+    except StoreUnavailable as error:
+        if not damage:
+            raise
+        return damaged(*damage, f"The rest cannot be read: {error.detail}")
+
+
+async def _look(store: Store, damage: Sequence[str]) -> Findings:
     now = await store.time()
     namespaces = [
         namespace

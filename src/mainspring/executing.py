@@ -141,14 +141,13 @@ class RemoteExecutor:
             noted=Recent().noted,
             retention_ms=config.fetch_retention_ms,
         )
-        memory = memory_of(config)
         origins = Origins(
             sender=self._callbacks,
             ledger=ledger,
             namespaces=self._namespaces,
             clock=self._clock,
             randomness=self._random,
-            memory=memory,
+            memory=memory_of(config),
         )
         self._executor = Executor(
             name=self.name,
@@ -162,7 +161,7 @@ class RemoteExecutor:
             host_limit=config.host_limit,
             host_of=partial(host_of, guard),
             freed=self._free,
-            memory=memory,
+            memory=memory_of(config),
         )
         self.cut_off = self._executor.cut_off
         self.cluster_secret = ""

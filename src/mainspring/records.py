@@ -16,7 +16,6 @@ indexes: keep what you look up under the key by which you look it up.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from functools import partial
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 
@@ -53,7 +52,10 @@ class Records(Generic[T]):
         self._clock = clock
         self._random = randomness
         self._collection = f"program:{_checked(name, 'name of a collection', NAME_LIMIT)}"
-        self._read = partial(msgspec.json.decode, type=kind)
+        try:
+            self._read = msgspec.json.Decoder(kind).decode
+        except TypeError as error:
+            raise InvalidInput(f"Expected a type that msgspec reads, got {kind!r:.200}: {error}") from error
 
     async def get(self, key: str) -> Document[T] | None:
         """The document, or None. `Conflict`: there is one, and it cannot be read as the collection's type."""
@@ -74,7 +76,9 @@ class Records(Generic[T]):
         """
         if value is None:
             raise InvalidInput("Expected a value, got None: what there is not is not kept")
-        encoded = msgspec.json.encode(value)
+        if expires_in is not None and not expires_in > 0:
+            raise InvalidInput(f"Expected a time to live of more than 0 seconds, got {expires_in!r}")
+        encoded = self._written(value)
         while True:
             now = self._clock.now_ms()
             present = expect
@@ -93,7 +97,7 @@ class Records(Generic[T]):
             if put is not None:
                 return Document(key, value, put.version)
             if expect is not None:
-                raise Conflict(f"Somebody else has changed {key!r} meanwhile")
+                raise Conflict(f"{key!r} is not at the version that was expected: it was changed, made or removed")
 
     async def delete(self, key: str, *, expect: int) -> bool:
         """Remove it, if it has that version. False if it has not."""
@@ -112,6 +116,15 @@ class Records(Generic[T]):
             if ends_scan(page, _PAGE):
                 return
             after = page[-1].key
+
+    def _written(self, value: T) -> bytes:
+        """What is stored. What could not be read again is refused here, not found missing later."""
+        try:
+            encoded = msgspec.json.encode(value)
+            self._read(encoded)
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise InvalidInput(f"Expected a value of the collection's type, got {value!r:.200}: {error}") from error
+        return encoded
 
     def _document(self, record: Record) -> Document[T] | None:
         value = read_record(self._collection, record, self._read)

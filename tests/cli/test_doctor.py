@@ -46,6 +46,23 @@ def url(tmp_path: Path) -> str:
     return url
 
 
+@pytest.mark.parametrize("command", [("doctor",), ("drop-namespace", "big")])
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, command: tuple[str, ...]) -> None:
+    path = tmp_path / "sub" / "nothing.db"
+    done = run_alone("admin", *command, "--store", f"sqlite:///{path}")
+    assert done.exit_code == 3
+    assert f"There is no database at {path}" in done.output
+    assert not path.parent.exists()
+
+
+def test_a_file_that_cannot_even_be_opened_is_a_finding(url: str) -> None:
+    path = Path(url.removeprefix("sqlite:///"))
+    path.write_bytes(path.read_bytes()[:20_000])
+    done = run_alone("admin", "doctor", "--store", url, "--output", "json")
+    assert done.exit_code == 1
+    assert json.loads(done.output)["damage"]
+
+
 def with_store(url: str, work: Callable[[Store], Awaitable[None]]) -> None:
     async def run() -> None:
         store = store_from_url(url, clock=SystemClock())

@@ -180,7 +180,7 @@ def test_a_backfill_of_the_future_or_of_too_much_is_refused() -> None:
             await world.create(schedule="* * * * *")
             with pytest.raises(InvalidInput, match="not in the future"):
                 await instance.jobs.backfill(BackfillJob(name="job", since=START, until=EPOCH_MS + 3_600_000))
-            with pytest.raises(InvalidInput, match="at most 10000 instants, got 14400"):
+            with pytest.raises(InvalidInput, match="at most 10000 instants, got more"):
                 await instance.jobs.backfill(BackfillJob(name="job", since=EPOCH_MS - 10 * 86_400_000, until=EPOCH_MS))
 
     simulate(main)

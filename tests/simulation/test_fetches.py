@@ -19,7 +19,6 @@ FOUND = {
     "record.settled: expires while it is offered": 1,
     "ledger.add: a crash leaves no row": 165,
     "places.room: hosts share nothing": 9,
-    "ledger._give_row: ignores STALE": 1625,
 }
 """The first seed that finds each."""
 

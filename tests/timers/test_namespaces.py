@@ -56,6 +56,13 @@ async def test_shards_are_bounded_in_all_and_the_error_says_what_to_do(tmp_path:
             await instance.namespaces.system(f"mainspring.own{number}")
 
 
+async def test_a_limit_below_what_the_first_namespace_needs_ends_the_start_with_its_reason(tmp_path: Path) -> None:
+    config = Config(store="memory://", data_dir=str(tmp_path), shard_limit=10)
+    with pytest.raises(Conflict, match="at most 10 shards in all"):
+        async with Instance(config):
+            pass
+
+
 async def test_shards_are_bounded_however_many_ask_at_once(tmp_path: Path) -> None:
     config = Config(store="memory://", data_dir=str(tmp_path), drain_seconds=0.2, shard_limit=1_000)
     async with Instance(config) as instance:

@@ -13,6 +13,7 @@ import click
 from mainspring.cli.config_flags import config_options, load
 from mainspring.cli.globals import settings
 from mainspring.cli.output import say, show_document, show_table
+from mainspring.errors import NotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from mainspring.doctor import Findings
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+FILE = "sqlite:///"
 SHOWN = 20
 """Of many shards, so many are named."""
 
@@ -40,7 +42,7 @@ def doctor(ctx: click.Context, /, remove_unreadable: bool, output: str | None, f
       mainspring admin doctor
       mainspring admin doctor --store sqlite:////var/lib/mainspring/timers.db --output json
     """
-    from mainspring.doctor import discard, examine  # noqa: PLC0415  (heavy)
+    from mainspring.doctor import damaged, discard, examine  # noqa: PLC0415  (heavy)
 
     async def work(store: Store) -> Findings:
         findings = await examine(store)
@@ -49,7 +51,13 @@ def doctor(ctx: click.Context, /, remove_unreadable: bool, output: str | None, f
             say(f"{removed} of {len(findings.unreadable)} were removed.")
         return findings
 
-    findings = _with_store(load(flags, file).store_url, work)
+    url = load(flags, file).store_url
+    try:
+        findings = _with_store(url, work)
+    except StoreUnavailable as error:
+        if not url.startswith(FILE):
+            raise
+        findings = damaged(error.detail)
     if not show_document(findings, output or settings(ctx).output):
         _show(ctx, findings)
     sys.exit(0 if findings.is_healthy else 1)
@@ -91,8 +99,12 @@ def drop_namespace(names: tuple[str, ...], file: Path | None, **flags: Any) -> N
 
 
 def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
+    """To open a SQLite file makes one: what is not there is no store to look at."""
     from mainspring.clock import SystemClock  # noqa: PLC0415
     from mainspring.stores import timer_store_from_url  # noqa: PLC0415
+
+    if url.startswith(FILE) and not Path(path := url.removeprefix(FILE)).exists():
+        raise NotFound(f"There is no database at {path}. Say where it is, with --store or --data-dir.")
 
     async def run() -> T:
         store = timer_store_from_url(url, clock=SystemClock())

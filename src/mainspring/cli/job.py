@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.core import ParameterSource
 from msgspec import UNSET
 
 from mainspring.cli.globals import connection_options, settings
@@ -133,6 +134,9 @@ def create(
       mainspring job create probe "*/10 * * * * *" --seconds --callback-url http://127.0.0.1:8711/ --method GET
     """
     fields = _take_fields(options)
+    is_server_named = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
+    if is_server_named and not fields.keys() & {"url", "callback_url", "route"}:
+        raise click.UsageError("--url is the server. Say where the job calls with --callback-url or --route.")
     with settings(ctx).connect() as client:
         show(client.jobs.create(name, schedule, paused=paused, note=note, by=by, **fields), settings(ctx))
 

@@ -1,9 +1,9 @@
 """Reads one HTTP/1.1 answer after another from the bytes of a connection. Waits for nothing, writes nothing.
 
 The grammar is llhttp's (httptools). What this adds are bounds: whatever the other side sends, an answer holds at most
-`FRAMING_LIMIT` bytes outside its body, `limit` bytes of body before and after decompression, `MEMBER_LIMIT` gzip
-members, and `INTERIM_LIMIT` interim (1xx) answers. A body over its bound is cut and the status still counts; everything
-else is unreadable.
+`FRAMING_LIMIT` bytes outside its body, `HEADER_LIMIT` headers, `limit` bytes of body before and after decompression,
+`MEMBER_LIMIT` gzip members, and `INTERIM_LIMIT` interim (1xx) answers. A body over its bound is cut and the status
+still counts; everything else is unreadable.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from typing import Final
 import httptools
 
 FRAMING_LIMIT: Final = 65_536
+HEADER_LIMIT: Final = 256
+"""Each is an object or three, however few bytes it has."""
 INTERIM_LIMIT: Final = 16
 MEMBER_LIMIT: Final = 64
 """Each costs a copy of what follows it, however little it holds."""
 LITTLE: Final = 4096
 """A body of so many bytes needs no room to be kept for it."""
+_FIRST_ROOM: Final = 65_536
 SHOWN_LIMIT: Final = 60
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _names: dict[bytes, str] = {}
@@ -45,7 +48,8 @@ class AnswerReader:
         self._interim = 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_over = False
-        self._parts: list[bytes] = []
+        self._body = bytearray()
+        self._is_packed = False
         self._protest = ""
         self.status = 0
         self.complete = False
@@ -87,7 +91,7 @@ class AnswerReader:
             name = _names.get(raw_name) or _name(raw_name)
             values.setdefault(name, []).append(raw_value.decode("latin-1").strip(" \t"))
         headers = {name: ", ".join(several) for name, several in values.items()}
-        body = b"".join(self._parts)
+        body = bytes(self._body)
         if headers.get("transfer-encoding", "chunked").lower() != "chunked":
             raise Unreadable(f"Expected a chunked answer, got transfer-encoding {_shown(headers['transfer-encoding'])}")
         if "content-encoding" in headers:
@@ -96,27 +100,24 @@ class AnswerReader:
 
     @property
     def wanted(self) -> int:
-        """How many bytes its body may come to, as far as is known; little counts as nothing."""
-        if not self._head_over or self._bodiless:
+        """For how many bytes of body there should be room by now: for what has come, and as much again. What the head
+        promises is not believed: it may never come. A body that is packed may come to any length in the end."""
+        if not self._head_over or self._bodiless or (self._body_size <= LITTLE and not self._is_packed):
             return 0
-        told = {name.lower(): value for name, value in self._headers}
-        length = told.get(b"content-length", b"")
-        if told.get(b"content-encoding", b"identity").lower() not in (b"", b"identity"):
-            wanted = self._limit
-        elif self.complete or not length.isdigit():
-            wanted = self._body_size if self.complete or self._body_size <= LITTLE else self._limit
-        else:
-            wanted = int(length)
-        return min(wanted, self._limit) if wanted > LITTLE else 0
+        if self.complete:
+            return self._limit if self._is_packed and self._body_size else min(self._body_size, self._limit)
+        return min(max(_FIRST_ROOM, 1 << self._body_size.bit_length()), self._limit)
 
     def cut(self) -> None:
         """Go without the body: what is known is the status and the headers."""
-        self.drop()
+        self._body = bytearray()
         self._cut()
 
     def drop(self) -> None:
-        """Let go of the body. The parser and this refer to each other, so it would stay until garbage is collected."""
-        self._parts = []
+        """Let go of the body and the headers. The parser and this refer to each other, so they would stay until garbage
+        is collected."""
+        self._body = bytearray()
+        self._headers = []
 
     def _decompress(self, encoding: str, body: bytes) -> bytes:
         if encoding in ("", "identity") or not body:
@@ -144,8 +145,12 @@ class AnswerReader:
             self.reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._head_over:  # trailers are not headers
+        if self._head_over:  # trailers are not headers
+            return
+        if len(self._headers) < HEADER_LIMIT:
             self._headers.append((name, value))
+        else:
+            self._protest = f"more than {HEADER_LIMIT} headers"
 
     def on_headers_complete(self) -> None:
         if self.complete:
@@ -154,6 +159,8 @@ class AnswerReader:
         if not 100 <= status <= 599:
             self._protest = f"the status {status}"
         self._head_over = status >= 200
+        packings = (value for name, value in self._headers if name.lower() == b"content-encoding")
+        self._is_packed = any(packing.strip().lower() not in (b"", b"identity") for packing in packings)
         if self._bodiless and self._head_over:
             # The parser does not know of HEAD and would wait for the body: it can not be used again.
             self.complete = True
@@ -165,7 +172,7 @@ class AnswerReader:
         if self._body_size > self._limit:
             data = data[: self._limit - self._body_size]
             self._cut()
-        self._parts.append(data)
+        self._body += data
 
     def on_message_complete(self) -> None:
         if self.complete:

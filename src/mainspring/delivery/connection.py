@@ -52,6 +52,8 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._room: Room | None = None
         """To be asked before more is read."""
+        self._asked = 0
+        """For how many bytes it was asked."""
         self._waits = False
         """For room."""
 
@@ -64,6 +66,7 @@ class Connection(asyncio.Protocol):
         self.deadline = deadline
         self._answer = answer
         self._room = room
+        self._asked = 0
         self._waits = False
         self._reader.begin(bodiless=head)
         if self._transport is None or self._closing:
@@ -141,10 +144,10 @@ class Connection(asyncio.Protocol):
     # Room for the answer.
 
     def _is_to_wait(self) -> bool:
-        if self._room is None or not (wanted := self._reader.wanted):
+        if self._room is None or (wanted := self._reader.wanted) <= self._asked:
             return self._waits
-        room, self._room = self._room, None
-        return not room.ask(wanted, self._go_on)
+        self._asked = wanted
+        return not self._room.ask(wanted, self._go_on)
 
     def _go_on(self) -> None:
         """There is room for what has come, and for the rest."""

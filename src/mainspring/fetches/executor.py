@@ -225,7 +225,7 @@ class Executor:
         if origin is None or not self._offers.room(origin):
             yield False
             return
-        with self._memory.share(site_of_place(origin)) as memory:
+        with self._origins.memory.share(site_of_place(origin)) as memory:
             if not memory.try_to_take(while_offered(outcome)):
                 yield False
                 return

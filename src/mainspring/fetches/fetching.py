@@ -43,8 +43,9 @@ def call_sender(senders: MakesSenders, config: Config, guard: Guard) -> OpenSend
 
 
 def memory_of(config: Config) -> AnswerMemory:
-    """What the answers of all fetches may take here."""
-    return AnswerMemory(config.fetch_memory_bytes, answer_bytes=config.fetch_answer_bytes)
+    """What answers may take here: half is for those that are read, half for those that are brought to their origins, so
+    that slow targets hold up no result."""
+    return AnswerMemory(config.fetch_memory_bytes // 2, answer_bytes=config.fetch_answer_bytes)
 
 
 def host_of(guard: Guard, url: str) -> str:
@@ -113,7 +114,7 @@ class Fetching:
             namespaces=namespaces,
             clock=clock,
             randomness=randomness,
-            memory=memory,
+            memory=memory_of(config),
         )
         self.executor = Executor(
             name=ownership.instance,

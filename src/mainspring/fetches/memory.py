@@ -28,6 +28,7 @@ _ESCAPED: Final = bytes(range(32)) + b'"\\'
 class AnswerMemory:
     def __init__(self, limit: int, *, answer_bytes: int) -> None:
         self._limit = limit
+        self._little = limit // 64
         self.largest = (1 + SENT_COPIES * _MOST_ESCAPED) * answer_bytes
         """What an answer that is brought to its origin can take, before anybody knows how long it is."""
         self.taken = 0
@@ -59,17 +60,20 @@ class AnswerMemory:
         self._waiting.pop(share, None)
 
     def serve(self, newcomer: Share | None = None) -> None:
-        """In the order in which they came. One that waits for others of its site holds nobody up."""
+        """In the order in which they came. One that waits for others of its site holds nobody up, and one that waits
+        for much holds up nobody who wants little."""
+        is_full = False
         for share in tuple(self._waiting):
             if share not in self._waiting:
                 continue
             size = min(share.wanted, self._limit)
             free = self._limit - self.taken
             taken = self._by_site.get(share.site, 0)
-            if taken and taken + size > free - size:
+            if (taken and taken + size > free - size) or (is_full and size > self._little):
                 continue
             if size > free:
-                break
+                is_full = True
+                continue
             granted = self._waiting.pop(share)
             self.change(share, size)
             if share is not newcomer:

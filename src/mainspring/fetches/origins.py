@@ -47,7 +47,7 @@ class Origins:
         memory: AnswerMemory,
     ) -> None:
         self._sender = sender
-        self._memory = memory
+        self.memory = memory
         self._writing = asyncio.Lock()
         self._ledger = ledger
         self._namespaces = namespaces
@@ -62,8 +62,8 @@ class Origins:
     @asynccontextmanager
     async def found(self, req_id: str, *, site: str) -> AsyncIterator[Fetch | None]:
         """A fetch whose result is about to be offered, read when there is memory for it."""
-        with self._memory.share(site) as memory:
-            await memory.take(self._memory.largest)
+        with self.memory.share(site) as memory:
+            await memory.take(self.memory.largest)
             fetch = await self._ledger.find(req_id)
             memory.keep(while_offered(None if fetch is None else fetch.outcome))
             yield fetch

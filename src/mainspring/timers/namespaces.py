@@ -77,7 +77,9 @@ class NamespaceService:
             try:
                 await self.create(CreateNamespace(name=DEFAULT))
             except Conflict:
-                await self.refresh()  # another instance started at the same moment
+                await self.refresh()  # another instance may have started at the same moment
+                if DEFAULT not in self._known:
+                    raise
 
     async def refresh(self) -> None:
         before = dict(self._known)
