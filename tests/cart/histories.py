@@ -49,12 +49,11 @@ VERBS: Final = (
     "validate_context",
     "set_reference",
     "checkout",
-    "checkout",
-    "checkout",
     "find_order",
     "close_cart",
     "*",
 )
+HIDING: Final = (FaultKind.APPLY_THEN_DROP, FaultKind.APPLY_THEN_5XX, FaultKind.APPLY_LATER, FaultKind.DELAY)
 WAITS: Final = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.3, 1.0, 5.0, 12.0, 25.0)
 LAG_SECONDS: Final = 8.0
 QUIET_SECONDS: Final = 330.0
@@ -161,15 +160,15 @@ class History:
     async def run(self) -> None:
         moves: list[tuple[int, Callable[[], Awaitable[None]]]] = [
             (6, self._change),
-            (5, self._check_out),
-            (2, self._check_out_at_once),
+            (6, self._check_out),
+            (4, self._check_out_at_once),
             (3, self._repeat),
-            (4, self._fault),
+            (6, self._fault),
             (1, self._heal),
             (2, self._kill),
             (2, self._freeze),
             (2, self._wake),
-            (1, self._second),
+            (2, self._second),
             (1, self._expire),
             (1, self._remove),
         ]
@@ -264,6 +263,8 @@ class History:
 
     async def _fault(self) -> None:
         verb, kind = self.chance.choice(VERBS), self.chance.choice(list(FaultKind))
+        if self.chance.random() < 0.5:  # what hides whether there is an order
+            verb, kind = "checkout", self.chance.choice(HIDING)
         times = self.chance.choice((1, 1, 1, 2, 4, None if verb != "checkout" else 1))
         fault = Fault(kind, times, self.chance.choice((0.02, 0.05, 1.0, 5.0, 12.0, 30.0)))
         self.say(f"{verb} meets {fault}")

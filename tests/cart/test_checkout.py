@@ -19,8 +19,8 @@ from telecom_cart.errors import (
     ProviderDown,
     ValidationFailed,
 )
-from telecom_cart.model import CheckoutStatus, Closing, Item, SyncStatus
-from telecom_cart.provider import Lookup
+from telecom_cart.model import Cart, CheckoutStatus, Closing, Context, Item, SyncStatus
+from telecom_cart.provider import Lookup, PlacedOrder
 from telecom_cart.providers.faults import FaultKind
 from telecom_cart.settings import Settings
 from telecom_cart.shop import Shop
@@ -97,6 +97,18 @@ def test_a_key_stands_for_one_cart() -> None:
         new = await world.fill()
         with pytest.raises(ValidationFailed):
             await world.check_out(key="k", cart_id=new.id)
+
+    simulate(scenario)
+
+
+def test_a_key_that_was_answered_with_the_last_order_stands_for_that_one() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        first = await world.check_out()
+        assert (await world.check_out(key="k")).order == first.order
+        await world.fill()
+        assert (await world.check_out(key="k")).order == first.order
+        assert len(world.live_orders) == 1
 
     simulate(scenario)
 
@@ -368,5 +380,110 @@ def test_two_instances_that_order_one_cart_at_once_order_it_once() -> None:
         placed = await asyncio.gather(*(shop.checkouts.run("ann", Wish()) for shop in (first, other, first, other)))
         assert len({each.order for each in placed}) == 1
         assert len(world.live_orders) == 1
+
+    simulate(scenario)
+
+
+def test_an_order_that_was_sent_late_is_waited_for_as_long_as_the_look_up_lags() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        world.platform.lookup_lag_seconds = 20
+        send = world.provider.checkout
+
+        async def frozen(context: Context, reference: str) -> PlacedOrder:
+            await asyncio.sleep(55)
+            await send(context, reference)
+            await asyncio.sleep(10**6)
+            raise AssertionError
+
+        world.provider.checkout = frozen  # type: ignore[method-assign]
+        asking = asyncio.create_task(world.try_to_check_out())
+        await asyncio.sleep(300)
+        await asking
+        world.provider.checkout = send  # type: ignore[method-assign]
+        placed = await world.check_out(cart_id=cart.id)
+        assert placed.is_replay
+        assert [placed.order.number] == world.live_orders
+
+    simulate(scenario, lookup=Lookup(30.0))
+
+
+def test_an_order_that_is_made_between_two_questions_is_found() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        send, validate = world.provider.checkout, world.provider.validate_context
+        asked = asyncio.Event()
+
+        async def frozen(context: Context, reference: str) -> PlacedOrder:
+            await asked.wait()
+            await send(context, reference)
+            await asyncio.sleep(10**6)
+            raise AssertionError
+
+        async def after_it(context: Context) -> bool:
+            asked.set()
+            await asyncio.sleep(1)
+            return await validate(context)
+
+        world.provider.checkout = frozen  # type: ignore[method-assign]
+        world.provider.validate_context = after_it  # type: ignore[method-assign]
+        asking = asyncio.create_task(world.try_to_check_out())
+        await asyncio.sleep(300)
+        await asking
+        world.provider.checkout = send  # type: ignore[method-assign]
+        assert [(await world.check_out(cart_id=cart.id)).order.number] == world.live_orders
+
+    simulate(scenario)
+
+
+def test_one_instance_that_is_overtaken_by_another_joins_its_checkout() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        other = Shop(world.ms, world.provider, world.settings, is_only=False)
+        seal = other.checkouts._seal
+
+        async def late(cart: Cart) -> object:
+            await asyncio.sleep(0.02)
+            return await seal(cart)
+
+        other.checkouts._seal = late  # type: ignore[assignment, method-assign]
+        second, first = await asyncio.gather(other.checkouts.run("ann", Wish()), world.check_out())
+        assert (second.order, second.is_replay) == (first.order, True)
+
+    simulate(scenario)
+
+
+def test_an_old_attempt_that_wakes_up_does_not_take_the_timer_of_the_new_one() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        world.fault("checkout", FaultKind.DELAY, seconds=100)
+        asking = asyncio.create_task(world.try_to_check_out())
+        await asyncio.sleep(80)  # it has been recovered
+        world.fault("set_reference", FaultKind.DELAY, seconds=30)
+        again = asyncio.create_task(world.try_to_check_out())
+        await asyncio.sleep(25)  # the first one woke up
+        await world.kill()
+        for task in (asking, again):
+            task.cancel()
+        await asyncio.sleep(45)
+        assert not (await world.cart()).is_sealed
+
+    simulate(scenario)
+
+
+def test_an_attempt_that_never_touched_the_basket_leaves_it_to_the_cart() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        await world.shop.carts.set_quantity("ann", "phone", 2)
+        world.fault("add_item", FaultKind.DELAY, seconds=30)
+        await asyncio.sleep(0.5)
+        asking = asyncio.create_task(world.try_to_check_out())  # waits for the synchronisation
+        await asyncio.sleep(1)
+        await world.kill()
+        asking.cancel()
+        await asyncio.sleep(200)
+        context = (await world.cart()).context
+        assert context is not None
+        assert set(world.platform.baskets) == {context.basket_id}
 
     simulate(scenario)

@@ -73,6 +73,10 @@ class _Lost(Exception):
     """Somebody else has ended the attempt."""
 
 
+class _Overtaken(Exception):
+    """Another instance orders this cart, or has ordered it."""
+
+
 class Checkouts:
     def __init__(
         self,
@@ -120,6 +124,8 @@ class Checkouts:
         if meant is not None and (cart is None or cart.id != meant):
             raise CartNotFound("This cart is gone, and was not ordered.")
         if meant is None and (order := await self._last(user_id, cart)) is not None:
+            if wish.key is not None and await self._keys.cart_of(user_id, wish.key, order.cart_id) != order.cart_id:
+                return await self._begin(user_id, wish)  # the key was used elsewhere just now
             return Placed(order, is_replay=True)
         if cart is None:
             raise CartNotFound
@@ -129,7 +135,10 @@ class Checkouts:
             raise Outdated
         if not cart.items:
             raise EmptyCart
-        return await self._seal(cart), True
+        try:
+            return await self._seal(cart), True
+        except _Overtaken:
+            return await self._begin(user_id, wish)
 
     async def _meant(self, user_id: str, wish: Wish, cart: Cart | None) -> str | None:
         """The id of the cart that is to be ordered, or was; None: nobody has said."""
@@ -160,15 +169,18 @@ class Checkouts:
 
     async def _seal(self, cart: Cart) -> Cart:
         seconds = self._settings.attempt_seconds
-        await self._wakes.recover(cart.user_id, cart.id, in_seconds=seconds)
+        number = 1 if cart.attempt is None else cart.attempt.number + 1
+        reference = f"{cart.id}-{number}"
+        await self._wakes.recover(cart.user_id, cart.id, reference, in_seconds=seconds)
         now = self._repository.now_ms()
 
         def decide(present: Cart | None) -> Cart:
-            if present is None or present.id != cart.id or present.revision != cart.revision:
+            if present is None or present.id != cart.id or present.is_sealed or present.order_id:
+                raise _Overtaken
+            if present.revision != cart.revision:
                 raise Outdated("The cart was changed while it was being ordered. Nothing was ordered.")
-            number = 1 if present.attempt is None else present.attempt.number + 1
             attempt = Attempt(
-                reference=f"{present.id}-{number}",
+                reference=reference,
                 number=number,
                 started_at=now,
                 deadline_at=now + round(seconds * 1000),
@@ -244,7 +256,12 @@ class Checkouts:
 
         async def keep(made: Context) -> None:
             nonlocal present
-            present = await self._set(present, attempt.reference, context=made)
+            try:
+                present = await self._set(present, attempt.reference, context=made)
+            except _Lost:
+                if made.basket_id and made != present.context:  # nobody else knows of it
+                    await self._wakes.close_basket(made)
+                raise
 
         try:
             if present.context is not None and present.context.basket_id:

@@ -57,13 +57,14 @@ class Cleaner:
     async def _look(self, cart: Cart) -> str:
         now = self._repository.now_ms()
         if cart.order_id:
-            await self._closer.clean_up(cart.user_id, cart.id)
+            await self._closer.clean_up(cart.user_id, cart.id, cart.attempt)
             return "ordered"
         if cart.is_sealed:
             return await self._recovered(cart, now)
         if now - cart.accessed_at > self._patience_ms(cart):
             return await self._removed(cart)
-        if cart.sync is SyncStatus.PENDING and now - cart.updated_at > OVERDUE_MS and cart.syncing is None:
+        is_held = cart.syncing is not None and cart.syncing.until > now
+        if cart.sync is SyncStatus.PENDING and now - cart.updated_at > OVERDUE_MS and not is_held:
             await self._wakes.synchronise(cart.user_id)
             return "synchronised"
         return await self._validated(cart, now)
@@ -84,12 +85,14 @@ class Cleaner:
 
     async def _removed(self, cart: Cart) -> str:
         def is_same(present: Cart) -> bool:
-            return present.id == cart.id and present.revision == cart.revision and not present.is_sealed
+            is_untouched = (present.revision, present.accessed_at) == (cart.revision, cart.accessed_at)
+            return present.id == cart.id and is_untouched and not present.is_sealed
 
-        if await self._repository.remove(cart.user_id, is_same) is None:
+        removed = await self._repository.remove(cart.user_id, is_same)
+        if removed is None:
             return "kept"
-        if cart.context is not None and cart.context.basket_id:
-            await self._wakes.close_basket(cart.context)
+        if removed.context is not None and removed.context.basket_id:
+            await self._wakes.close_basket(removed.context)
         return "removed"
 
     async def _validated(self, cart: Cart, now: int) -> str:

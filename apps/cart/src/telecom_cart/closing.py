@@ -49,28 +49,29 @@ class Closer:
         crashes.reach(crashes.RECORDED)
         await self._close(cart, attempt, Closing.ORDERED, ())
         crashes.reach(crashes.CLOSED)
-        await self.clean_up(cart.user_id, cart.id)
+        await self.clean_up(cart.user_id, cart.id, attempt)
         return order
 
     async def rejected(self, cart: Cart, attempt: Attempt, reasons: tuple[str, ...]) -> None:
         """The platform said no, or would order something else."""
         await self._close(cart, attempt, Closing.REJECTED, reasons)
-        await self._forget_timer(cart.id)
+        await self._forget_timer(attempt)
 
     async def not_made(self, cart: Cart, attempt: Attempt, reasons: tuple[str, ...]) -> None:
         """There is no order, and of its basket there can be none."""
         if attempt.context is not None and attempt.context.basket_id:
             await self._wakes.close_basket(attempt.context)
         await self._close(cart, attempt, Closing.NOT_MADE, reasons)
-        await self._forget_timer(cart.id)
+        await self._forget_timer(attempt)
 
-    async def clean_up(self, user_id: str, cart_id: str) -> None:
+    async def clean_up(self, user_id: str, cart_id: str, attempt: Attempt | None) -> None:
         """Remove what was ordered. If that fails, the next read or the job does it."""
         try:
             await self._repository.remove(user_id, lambda cart: cart.id == cart_id and bool(cart.order_id))
         except Exception:  # the order is on record: nothing here may make it look otherwise
             logger.exception("the cart of an order was not cleaned up")
-        await self._forget_timer(cart_id)
+        if attempt is not None:
+            await self._forget_timer(attempt)
 
     async def _close(self, cart: Cart, attempt: Attempt, closing: Closing, reasons: tuple[str, ...]) -> None:
         now = self._repository.now_ms()
@@ -87,13 +88,13 @@ class Closer:
             ended = present.with_attempt(closed, now=now)
             if closing is Closing.ORDERED:
                 return replace(ended, order_id=order_id_of(cart.id), completed_at=now)
-            is_gone = closing is Closing.NOT_MADE
+            is_gone = closing is Closing.NOT_MADE and present.attempt.context is not None
             return replace(ended, sync=SyncStatus.PENDING, context=None if is_gone else ended.context)
 
         if closing is not Closing.ORDERED:
             await self._wakes.synchronise(cart.user_id)
         await self._repository.change(cart.user_id, decide)
 
-    async def _forget_timer(self, cart_id: str) -> None:
+    async def _forget_timer(self, attempt: Attempt) -> None:
         with suppress(MainspringError):  # it finds nothing to do
-            await self._wakes.forget_recovery(cart_id)
+            await self._wakes.forget_recovery(attempt.reference)

@@ -10,6 +10,12 @@ from telecom_cart.provider import Basket, ContextGone, Line, Provider, Unreachab
 
 _TRIES: Final = 3
 
+
+
+class Unsettled(Unreachable):
+    """A change of a basket got no answer. It may happen at any time from now on, so the basket is of no more use."""
+
+
 Keep = Callable[[Context], Awaitable[None]]
 """Writes down which basket is ours, before anything depends upon it."""
 
@@ -70,10 +76,13 @@ async def made_equal(
         try:
             basket = await provider.get_cart(context)
             to_set, to_remove = difference(basket, wanted)
-            for product_id in to_remove:
-                await provider.remove_item(context, product_id)
-            for line in to_set:
-                await provider.add_item(context, line)
+            try:
+                for product_id in to_remove:
+                    await provider.remove_item(context, product_id)
+                for line in to_set:
+                    await provider.add_item(context, line)
+            except Unreachable as error:
+                raise Unsettled(str(error)) from error
             if to_set or to_remove:
                 basket = await provider.get_cart(context)
         except ContextGone:

@@ -108,6 +108,8 @@ class Attempt:
     """Who looks what became of it."""
     unresolved: str = ""
     """Why that is not known yet."""
+    gone_at: int | None = None
+    """When its basket was first seen to be gone, with no order of it: there can be no order that is made later."""
 
     @property
     def is_open(self) -> bool:

@@ -6,7 +6,7 @@
 | submitting | found, live           | any        | recorded; if there are two, the first one, and a person is told   |
 | submitting | found, failed         | any        | rejected                                                          |
 | submitting | absent                | there      | the basket is closed; still absent: not made                      |
-| submitting | absent                | gone       | asked again after the platform's time-out and lag: not made;      |
+| submitting | absent                | gone       | asked again when it is gone for time-out and lag: not made;       |
 |            |                       |            | without a bound of that lag a person decides                      |
 | submitting | cannot be told        | any        | unknown, asked again later                                        |
 
@@ -64,7 +64,7 @@ class Action(Enum):
 
 
 def decide(found: Found | Absent | Unsure, basket: Presence, *, lookup: Lookup, is_settled: bool) -> Action:
-    """The table above. `is_settled`: the platform's time-out and lag had passed before it was asked."""
+    """The table above. `is_settled`: the platform was asked when its basket had been gone for the time-out and lag."""
     if isinstance(found, Found):
         return Action.RECORD if any(order.is_live for order in found.orders) else Action.REJECT
     if isinstance(found, Unsure) or basket is Presence.UNKNOWN:
@@ -133,6 +133,8 @@ class Recovery:
                 break
             presence = await self._closed(attempt)
             crashes.reach(crashes.FENCED)
+        if presence is Presence.GONE and attempt.gone_at is None:
+            attempt = replace(attempt, gone_at=self._repository.now_ms())
         match action:
             case Action.RECORD:
                 assert isinstance(found, Found)
@@ -145,15 +147,16 @@ class Recovery:
             case _:
                 needs_person = action is Action.ASK_A_PERSON
                 reason = "The platform cannot tell; a person has to decide." if needs_person else _reason(found)
-                await self._unresolved(cart, by, reason)
+                await self._unresolved(cart, by, reason, attempt.gone_at)
                 raise Unresolved(reason)
 
     def _is_settled(self, attempt: Attempt) -> bool:
+        """Whether an order of a basket that is gone would be seen by now. That it was sent says nothing: who sends may
+        have been frozen in between."""
         lag = self._provider.lookup.lag_seconds
-        if lag is None or attempt.submitted_at is None:
+        if lag is None or attempt.gone_at is None:
             return False
-        late = attempt.submitted_at + (self._provider.timeout_seconds + lag) * 1000
-        return self._repository.now_ms() >= late
+        return self._repository.now_ms() >= attempt.gone_at + (self._provider.timeout_seconds + lag) * 1000
 
     async def _found(self, attempt: Attempt) -> Found | Absent | Unsure:
         assert attempt.context is not None, "Expected a basket, which is written down before it is ordered"
@@ -178,13 +181,13 @@ class Recovery:
             return Presence.UNKNOWN
         return Presence.CLOSED if closed is Closed.CLOSED else Presence.GONE
 
-    async def _unresolved(self, cart: Cart, by: str, reason: str) -> None:
+    async def _unresolved(self, cart: Cart, by: str, reason: str, gone_at: int | None) -> None:
         def decide(present: Cart | None) -> Cart | None:
             if present is None or present.attempt is None or present.attempt.held is None:
                 return None
             if present.id != cart.id or present.attempt.held.by != by:
                 return None
-            attempt = replace(present.attempt, held=None, unresolved=reason)
+            attempt = replace(present.attempt, held=None, unresolved=reason, gone_at=gone_at)
             return present.with_attempt(attempt, now=self._repository.now_ms())
 
         await self._repository.change(cart.user_id, decide)

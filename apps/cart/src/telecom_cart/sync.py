@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from telecom_cart.contexts import lines_of, made_equal, objections
+from telecom_cart.contexts import Unsettled, lines_of, made_equal, objections
 from telecom_cart.model import Cart, Context, Hold, SyncStatus
 from telecom_cart.provider import ContextGone, Provider, Refused, Unreachable
 from telecom_cart.repository import Repository
@@ -19,6 +19,10 @@ from telecom_cart.wakes import Wakes
 
 class Busy(Exception):
     """Somebody else is at it: try again."""
+
+
+class _Lost(Exception):
+    """The cart is gone, sealed, or held by somebody else."""
 
 
 class Synchroniser:
@@ -38,7 +42,10 @@ class Synchroniser:
                 return  # nothing to do
             for context in left:
                 await self._wakes.close_basket(context)
-            if not await self._once(cart, by):
+            try:
+                if not await self._once(cart, by):
+                    return
+            except _Lost:
                 return
 
     def _taken(self, by: str, left: list[Context], cart: Cart | None) -> Cart | None:
@@ -52,7 +59,7 @@ class Synchroniser:
             raise Busy
         held = replace(cart, syncing=Hold(by, now + round(self._settings.sync_hold_seconds * 1000)))
         left[:] = [cart.context] if cart.syncing and cart.context and cart.context.basket_id else []
-        return replace(held, context=None) if left else held
+        return replace(held, context=None) if cart.syncing else held
 
     async def _once(self, cart: Cart, by: str) -> bool:
         """Whether there may be more to do."""
@@ -62,7 +69,10 @@ class Synchroniser:
         async def keep(made: Context) -> None:
             nonlocal context
             context = made
-            await self._repository.change(cart.user_id, lambda c: _held(c, by, context=made))
+            if await self._repository.change(cart.user_id, lambda c: _held(c, by, context=made)) is None:
+                if made.basket_id:  # nobody else knows of it
+                    await self._wakes.close_basket(made)
+                raise _Lost
 
         try:
             context, basket = await made_equal(self._provider, cart.context, wanted, currency=cart.currency, keep=keep)
@@ -72,6 +82,9 @@ class Synchroniser:
             status, error = SyncStatus.FAILED, str(refused)
         except (Unreachable, ContextGone) as unreachable:
             detail = str(unreachable)
+            if isinstance(unreachable, Unsettled) and context is not None:
+                await self._wakes.close_basket(context)
+                context = None
             await self._repository.change(
                 cart.user_id, lambda c: _held(c, by, context=context, sync_error=detail, syncing=None)
             )

@@ -48,10 +48,10 @@ class Wakes:
             timeout_seconds=HANDLER_SECONDS,
         )
 
-    async def recover(self, user_id: str, cart_id: str, *, in_seconds: float) -> None:
+    async def recover(self, user_id: str, cart_id: str, reference: str, *, in_seconds: float) -> None:
         await self._ms.timers.create(
             NAMESPACE,
-            f"recover-{cart_id}",
+            f"recover-{reference}",
             in_seconds=in_seconds,
             handler=RECOVER,
             payload={"userId": user_id, "cartId": cart_id},
@@ -59,8 +59,8 @@ class Wakes:
             timeout_seconds=HANDLER_SECONDS,
         )
 
-    async def forget_recovery(self, cart_id: str) -> None:
-        await self._ms.timers.delete(NAMESPACE, f"recover-{cart_id}")
+    async def forget_recovery(self, reference: str) -> None:
+        await self._ms.timers.delete(NAMESPACE, f"recover-{reference}")
 
     async def close_basket(self, context: Context) -> None:
         await self._ms.timers.create(
