@@ -121,7 +121,8 @@ class History:
         self.wishes: dict[str, list[Wish]] = {user: [] for user in USERS}
         self.at_work: set[asyncio.Task[None]] = set()
         self.surprises: list[BaseException] = []
-        self.begin_instance()
+        for _ in range(self.chance.randint(1, 2)):
+            self.begin_instance()
         self.ms.job("* * * * *", name="sweep", catchup="none", overlap="skip", timeout_seconds=240)(self._sweep)
 
     def say(self, text: str) -> None:
@@ -346,7 +347,11 @@ class History:
             theirs = {(line.product_id, line.quantity): line.price for line in order.lines}
             wanted = {(item.product_id, item.quantity): item.price for item in record.items}
             self._check(theirs.keys() == wanted.keys(), f"what was wanted is ordered: {record}, {order}")
-            if not any(order.made_at - 60 <= at <= order.made_at for at in self.platform.drifted_at):
+            attempt = await self._own.attempts.get(order.reference)
+            self._check(attempt is not None, f"an order has its attempt: {order}")
+            assert attempt is not None
+            begun = attempt.value.started_at / 1000 - (self._own.now_ms() / 1000 - self.loop.time())
+            if not any(begun - 0.01 <= at <= order.made_at for at in self.platform.drifted_at):
                 self._check(theirs == wanted, f"at the price that was wanted: {record}, {order}")
                 self._check(record.totals.subtotal == order.subtotal, f"with that subtotal: {record}, {order}")
         failed = {reference for each in self.instances for reference in each.told_failed}
