@@ -20,7 +20,7 @@ import click
 import uvloop
 from rich.console import Console
 
-from bench import cluster, creates, databases, fetches, firing, idempotency, jobs, quiet, scale
+from bench import carts, cluster, creates, databases, fetches, firing, idempotency, jobs, quiet, scale
 from bench.figures import Figure, Setting, as_json, markdown, table
 
 BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
     "idle": quiet.idle,
     "jobs": jobs.same_minute,
     "idle-jobs": jobs.idle_jobs,
+    "carts": carts.add_items,
 }
 WITH_SERVERS: dict[str, Callable[[Setting], Awaitable[list[Figure]]]] = {
     "databases": databases.databases,

@@ -1,4 +1,7 @@
-"""A closed-loop HTTP load generator: every connection sends a request as soon as it has the last answer."""
+"""An HTTP load generator: every connection sends a request as soon as it has the last answer, or at a pace.
+
+At a pace, a request is late from the moment at which it should have been sent: nobody's slowness hides itself.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,8 @@ class _Run:
     limit: int | None
     done: asyncio.Event
     open: int
+    started_at: float
+    rate: float | None
     sent: int = 0
     errors: int = 0
     latencies: list[float] = field(default_factory=list)
@@ -58,14 +63,22 @@ class _Connection(asyncio.Protocol):
 
     def _send(self) -> None:
         run = self._run
-        self._sent_at = time.perf_counter()
-        if self._sent_at >= run.ends_at or run.sent == run.limit:
+        now = time.perf_counter()
+        due = now if run.rate is None else run.started_at + run.sent / run.rate
+        if max(now, due) >= run.ends_at or run.sent == run.limit:
             self._transport.close()
             return
-        self._waiting = True
         number = run.sent
         run.sent += 1
-        self._transport.write(run.make_request(number))
+        if due <= now:
+            self._write(number, due)
+        else:
+            asyncio.get_running_loop().call_later(due - now, self._write, number, due)
+
+    def _write(self, number: int, due: float) -> None:
+        self._sent_at = due
+        self._waiting = True
+        self._transport.write(self._run.make_request(number))
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -92,14 +105,15 @@ async def run_load(
     seconds: float,
     *,
     requests: int | None = None,
+    rate: float | None = None,
 ) -> LoadResult:
-    """Send for so many seconds, or so many requests if that is earlier.
+    """Send for so many seconds, or so many requests if that is earlier; `rate` per second, or as fast as it goes.
 
     `make_request` gets the number of the request and gives its bytes.
     """
     loop = asyncio.get_running_loop()
     started_at = time.perf_counter()
-    run = _Run(make_request, started_at + seconds, requests, asyncio.Event(), connections)
+    run = _Run(make_request, started_at + seconds, requests, asyncio.Event(), connections, started_at, rate)
     for _ in range(connections):
         await loop.create_connection(lambda: _Connection(run), host, port)
     async with asyncio.timeout(seconds + 30):

@@ -81,12 +81,33 @@ async def echo(directory: Path) -> AsyncIterator[Running]:
 
 
 @contextlib.asynccontextmanager
+async def cart(directory: Path, platform: Running) -> AsyncIterator[Running]:
+    """The telecom cart before a simulated platform, with its data in `directory`."""
+    port = _free_port()
+    store = f"sqlite:///{directory / 'cart.db'}"
+    arguments = ("serve", "--port", str(port), "--store", store, "--simulated", "--provider", "salesforce")
+    where = ("--provider-url", f"http://127.0.0.1:{platform.port}")
+    command = (sys.executable, "-m", "telecom_cart", *arguments, *where)
+    async with _running(command, port, "/v1/carts/nobody-in-particular", directory / "cart.log") as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def simulated_platform(directory: Path) -> AsyncIterator[Running]:
+    """The platform that the cart is tried with."""
+    port = _free_port()
+    command = (sys.executable, "-m", "telecom_cart.simulators", "salesforce", "--port", str(port))
+    async with _running(command, port, "/_sim", directory / "platform.log") as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
 async def _running(arguments: tuple[str, ...], port: int, path: str, log: Path) -> AsyncIterator[Running]:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as stderr:
         started_at = time.perf_counter()
         process = await asyncio.create_subprocess_exec(
-            *arguments, stdout=stderr, stderr=stderr, env=os.environ | {"MAINSPRING_TOKEN": TOKEN}
+            *arguments, stdout=stderr, stderr=stderr, env=os.environ | {"MAINSPRING_TOKEN": TOKEN, "PYTHONPATH": _paths()}
         )
     try:
         await _first_answer(process, port, path, log)
@@ -142,6 +163,12 @@ def busy_seconds() -> float:
     """What all programs of the machine have used since its start, and what was taken from it by its host."""
     user, nice, system, _, _, irq, soft_irq, steal, *_ = map(int, Path("/proc/stat").read_text().split()[1:11])
     return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _paths() -> str:
+    """Where modules are found, those of the cart too."""
+    cart = str(Path(__file__).parents[1] / "apps/cart/src")
+    return os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), cart)))
 
 
 def _free_port() -> int:

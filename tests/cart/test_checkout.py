@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -26,6 +28,7 @@ from telecom_cart.settings import Settings
 from telecom_cart.shop import Shop
 from tests.cart.simulated import PHONE, World, simulate
 
+T = TypeVar("T")
 HIDDEN = [FaultKind.APPLY_THEN_DROP, FaultKind.APPLY_THEN_5XX]
 
 
@@ -485,5 +488,27 @@ def test_an_attempt_that_never_touched_the_basket_leaves_it_to_the_cart() -> Non
         context = (await world.cart()).context
         assert context is not None
         assert set(world.platform.baskets) == {context.basket_id}
+
+    simulate(scenario)
+
+
+def test_who_asks_at_the_moment_at_which_the_order_is_recorded_is_not_told_that_nothing_was_ordered() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        placed = await world.check_out()
+        repository, reads = world.shop.repository, 0
+
+        def from_the_second_read(read: Callable[[str], Awaitable[T]]) -> Callable[[str], Awaitable[T | None]]:
+            async def reading(key: str) -> T | None:
+                nonlocal reads
+                reads += 1
+                return None if reads == 1 else await read(key)
+
+            return reading
+
+        repository.order_of = from_the_second_read(repository.order_of)  # type: ignore[assignment, method-assign]
+        repository.attempts.get = from_the_second_read(repository.attempts.get)  # type: ignore[assignment, method-assign]
+        told = await world.shop.checkouts._verdict(cart, placed.order.reference, is_replay=True)
+        assert told.order == placed.order
 
     simulate(scenario)

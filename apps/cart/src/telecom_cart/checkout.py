@@ -220,10 +220,10 @@ class Checkouts:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _verdict(self, cart: Cart, reference: str, *, is_replay: bool) -> Placed:
-        """What is on record by now."""
+        """What is on record by now. The attempt is read first: orders are recorded before attempts are closed."""
+        closed = await self._repository.attempts.get(reference)
         if (order := await self._repository.order_of(cart.id)) is not None:
             return Placed(order, is_replay=is_replay)
-        closed = await self._repository.attempts.get(reference)
         if closed is not None:
             raise failure_of(closed.value)
         present = await self._repository.cart(cart.user_id)
