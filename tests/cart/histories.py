@@ -310,6 +310,8 @@ class History:
         await self._heal()
         await self._wake()
         self._attended()
+        await asyncio.sleep(1)
+        await self._heal()  # from what was under way, too
         await asyncio.sleep(QUIET_SECONDS)
         self._check(not self.surprises, f"nobody meets an error that is none of the cart's: {self.surprises!r}")
         self._check(not self.at_work, "every request is answered")

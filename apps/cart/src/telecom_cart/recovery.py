@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from typing import Final
 
 from telecom_cart import crashes
 from telecom_cart.closing import Closer
@@ -36,8 +35,6 @@ from telecom_cart.provider import (
     Unsure,
 )
 from telecom_cart.repository import Repository
-
-HOLD_SECONDS: Final = 60.0
 
 
 class Unresolved(Exception):
@@ -79,10 +76,12 @@ def decide(found: Found | Absent | Unsure, basket: Presence, *, lookup: Lookup, 
 
 
 class Recovery:
-    def __init__(self, *, repository: Repository, provider: Provider, closer: Closer) -> None:
+    def __init__(self, *, repository: Repository, provider: Provider, closer: Closer, hold_seconds: float) -> None:
+        """`hold_seconds`: so long it is left to whoever looks, who may have died."""
         self._repository = repository
         self._provider = provider
         self._closer = closer
+        self._hold_ms = round(hold_seconds * 1000)
 
     async def run(self, user_id: str, cart_id: str, *, own: str = "") -> None:
         """Find out what became of the open attempt of a cart. Nothing, if there is none.
@@ -119,7 +118,7 @@ class Recovery:
             raise Unresolved("It is still under way")
         if attempt.held is not None and attempt.held.until > now:
             raise Unresolved("Somebody else is looking")
-        return replace(cart, attempt=replace(attempt, held=Hold(by, now + round(HOLD_SECONDS * 1000))))
+        return replace(cart, attempt=replace(attempt, held=Hold(by, now + self._hold_ms)))
 
     async def _resolve(self, cart: Cart, attempt: Attempt, by: str) -> None:
         presence = Presence.UNKNOWN

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Settings:
     currency: str = "CAD"
     attempt_seconds: float = 60.0
-    """Until then an attempt is left to whoever began it; then it is recovered."""
+    """Until then an attempt is left to whoever began it; then it is recovered. A recovery has as long."""
     answer_seconds: float = 15.0
     """So long a checkout is waited for; then it is in progress, or unknown."""
     queue_limit: int = 32

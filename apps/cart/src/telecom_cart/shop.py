@@ -46,7 +46,9 @@ class Shop:
         wakes = Wakes(ms, settings)
         queues = Queues(limit=settings.queue_limit, seconds=settings.queue_seconds)
         closer = Closer(repository=self.repository, wakes=wakes, provider_name=provider.name)
-        self.recovery = Recovery(repository=self.repository, provider=provider, closer=closer)
+        self.recovery = Recovery(
+            repository=self.repository, provider=provider, closer=closer, hold_seconds=settings.attempt_seconds
+        )
         self.synchroniser = Synchroniser(repository=self.repository, provider=provider, wakes=wakes, settings=settings)
         self.carts = Carts(
             repository=self.repository, queues=queues, wakes=wakes, touches=self._touches, settings=settings
