@@ -18,8 +18,8 @@ from telecom_cart.errors import (
     ProviderDown,
     ValidationFailed,
 )
-from telecom_cart.model import Cart, Hold, Item, SyncStatus
-from telecom_cart.provider import Line
+from telecom_cart.model import Cart, Context, Hold, Item, SyncStatus
+from telecom_cart.provider import Basket, Line
 from telecom_cart.providers.faults import FaultKind
 from telecom_cart.providers.platform import StoredBasket
 from telecom_cart.queues import Queues
@@ -336,6 +336,34 @@ def test_a_checkout_that_does_not_wait_for_a_synchronisation_leaves_one_basket()
         assert set(world.platform.baskets) == {cart.context.basket_id}
 
     simulate(scenario)
+
+
+def test_so_many_carts_are_synchronised_at_once_and_a_checkout_does_not_wait_for_them() -> None:
+    async def scenario(world: World) -> None:
+        world.provider.latency_seconds = 1.0
+        now, most, read = 0, 0, world.provider.get_cart
+
+        async def counted(context: Context) -> Basket:
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            try:
+                return await read(context)
+            finally:
+                now -= 1
+
+        world.provider.get_cart = counted  # type: ignore[method-assign]
+        users = [f"user-{number}" for number in range(40)]
+        for user in users:
+            await world.shop.carts.add_item(user, PHONE)
+        await asyncio.sleep(1)
+        assert (await world.check_out(users[-1])).order
+        await asyncio.sleep(120)
+        assert most <= 5  # four synchronisations, and the checkout
+        for user in users[:-1]:
+            assert (await world.cart(user)).sync is SyncStatus.SYNCED
+
+    simulate(scenario, settings=Settings(sync_at_once=4, attempt_seconds=60))
 
 
 # --- clean-up -----------------------------------------------------------------------------------------------

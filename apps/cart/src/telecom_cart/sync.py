@@ -6,6 +6,7 @@ answer stays `pending`, and the timer tries again.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 
@@ -31,9 +32,14 @@ class Synchroniser:
         self._wakes = wakes
         self._provider = provider
         self._settings = settings
+        self._slots = asyncio.Semaphore(settings.sync_at_once)
 
     async def run(self, user_id: str) -> None:
         """Make the platform's basket equal to the cart, as long as that changes. Raises to be tried again."""
+        async with self._slots:
+            await self._run(user_id)
+
+    async def _run(self, user_id: str) -> None:
         while True:
             by = self._repository.new_id()
             left: list[Context] = []
