@@ -107,7 +107,10 @@ async def _running(arguments: tuple[str, ...], port: int, path: str, log: Path) 
     with log.open("ab") as stderr:
         started_at = time.perf_counter()
         process = await asyncio.create_subprocess_exec(
-            *arguments, stdout=stderr, stderr=stderr, env=os.environ | {"MAINSPRING_TOKEN": TOKEN, "PYTHONPATH": _paths()}
+            *arguments,
+            stdout=stderr,
+            stderr=stderr,
+            env=os.environ | {"MAINSPRING_TOKEN": TOKEN, "PYTHONPATH": _paths()},
         )
     try:
         await _first_answer(process, port, path, log)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mainspring import Mainspring
 from telecom_cart.checkout import Checkouts
-from telecom_cart.errors import CartError, CheckoutFailed, ProviderDown
+from telecom_cart.errors import CheckoutFailed, ProviderDown
 from telecom_cart.model import Cart, Context
 from telecom_cart.provider import Line, Provider
 from telecom_cart.settings import Settings
@@ -119,7 +119,7 @@ class Instance:
     ) -> None:
         """`known`: baskets that somebody alive was told of, which it adds to."""
         self.gate = gate = Gate(chance)
-        self.shop = shop = Shop(ms, _Wire(provider, gate, known), settings, is_only=False)  # type: ignore[arg-type]
+        self.shop = shop = Shop(ms, _Wire(provider, gate, known), settings, is_only=False)
         for name in ("carts", "orders", "attempts", "latest"):
             setattr(shop.repository, name, _Gated(getattr(shop.repository, name), gate))
         gated = _Gated(shop.carts._wakes, gate)
@@ -153,8 +153,3 @@ class Instance:
         self.gate.wake()
         for task in list(self.shop._tasks):
             task.cancel()
-
-
-def is_told(error: BaseException) -> bool:
-    """Whether users may meet this error."""
-    return isinstance(error, (CartError, Killed, asyncio.CancelledError))

@@ -39,7 +39,7 @@ FAULTS: Final = ("", "applyThenDrop", "applyThen5xx", "applyLater", "failBefore"
 LAG_SECONDS: Final = 3
 ATTEMPT_SECONDS: Final = 3
 PATIENCE_SECONDS: Final = 60
-ITEMS: Final = (
+ITEMS: Final[tuple[dict[str, Any], ...]] = (
     {"productId": "phone", "name": "A phone", "type": "device", "quantity": 1, "price": 499_00},
     {"productId": "plan-10", "name": "10 GB", "type": "plan", "quantity": 2, "price": 25_00},
 )
@@ -223,7 +223,9 @@ class Trial:
         [theirs] = live
         assert theirs["reference"] == order["reference"]
         assert theirs["number"] == order["orderNumber"] or order["orderNumber"].endswith(theirs["number"])
-        assert theirs["subtotal"] == order["totals"]["subtotal"] == sum(each["price"] * each["quantity"] for each in ITEMS)
+        assert (
+            theirs["subtotal"] == order["totals"]["subtotal"] == sum(each["price"] * each["quantity"] for each in ITEMS)
+        )
         lines = {(line["product_id"], line["quantity"]) for line in theirs["lines"]}
         assert lines == {(each["productId"], each["quantity"]) for each in ITEMS}
         assert self._ordered(at, cart) == order
@@ -258,7 +260,7 @@ def main() -> int:
             try:
                 try_case(case, platforms[case.provider], folder)
                 told = "ok"
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  the others are tried as well
                 broken += 1
                 told = f"BROKEN: {error!r}"
             seconds = time.monotonic() - started

@@ -216,9 +216,7 @@ def no_compare_and_set() -> AbstractContextManager[object]:
     """The last one who writes wins."""
 
     def broken(_: Any) -> Any:
-        async def change(
-            self: Repository, user_id: str, decide: Callable[[Cart | None], Cart | None]
-        ) -> Cart | None:
+        async def change(self: Repository, user_id: str, decide: Callable[[Cart | None], Cart | None]) -> Cart | None:
             found = await self.carts.get(user_id)
             changed = decide(None if found is None else found.value)
             if changed is None or (found is not None and changed is found.value):

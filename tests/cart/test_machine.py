@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cart.histories import look
+from tests.cart.histories import first_broken, look
 from tests.cart.planted import PLANTED
 
 COUNT = int(os.environ.get("CART_HISTORIES", "150"))
-FOUND: dict[str, int] = {}
-"""The first history that finds each; `python -m tests.cart.histories --planted` looks for it."""
+WITHIN = 600
+"""So many histories find every planted defect; `python -m tests.cart.histories --planted` tells how many each."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +32,8 @@ def test_no_history_breaks_a_promise() -> None:
     assert broken == {}
 
 
-def test_every_planted_defect_has_a_history() -> None:
-    assert FOUND.keys() == PLANTED.keys()
-
-
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_defect_is_found(name: str) -> None:
     with PLANTED[name]():
-        assert look(FOUND[name]) is not None
+        assert first_broken(range(WITHIN)) is not None

@@ -11,7 +11,6 @@ from telecom_cart.provider import Basket, ContextGone, Line, Provider, Unreachab
 _TRIES: Final = 3
 
 
-
 class Unsettled(Unreachable):
     """A change of a basket got no answer. It may happen at any time from now on, so the basket is of no more use."""
 
