@@ -14,7 +14,7 @@ import pytest
 from tests.cart.histories import first_broken, look
 from tests.cart.planted import PLANTED
 
-COUNT = int(os.environ.get("CART_HISTORIES", "150"))
+COUNT = int(os.environ.get("CART_HISTORIES", "100"))
 WITHIN = 600
 """So many histories find every planted defect; `python -m tests.cart.histories --planted` tells how many each."""
 
@@ -27,6 +27,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.slow
 def test_no_history_breaks_a_promise() -> None:
     broken = {seed: found for seed in range(COUNT) if (found := look(seed)) is not None}
     assert broken == {}
