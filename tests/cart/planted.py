@@ -17,7 +17,6 @@ from telecom_cart.model import Attempt, Cart, Context, Stage
 from telecom_cart.provider import Absent, Provider, ProviderError, Uncertain
 from telecom_cart.queues import Queues
 from telecom_cart.recovery import Presence, Recovery
-from telecom_cart.repository import Repository
 
 
 class _Instead:
@@ -212,22 +211,6 @@ def changes_while_sealed() -> AbstractContextManager[object]:
     return patch("telecom_cart.carts.check_open", lambda cart, if_match: None)
 
 
-def no_compare_and_set() -> AbstractContextManager[object]:
-    """The last one who writes wins."""
-
-    def broken(_: Any) -> Any:
-        async def change(self: Repository, user_id: str, decide: Callable[[Cart | None], Cart | None]) -> Cart | None:
-            found = await self.carts.get(user_id)
-            changed = decide(None if found is None else found.value)
-            if changed is None or (found is not None and changed is found.value):
-                return changed
-            return (await self.carts.put(user_id, changed)).value
-
-        return change
-
-    return _method(Repository, "change", broken)
-
-
 PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "order before the lock": order_before_the_lock,
     "retry on a new basket": retry_on_a_new_basket,
@@ -238,5 +221,4 @@ PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "intent written after the call": intent_after_the_call,
     "lag counted from the intent": settled_since_it_was_sent,
     "changes while it is ordered": changes_while_sealed,
-    "no compare-and-set": no_compare_and_set,
 }
