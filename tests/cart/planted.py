@@ -17,7 +17,6 @@ from telecom_cart.model import Attempt, Cart, Context, Stage
 from telecom_cart.provider import Absent, Provider, ProviderError, Uncertain
 from telecom_cart.queues import Queues
 from telecom_cart.recovery import Presence, Recovery
-from telecom_cart.repository import Repository
 
 
 class _Instead:
@@ -193,39 +192,9 @@ def intent_after_the_call() -> AbstractContextManager[object]:
     return _method(Checkouts, "_submit", broken)
 
 
-def settled_since_it_was_sent() -> AbstractContextManager[object]:
-    """The lag of the look-up is counted from the intent, as if nobody could send late."""
-
-    def broken(_: Any) -> Any:
-        def settled(self: Recovery, attempt: Attempt) -> bool:
-            lag = self._provider.lookup.lag_seconds
-            late = (attempt.submitted_at or 0) + (self._provider.timeout_seconds + (lag or 0)) * 1000
-            return self._repository.now_ms() >= late
-
-        return settled
-
-    return _method(Recovery, "_is_settled", broken)
-
-
 def changes_while_sealed() -> AbstractContextManager[object]:
     """A cart can be changed while it is ordered."""
     return patch("telecom_cart.carts.check_open", lambda cart, if_match: None)
-
-
-def no_compare_and_set() -> AbstractContextManager[object]:
-    """The last one who writes wins."""
-
-    def broken(_: Any) -> Any:
-        async def change(self: Repository, user_id: str, decide: Callable[[Cart | None], Cart | None]) -> Cart | None:
-            found = await self.carts.get(user_id)
-            changed = decide(None if found is None else found.value)
-            if changed is None or (found is not None and changed is found.value):
-                return changed
-            return (await self.carts.put(user_id, changed)).value
-
-        return change
-
-    return _method(Repository, "change", broken)
 
 
 PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
@@ -236,7 +205,5 @@ PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "recovery sends again": recovery_sends_again,
     "read-back skipped": read_back_skipped,
     "intent written after the call": intent_after_the_call,
-    "lag counted from the intent": settled_since_it_was_sent,
     "changes while it is ordered": changes_while_sealed,
-    "no compare-and-set": no_compare_and_set,
 }
