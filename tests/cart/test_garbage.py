@@ -42,6 +42,8 @@ GARBAGE: list[tuple[int, object]] = [
 ]
 Sends = Callable[[str, Once], Provider]
 
+pytestmark = pytest.mark.slow
+
 
 def salesforce(address: str, once: Once) -> Provider:
     return SalesforceProvider(SalesforceSettings(address, "o", "s", "c", "x", STRONG), once, patience=IMPATIENT)

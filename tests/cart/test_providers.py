@@ -46,6 +46,7 @@ class TestSalesforce(ProviderConformance):
             yield shop
 
 
+@pytest.mark.slow
 class TestSalesforceWithEventualLookup(ProviderConformance):
     @pytest.fixture
     async def shop(self, salesforce: Served) -> AsyncIterator[Shop]:
@@ -60,6 +61,7 @@ class TestShopify(ProviderConformance):
             yield shop
 
 
+@pytest.mark.slow
 class TestShopifyWithEventualLookup(ProviderConformance):
     @pytest.fixture
     async def shop(self, shopify: Served) -> AsyncIterator[Shop]:
