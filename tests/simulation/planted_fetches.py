@@ -16,12 +16,13 @@ from mainspring.fetches.executor import Executor, _Run
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.places import Places
-from mainspring.fetches.record import FETCHES, Fetch, decode, encode, settled
+from mainspring.fetches.record import FETCHES, NAMESPACE, Fetch, decode, encode, settled
+from mainspring.fetches.rows import new_row
 from mainspring.kernel.carrier import Ending
 from mainspring.kernel.lanes import LaneState
 from mainspring.kernel.shares import Tier
 from mainspring.model import Result, Timer
-from mainspring.store import first_version
+from mainspring.store import Put, first_version
 from tests.simulation.planting import Planted, tell
 
 
@@ -87,6 +88,17 @@ def _a_crash_leaves_no_row(_: Any) -> Any:
     return add
 
 
+def _a_stale_row_is_left(_: Any) -> Any:
+    """The row of a new fetch is not written while that of its expired namesake is still there."""
+
+    async def give_row(self: Ledger, fetch: Fetch) -> None:
+        row = new_row(fetch, await self._namespaces.system(NAMESPACE), version=first_version(self._random))
+        await self._timers.write([Put(row, 0)])
+        self._wake(row.shard_id, row.due_at)
+
+    return give_row
+
+
 def _it_expires_while_it_is_offered(good: Any) -> Any:
     def short(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) -> Fetch:
         ended: Fetch = good(fetch, outcome, offers=offers, retention_ms=retention_ms)
@@ -112,6 +124,9 @@ PLANTED: Final = {
     "ledger.add: a crash leaves no row": Planted("Live", Ledger, "add", _a_crash_leaves_no_row),
     "places.room: hosts share nothing": Planted("B", Places, "_room", _hosts_share_nothing),
 }
+
+STALE_ROW: Final = Planted("Live", Ledger, "_give_row", _a_stale_row_is_left)
+"""Too rare for two thousand histories: the test of it finds it."""
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mainspring.testing.simulation.search import look
-from tests.simulation.planted_fetches import PLANTED
+from tests.fetches import test_rows
+from tests.simulation.planted_fetches import PLANTED, STALE_ROW
 from tests.simulation.planting import found_at
 from tests.simulation.searching import expect_no_finding
 
@@ -26,6 +27,11 @@ FOUND = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_defect_is_found_by_its_rule(name: str) -> None:
     assert found_at(PLANTED[name], [FOUND[name]], "fetches") is not None
+
+
+def test_a_row_that_is_left_because_another_is_there_is_found_by_the_test_of_it() -> None:
+    with STALE_ROW.in_place(), pytest.raises((AssertionError, ExceptionGroup)):
+        test_rows.test_a_req_id_that_is_asked_for_again_while_its_record_expires_is_carried_out()
 
 
 @pytest.mark.slow
