@@ -1,6 +1,6 @@
 """Carts as real processes that are killed or frozen at every step of a checkout, on one SQLite file.
 
-    python -m tests.cart.kill_matrix            all of it, which takes about an hour
+    python -m tests.cart.kill_matrix            all of it, four cases at a time
     python -m tests.cart.kill_matrix shopify-sent    those whose name contains that
 
 A case is a provider, how late its look-up is, the place at which the process dies, what befalls the request that makes
@@ -18,7 +18,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +121,6 @@ class Trial:
 
     def run(self) -> None:
         case = self.case
-        self._steer("reset", {})
         lag = 0 if case.is_strong else LAG_SECONDS
         self._steer("settings", {"lookupLagSeconds": lag, "orderNoFromReference": case.is_strong})
         armed = {}
@@ -174,7 +174,7 @@ class Trial:
         return str(cart["id"])
 
     def _struck(self, victim: subprocess.Popen[str], at: str, cart: str) -> None:
-        """Check out until the victim is dead or stands still."""
+        """Check out until the victim is dead or stands still, or the second process has made the order before."""
 
         def ask() -> None:
             for _ in range(8):  # a fault may end an attempt before the place is reached; the next one reaches it
@@ -190,7 +190,8 @@ class Trial:
         asking.start()
         until = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < until:
-            if self.case.place == SENT and not self._seen()["faults"]:
+            is_late = not self.case.is_restart and not asking.is_alive()
+            if is_late or (self.case.place == SENT and not self._seen()["faults"]):
                 victim.kill()
             if victim.poll() is not None or (self.case.place == FROZEN and _is_stopped(victim.pid)):
                 return
@@ -241,28 +242,35 @@ def _is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def try_case(case: Case, platform: str, folder: Path) -> None:
+def try_case(case: Case, folder: Path) -> None:
+    folder.mkdir()
     with ExitStack() as stack:
-        Trial(case, platform, folder, stack).run()
+        Trial(case, stack.enter_context(simulator(case.provider, folder)), folder, stack).run()
+
+
+@contextmanager
+def side_by_side(cases: Iterable[Case], folder: Path, at_once: int = 4) -> Iterator[dict[Case, Future[None]]]:
+    """Try all of them, some at a time: a case waits more than it works."""
+    with ThreadPoolExecutor(at_once, thread_name_prefix="kill-matrix") as pool:
+        yield {case: pool.submit(try_case, case, folder / str(case)) for case in cases}
+        pool.shutdown(cancel_futures=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser("python -m tests.cart.kill_matrix")
     parser.add_argument("name", nargs="?", default="", help="part of the name of a case; all without one")
-    cases = [case for case in matrix() if parser.parse_args().name in str(case)]
+    parser.add_argument("--at-once", type=int, default=4, help="how many cases run side by side (default: %(default)s)")
+    options = parser.parse_args()
+    cases = [case for case in matrix() if options.name in str(case)]
     started, broken = time.monotonic(), 0
-    with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cart-kill-matrix-")))
-        platforms = {name: stack.enter_context(simulator(name, place)) for name in {case.provider for case in cases}}
-        for number, case in enumerate(cases, 1):
-            folder = place / str(number)
-            folder.mkdir()
-            try:
-                try_case(case, platforms[case.provider], folder)
-                told = "ok"
-            except Exception as error:  # noqa: BLE001  the others are tried as well
-                broken += 1
-                told = f"BROKEN: {error!r}"
+    with (
+        tempfile.TemporaryDirectory(prefix="cart-kill-matrix-") as folder,
+        side_by_side(cases, Path(folder), options.at_once) as trials,
+    ):
+        for number, (case, trial) in enumerate(trials.items(), 1):
+            error = trial.exception()
+            broken += error is not None
+            told = "ok" if error is None else f"BROKEN: {error!r}"
             seconds = time.monotonic() - started
             print(f"{number} of {len(cases)}, {seconds:.0f} s, {broken} broken: {case}: {told}", flush=True)  # noqa: T201
     return int(broken > 0)

@@ -6,26 +6,24 @@ All combinations: `python -m tests.cart.kill_matrix`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from concurrent.futures import Future
 
 import pytest
 
-from tests.cart.kill_matrix import FAULTS, Case, covering, simulator, try_case
+from tests.cart.kill_matrix import FAULTS, Case, covering, side_by_side
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def platforms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    folder = tmp_path_factory.mktemp("platforms")
-    with ExitStack() as stack:
-        yield {name: stack.enter_context(simulator(name, folder)) for name in ("salesforce", "shopify")}
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Case, Future[None]]]:
+    with side_by_side(covering(), tmp_path_factory.mktemp("kill-matrix")) as trials:
+        yield trials
 
 
 @pytest.mark.parametrize("case", covering(), ids=str)
-def test_a_cart_that_is_killed_orders_once(case: Case, platforms: dict[str, str], tmp_path: Path) -> None:
-    try_case(case, platforms[case.provider], tmp_path)
+def test_a_cart_that_is_killed_orders_once(case: Case, trials: dict[Case, Future[None]]) -> None:
+    trials[case].result()
 
 
 def test_every_fault_look_up_and_successor_is_tried() -> None:
