@@ -95,7 +95,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._used_at = self.loop.time()
         if not self._guard.crowd.admit(self):
             self._refuse("unavailable", f"Expected at most {self._guard.limits.connections} connections, got more")
-        self.app_state.update(recognise=partial(self._guard.crowd.recognise, self))
+        self.app_state.update(recognise=partial(self._guard.crowd.recognise, self), transport=transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._guard.crowd.leave(self)
