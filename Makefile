@@ -15,7 +15,8 @@ ARGS ?=
 .PHONY: help
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo '  Arguments pass through: make serve ARGS="--port 9000"'
+	@echo '  Arguments pass through: make serve ARGS="--port 9000", make fuzz ARGS=--help'
+	@echo '  Where a command fails, make itself ends with 2; the exit code of the command is in what make says last.'
 
 .PHONY: serve
 serve: $(VENV)/.runtime ## Run a server on 127.0.0.1:8700; its data lives in .mainspring.
@@ -85,11 +86,11 @@ licences: $(VENV)/.test ## List the licences of the dependencies; those of the t
 
 .PHONY: sbom
 sbom: $(VENV)/.test ## Write a CycloneDX bill of materials to sbom.json; elsewhere with ARGS=FILE.
-	@$(PYTHON) -m tools.sbom $(or $(ARGS),sbom.json)
+	@$(PYTHON) -m tools.sbom $(ARGS)
 
 .PHONY: audit
 audit: $(VENV)/.created ## Look up known weaknesses of the dependencies with pip-audit; says so where it cannot.
-	@tools/audit.sh $(PYTHON)
+	@$(PYTHON) -m tools.audit $(ARGS)
 
 .PHONY: clean
 clean: ## Remove the virtual environment and all caches. Data in .mainspring and .telecom-cart stays.
