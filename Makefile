@@ -69,7 +69,7 @@ attack: $(VENV)/.test ## Attack a server and see what it costs others; ARGS="--l
 	$(PYTHON) -m mainspring.testing.attacks $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(VENV)/.test ## Throw nonsense at listener, sender, decoder and calendar; ARGS="--target cron --seconds 180 --seed 7".
+fuzz: $(VENV)/.test ## Throw nonsense at listener, answers, bodies and cron; ARGS="--target cron --seconds 180 --seed 7".
 	$(PYTHON) -m mainspring.testing.fuzzing $(ARGS)
 
 .PHONY: differential
