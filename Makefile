@@ -18,7 +18,8 @@ NOTHING_CHOSEN := 5
 .PHONY: help
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo '  Arguments pass through: make serve ARGS="--port 9000"'
+	@echo '  Arguments pass through: make serve ARGS="--port 9000", make fuzz ARGS=--help'
+	@echo '  Where a command fails, make itself ends with 2; the exit code of the command is in what make says last.'
 
 .PHONY: serve
 serve: $(VENV)/.runtime ## Run a server on 127.0.0.1:8700; its data lives in .mainspring.
@@ -72,7 +73,7 @@ attack: $(VENV)/.test ## Attack a server and see what it costs others; ARGS="--l
 	$(PYTHON) -m mainspring.testing.attacks $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(VENV)/.test ## Throw nonsense at listener, sender, decoder and calendar; ARGS="--target cron --seconds 180 --seed 7".
+fuzz: $(VENV)/.test ## Throw nonsense at listener, answers, bodies and cron; ARGS="--target cron --seconds 180 --seed 7".
 	$(PYTHON) -m mainspring.testing.fuzzing $(ARGS)
 
 .PHONY: differential
@@ -89,11 +90,11 @@ licences: $(VENV)/.test ## List the licences of the dependencies; those of the t
 
 .PHONY: sbom
 sbom: $(VENV)/.test ## Write a CycloneDX bill of materials to sbom.json; elsewhere with ARGS=FILE.
-	@$(PYTHON) -m tools.sbom $(or $(ARGS),sbom.json)
+	@$(PYTHON) -m tools.sbom $(ARGS)
 
 .PHONY: audit
 audit: $(VENV)/.created ## Look up known weaknesses of the dependencies with pip-audit; says so where it cannot.
-	@tools/audit.sh $(PYTHON)
+	@$(PYTHON) -m tools.audit $(ARGS)
 
 .PHONY: clean
 clean: ## Remove the virtual environment and all caches. Data in .mainspring and .telecom-cart stays.

@@ -7,6 +7,8 @@ python=$1
 shift
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT # a shell that a signal ends does not come to its EXIT
+trap 'exit 143' TERM
 "$python" -m venv "$scratch"
 "$scratch/bin/python" -m pip install --quiet uv
 

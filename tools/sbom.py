@@ -1,4 +1,4 @@
-"""Writes a CycloneDX 1.6 bill of materials as JSON: `python -m tools.sbom [FILE]`, else to standard output.
+"""Writes a CycloneDX 1.6 bill of materials as JSON.
 
 It comes from the lock files, so it says the same wherever it is made; licences from what is installed. The same locks
 give the same file, byte for byte.
@@ -6,6 +6,7 @@ give the same file, byte for byte.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import uuid
@@ -68,11 +69,19 @@ def _component(package: Pinned) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="make sbom", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", nargs="?", default="sbom.json", metavar="FILE", help="- is stdout [sbom.json]")
+    file = parser.parse_args(arguments).file
     text = json.dumps(bill(), indent=2) + "\n"
-    if arguments:
-        Path(arguments[0]).write_text(text)
-    else:
+    if file == "-":
         sys.stdout.write(text)
+        return 0
+    try:
+        Path(file).write_text(text)
+    except OSError as error:
+        parser.error(f"Expected a FILE that can be written, got {file}: {error.strerror}")
     return 0
 
 

@@ -60,27 +60,29 @@ class Checkable(Protocol):
 
 
 class Findings(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was found. A healthy store has no damage, nothing unreadable and, while somebody runs, no shard unowned."""
+    """What was counted, and what was found. Where too much is damaged, nobody can count."""
 
-    instances: int
+    healthy: bool
+    """Nothing was found."""
+    instances: int | None = None
     """That are alive."""
-    namespaces: int
-    shards: int
-    timers: int
-    unowned_shards: tuple[int, ...]
-    """Whose owner is not alive."""
-    unreadable: tuple[Unreadable, ...]
-    damage: tuple[str, ...]
+    namespaces: int | None = None
+    """Those that users know, as `timers` are those in them."""
+    timers: int | None = None
+    internal_rows: int | None = None
+    """Of jobs and fetches: clocks, launches, calls."""
+    shards: int | None = None
+    """Of all namespaces, also of those for jobs and fetches."""
+    unowned_shards: tuple[int, ...] = ()
+    """Whose owner is not alive, although somebody is. While nobody is, that is as it should be."""
+    unreadable: tuple[Unreadable, ...] = ()
+    damage: tuple[str, ...] = ()
     """Of the database file, as the database says it."""
-
-    @property
-    def is_healthy(self) -> bool:
-        return not (self.unreadable or self.damage or (self.instances and self.unowned_shards))
 
 
 def damaged(*damage: str) -> Findings:
     """Of a store of which nothing else can be told."""
-    return Findings(instances=0, namespaces=0, shards=0, timers=0, unowned_shards=(), unreadable=(), damage=damage)
+    return Findings(healthy=False, damage=damage)
 
 
 async def examine(store: Store) -> Findings:
@@ -97,27 +99,33 @@ async def examine(store: Store) -> Findings:
 
 async def _look(store: Store, damage: Sequence[str]) -> Findings:
     now = await store.time()
-    namespaces = [
-        namespace
+    known, internal = [
+        [
+            namespace
+            async for record in _records(store, collection, now)
+            if (namespace := read_record(collection, record, _read_namespace)) is not None
+        ]
         for collection in (NAMESPACES, SYSTEM)
-        async for record in _records(store, collection, now)
-        if (namespace := read_record(collection, record, _read_namespace)) is not None
     ]
     alive = await _alive(store, now)
-    shard_ids = [shard_id for namespace in namespaces for shard_id in namespace.shards]
+    shard_ids = [shard_id for namespace in (*known, *internal) for shard_id in namespace.shards]
     unowned: list[int] = []
     for start in range(0, len(shard_ids), BATCH_LIMIT):
         found = await store.shards(shard_ids[start : start + BATCH_LIMIT])
-        unowned += [shard.shard_id for shard in found if shard is not None and shard.owner not in alive]
-    timers = sum([await _look_through(store, namespace, now) for namespace in namespaces])
+        unowned += [shard.shard_id for shard in found if alive and shard is not None and shard.owner not in alive]
+    timers = sum([await _look_through(store, namespace, now) for namespace in known])
+    internal_rows = sum([await _look_through(store, namespace, now) for namespace in internal])
     await _look_at_records(store, now)
+    unread = tuple(unreadable.known())
     return Findings(
+        healthy=not (unowned or unread or damage),
         instances=len(alive),
-        namespaces=len(namespaces),
-        shards=len(shard_ids),
+        namespaces=len(known),
         timers=timers,
+        internal_rows=internal_rows,
+        shards=len(shard_ids),
         unowned_shards=tuple(unowned),
-        unreadable=tuple(unreadable.known()),
+        unreadable=unread,
         damage=tuple(damage),
     )
 

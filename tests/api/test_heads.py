@@ -63,6 +63,16 @@ REFUSED = {
         421,
         "allow_hosts",
     ),
+    "http 1.0 with chunks": (
+        LIST.replace("1.1", "1.0") + "transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n",
+        400,
+        "transfer-encoding",
+    ),
+    "http 0.9 with an upgrade": (
+        "GET /health HTTP/0.9\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n",
+        400,
+        "HTTP",
+    ),
     "http 0.9": ("GET /health\r\n", 400, "HTTP"),
     "http 0.9 with a version": ("GET /health HTTP/0.9\r\nhost: localhost\r\n", 400, "HTTP"),
 }
@@ -96,6 +106,30 @@ async def test_a_whole_url_as_the_target_is_read(listener: Listener) -> None:
 
 async def test_http_1_0_needs_no_host(listener: Listener) -> None:
     assert status(await exchange(listener.port, b"GET /health HTTP/1.0\r\n\r\n")) == 200
+
+
+OLD_LIST = LIST.replace("HTTP/1.1", "HTTP/1.0") + "content-length: 2\r\n"
+ASIDE = {
+    "an upgrade": "connection: upgrade\r\nupgrade: websocket\r\n",
+    "an upgrade of a kept connection": "connection: keep-alive, upgrade\r\nupgrade: h2c\r\n",
+    "to be kept": "connection: keep-alive\r\n",
+    "to be told to go on": "expect: 100-continue\r\n",
+}
+
+
+@pytest.mark.parametrize("asked", ASIDE.values(), ids=ASIDE)
+async def test_http_1_0_gets_one_answer_and_the_end_whatever_it_asks_for_besides(
+    listener: Listener, asked: str
+) -> None:
+    answer = await exchange(listener.port, (OLD_LIST + asked + "\r\n{}").encode())
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"\r\nconnection: close\r\n" in answer
+
+
+async def test_http_1_0_with_an_upgrade_needs_no_host_either(listener: Listener) -> None:
+    head = b"GET /health HTTP/1.0\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+    assert status(await exchange(listener.port, head)) == 200
 
 
 def test_a_server_that_listens_elsewhere_answers_to_every_name() -> None:

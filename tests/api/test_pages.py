@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from msgspec import Raw
 
-from mainspring.api.app import PAGES_AT_ONCE, AsgiApp, all_routes, build_app
+from mainspring.api.app import AsgiApp, all_routes, build_app
 from mainspring.api.limits import Limits
+from mainspring.api.pages import PAGES_AT_ONCE, SLOW_READERS
 from mainspring.api.serving import listening
 from mainspring.store import PAGE_BYTES
 from mainspring.timers.messages import ListTimers, TimerPage
@@ -42,7 +43,10 @@ def app(timers: LargeTimers) -> AsgiApp:
     return build_app(replace(Edge().api, timers=timers))
 
 
-async def test_no_page_is_made_while_enough_others_wait_to_be_taken(app: AsgiApp, timers: LargeTimers) -> None:
+async def test_no_page_is_made_while_enough_others_wait_to_be_taken(
+    app: AsgiApp, timers: LargeTimers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.api.pages.PATIENCE_SECONDS", 10.0)  # so that nobody is slow
     async with (
         asyncio.timeout(20),
         listening(app, host="127.0.0.1", port=0, limits=Limits(), drain_seconds=0.1) as listener,
@@ -67,6 +71,47 @@ async def test_a_page_that_its_reader_never_takes_keeps_the_others_only_for_its_
         for _, writer in idle:
             writer.write(request())
         assert status(await exchange(listener.port, request(), seconds=10)) == 200
+
+
+async def test_readers_that_are_slow_delay_the_lists_of_others_by_a_moment(app: AsgiApp) -> None:
+    async with (
+        asyncio.timeout(20),
+        listening(app, host="127.0.0.1", port=0, limits=Limits(), drain_seconds=0.1) as listener,
+        peers(listener, PAGES_AT_ONCE) as idle,
+    ):
+        for _, writer in idle:
+            writer.write(request())
+        assert status(await exchange(listener.port, request(), seconds=3)) == 200
+        for reader, _ in idle:  # and they have what they are due when they come to it
+            assert status(await reader.read()) == 200
+
+
+async def test_of_too_many_slow_readers_those_that_take_nothing_make_room(app: AsgiApp) -> None:
+    async with (
+        asyncio.timeout(20),
+        listening(app, host="127.0.0.1", port=0, limits=Limits(), drain_seconds=0.1) as listener,
+        peers(listener, 1) as [(reader, writer)],
+        peers(listener, SLOW_READERS + PAGES_AT_ONCE) as idle,
+    ):
+        writer.write(request())
+        taken = await reader.readexactly(PAGE_BYTES // 2)  # slow, but it reads
+        for _, other in idle:
+            other.write(request())
+        assert status(await exchange(listener.port, request(), seconds=5)) == 200
+        taken += await reader.read()
+        assert len(taken) > PAGE_BYTES
+        cut_off = [len(await _rest(reader)) < PAGE_BYTES for reader, _ in idle]
+        assert 0 < sum(cut_off) <= PAGES_AT_ONCE + 1
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    taken = b""
+    try:
+        while piece := await reader.read(1_000_000):
+            taken += piece
+    except ConnectionResetError:
+        pass
+    return taken
 
 
 def test_every_list_of_what_callers_sent_is_a_page() -> None:

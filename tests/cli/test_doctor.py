@@ -15,6 +15,7 @@ from mainspring.clock import SystemClock
 from mainspring.config import Config
 from mainspring.idempotency.entries import COLLECTION, Entry, Header, State, encoded
 from mainspring.instance import Instance
+from mainspring.jobs.messages import CreateJob
 from mainspring.kernel.ownership import INSTANCES
 from mainspring.store import Store
 from mainspring.stores import store_from_url
@@ -77,9 +78,41 @@ def test_a_healthy_store_has_nothing_to_tell(url: str) -> None:
     result = run_alone("admin", "doctor", "--store", url, "--output", "json")
     assert result.exit_code == 0
     findings = json.loads(result.stdout)
+    assert findings["healthy"]
     assert findings["timers"] == 3
     assert findings["shards"] == 16 + 64
-    assert findings["unreadable"] == findings["damage"] == []
+    assert findings["unownedShards"] == findings["unreadable"] == findings["damage"] == []
+    assert "nothing" in run_alone("admin", "doctor", "--store", url).stdout.partition("FOUND")[2]
+
+
+def test_rows_of_jobs_are_no_timers(url: str, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with Instance(Config(store=url, data_dir=str(tmp_path), drain_seconds=0.2)) as instance:
+            await instance.jobs.create(CreateJob(name="job", schedule="@yearly", url="https://example.com/"))
+            await asyncio.sleep(0)
+
+    asyncio.run(use())
+    findings = json.loads(run_alone("admin", "doctor", "--store", url, "--output", "json").stdout)
+    assert (findings["namespaces"], findings["timers"], findings["internalRows"]) == (2, 3, 1)
+
+
+def test_what_damage_keeps_from_being_counted_is_not_told_as_nothing(url: str) -> None:
+    path = Path(url.removeprefix("sqlite:///"))
+    for content in (b"no database at all", b""):
+        for file in path.parent.glob(f"{path.name}*"):
+            file.unlink()
+        path.write_bytes(content)
+        result = run_alone("admin", "doctor", "--store", url)
+        assert result.exit_code == 1
+        assert "damage" in result.stdout
+        counts = result.stdout.partition("FOUND")[0].splitlines()[1:]
+        assert {line.rpartition("  ")[2].strip() for line in counts if line.strip()} == {"not known"}
+        assert path.read_bytes() == content
+
+
+def test_a_store_that_nobody_keeps_is_refused() -> None:
+    result = run_alone("admin", "doctor", "--store", "memory://")
+    assert (result.exit_code, "a store that is kept" in result.stderr) == (2, True)
 
 
 def test_the_doctor_names_what_cannot_be_read_and_removes_it_when_told_to(url: str) -> None:
@@ -94,7 +127,9 @@ def test_the_doctor_names_what_cannot_be_read_and_removes_it_when_told_to(url: s
     findings = json.loads(run_alone("admin", "doctor", "--store", url, "--output", "json").stdout)
     assert sorted(one["kind"] for one in findings["unreadable"]) == ["namespace", "timer"]
     removed = run_alone("admin", "doctor", "--store", url, "--remove-unreadable")
-    assert "1 of 2 were removed" in removed.stderr  # a namespace has timers that would be lost with it
+    assert (
+        "1 of 2 that cannot be read were removed" in removed.stderr
+    )  # a namespace has timers that would be lost with it
     left = json.loads(run_alone("admin", "doctor", "--store", url, "--output", "json").stdout)
     assert [one["kind"] for one in left["unreadable"]] == ["namespace"]
 
@@ -111,7 +146,7 @@ def test_the_doctor_names_answers_kept_for_a_key_that_cannot_be_read_and_leaves_
     assert result.exit_code == 1
     found = {(one["kind"], one["name"]) for one in json.loads(result.stdout)["unreadable"]}
     assert found == {(COLLECTION, "bad"), (COLLECTION, "worse")}
-    assert "0 of 2 were removed" in result.stderr  # nobody knows whether their work was done
+    assert "0 of 2 that cannot be read were removed" in result.stderr  # nobody knows whether their work was done
 
 
 def test_the_doctor_has_sqlite_check_its_file(url: str) -> None:
@@ -191,7 +226,10 @@ def test_a_namespace_is_not_dropped_with_a_timer_that_cannot_be_read(url: str) -
     refused = run_alone("admin", "drop-namespace", "big", "--store", url)
     assert refused.exit_code == 5
     assert "1 timer that cannot be read" in refused.stderr
-    assert "1 of 1 were removed" in run_alone("admin", "doctor", "--store", url, "--remove-unreadable").stderr
+    assert (
+        "1 of 1 that cannot be read were removed"
+        in run_alone("admin", "doctor", "--store", url, "--remove-unreadable").stderr
+    )
     assert run_alone("admin", "drop-namespace", "big", "--store", url).exit_code == 0
 
 

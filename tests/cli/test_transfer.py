@@ -173,7 +173,31 @@ def test_an_interrupted_import_says_where_to_go_on(run: Run) -> None:
     assert run("timer", "get", "go-on-1").exit_code == 3
 
 
-def test_a_dry_run_needs_no_server() -> None:
+WRONG: dict[str, dict[str, object]] = {
+    "a number that is none": {"delaySeconds": "soon"},
+    "two times": {"delaySeconds": 5},
+    "a namespace that is none": {"namespace": "nowhere"},
+    "a destination that is none": {"callbackUrl": "ftp://example.com/"},
+    "a destination that is forbidden": {"callbackUrl": "http://169.254.169.254/"},
+    "a header that we write": {"headers": {"Content-Length": "5"}},
+    "a secret that is hidden": {"headers": {"Authorization": "***"}},
+    "a name that hides something": {"timerId": "a\u202eb"},
+    "a payload that is too large": {"payload": "x" * 300_000},
+}
+
+
+def test_a_dry_run_refuses_the_lines_that_an_import_refuses_and_creates_none(run: Run) -> None:
+    lines = jsonl(LINE | {"timerId": "dry"}, *(LINE | wrong for wrong in WRONG.values()))
+    dry = run("timer", "import", "-", "--dry-run", "-o", "json", stdin=lines)
+    assert run("timer", "get", "dry").exit_code == 3
+    wet = run("timer", "import", "-", "-o", "json", stdin=lines)
+    assert dry.exit_code == wet.exit_code == 1
+    assert dry.stderr == wet.stderr
+    assert json.loads(dry.stdout) == {"lines": 1 + len(WRONG), "created": 0, "failed": len(WRONG)}
+    assert json.loads(wet.stdout) == {"lines": 1 + len(WRONG), "created": 1, "failed": len(WRONG)}
+
+
+def test_lines_of_csv_are_told_by_their_numbers(run: Run) -> None:
     Path("timers.csv").write_text(
         "timerId,delaySeconds,callbackUrl,payload\n"
         "a,5,https://example.com/,\n"
@@ -181,7 +205,7 @@ def test_a_dry_run_needs_no_server() -> None:
         "c,5,https://example.com/,{\n"
         "d,5\n"
     )
-    result = run_alone("--url", "http://127.0.0.1:9", "timer", "import", "timers.csv", "--dry-run", "-o", "json")
+    result = run("timer", "import", "timers.csv", "--dry-run", "-o", "json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {"lines": 4, "created": 0, "failed": 3}
     assert [line.partition(":")[0] for line in result.stderr.splitlines()] == ["line 3", "line 4", "line 5"]

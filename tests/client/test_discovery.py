@@ -49,8 +49,30 @@ def test_the_token_file_is_looked_for_in_the_data_directory(monkeypatch: pytest.
 def test_the_token_file_is_never_sent_to_another_machine() -> None:
     Path(".mainspring").mkdir()
     Path(".mainspring/token").write_text("secret")
-    for url in ("https://elsewhere.example", "http://10.0.0.1", "http://localhost.example", "http://0.0.0.0"):
+    for url in ELSEWHERE:
         assert find_token(None, url=url) == ""
+
+
+ELSEWHERE = ("https://elsewhere.example", "http://10.0.0.1", "http://localhost.example", "http://0.0.0.0")
+
+
+@pytest.mark.parametrize("setting", ["token", "token_file"])
+def test_the_token_of_a_configuration_file_is_sent_to_its_own_server_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str
+) -> None:
+    token = "of-the-server-0123456789"
+    (tmp_path / "token").write_text(token)
+    (tmp_path / "token").chmod(0o600)
+    value = token if setting == "token" else tmp_path / "token"
+    file = tmp_path / "mainspring.toml"
+    monkeypatch.setenv("MAINSPRING_CONFIG", str(file))
+    for host, own in (("0.0.0.0", ()), ("10.1.2.3", ("http://10.1.2.3:8700",)), ("box", ("http://Box:8700",))):
+        file.write_text(f'host = "{host}"\n{setting} = "{value}"\n')
+        for url in (DEFAULT_URL, *own):
+            assert find_token(None, url=url) == token
+        for url in ELSEWHERE:
+            assert find_token(None, url=url) == ""
+    assert find_token("given", url=ELSEWHERE[0]) == "given"
 
 
 @pytest.mark.parametrize("token", ["a b", "a\r\nx: y", "ä"])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import socket
+import subprocess
 import sys
 
 import pytest
@@ -75,3 +78,20 @@ async def test_it_runs_from_a_shell(sender: Sender) -> None:
     finally:
         process.terminate()
         await process.communicate()
+
+
+def test_a_port_that_is_taken_or_none_is_told_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for port, why in ((taken.getsockname()[1], "address already in use"), (99_999, "0-65535")):
+            done = subprocess.run(
+                [sys.executable, "-m", "mainspring.testing.target", "--port", str(port)],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+            assert done.returncode == 2
+            assert re.search(
+                rf"error: Expected an address to listen on, got 127.0.0.1 port {port}: .*{why}", done.stderr
+            )
+            assert "Traceback" not in done.stderr

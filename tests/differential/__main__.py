@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
-from mainspring.testing.ending import end_at_once
+from mainspring.testing.ending import end_at_once, remove_when_ended
 from tests.differential.comparing import Report, compare
 from tests.servers.catalogue import SERVERS
 from tests.servers.obtaining import Unobtainable
@@ -39,7 +39,8 @@ def main() -> int:
         parser.error(f"Expected names of {', '.join(DATABASES)}, got {', '.join(sorted(unknown))}")
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="mainspring-differential-"))
-        end_at_once(lambda: _removed(directory))
+        remove_when_ended(Path(directory))
+        end_at_once(lambda: "nothing is known about the remaining steps")
         urls = {"sqlite": f"sqlite:///{directory}/reference.db"}
         for name in chosen.names or DATABASES:
             server = stack.enter_context(SERVERS[name]())
@@ -55,11 +56,6 @@ def main() -> int:
         sys.stderr.write(f"seed {chosen.seed}: sqlite and {', '.join(list(urls)[1:])}\n")
         report = asyncio.run(compare(urls, seed=chosen.seed, steps=chosen.steps, progress=bar(chosen.steps)))
     return tell(report, chosen.seed)
-
-
-def _removed(directory: str) -> str:
-    shutil.rmtree(directory, ignore_errors=True)
-    return "nothing is known about the remaining steps"
 
 
 def bar(steps: int) -> Callable[[int], None]:

@@ -14,6 +14,8 @@ from mainspring.errors import LockLost, LockTaken, MainspringError
 from mainspring.fetches.errors import FetchError
 from mainspring.telemetry import render_metrics
 from mainspring.testing.attacks.catalogue import ATTACKS
+from mainspring.testing.fuzzing.__main__ import TARGETS
+from mainspring.testing.fuzzing.__main__ import main as fuzz
 from tests.project.tree import ROOT, files, name
 
 PAGES = files(".md")
@@ -135,6 +137,13 @@ def test_every_bound_that_can_be_set_is_a_setting_with_this_default() -> None:
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_is_in_the_guide(name: str) -> None:
     assert f"`{name}`" in (ROOT / "docs" / "guides" / "security.md").read_text()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_targets_of_nonsense_have_one_name_in_the_guide_and_in_the_help(target: str) -> None:
+    guide = (ROOT / "docs" / "guides" / "security.md").read_text().partition("## Nonsense")[2]
+    assert f"`{target}`" in guide
+    assert re.search(rf"^ +{target}  ", fuzz.help or "", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tools import audit, licences, sbom
@@ -63,7 +64,36 @@ def test_an_audit_that_could_not_look_says_so_and_is_no_success(
     program = tmp_path / "pip-audit"
     program.write_text(f"#!/bin/sh\necho '{{\"dependencies\": [{answer}]}}'\n")
     program.chmod(0o755)
-    assert audit.main([str(program)]) == code
+    assert audit.main(["--pip-audit", str(program)]) == code
     captured = capsys.readouterr()
     assert said in captured.out + captured.err
-    assert audit.main([str(tmp_path / "missing")]) == 3
+    assert audit.main(["--pip-audit", str(tmp_path / "missing")]) == 3
+
+
+def test_an_audit_of_some_locks_asks_for_these_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "pip-audit"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\necho \'{{"dependencies": []}}\'\n')
+    program.chmod(0o755)
+    assert audit.main(["redis", "test", "--pip-audit", str(program)]) == 0
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert [Path(line.split()[-1]).name for line in asked] == ["redis.txt", "test.txt"]
+    assert "redis.txt, test.txt" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [audit, licences, sbom])
+def test_what_makes_no_sense_is_refused_and_help_is_given(
+    command: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments, code in ((["--nonsense"], 2), (["one", "two"], 2), (["--help"], 0)):
+        with pytest.raises(SystemExit) as ended:
+            command.main(arguments)
+        assert ended.value.code == code
+    assert "usage: make " in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bill_of_materials_that_cannot_be_written_is_told_in_clear_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        sbom.main(["/nowhere/sbom.json"])
+    assert "/nowhere/sbom.json: No such file" in capsys.readouterr().err

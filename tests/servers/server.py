@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
+from mainspring.testing.ending import remove_when_ended
 from tests.servers.process import Process, accepts_connections, free_port
 
 _places = itertools.count(1)
@@ -36,6 +37,7 @@ class Server(ABC):
         """Whether a commit waits for the disk. Tests kill processes, not machines, so they need not pay for it."""
         self.port = free_port()
         self.directory = Path(tempfile.mkdtemp(prefix=f"mainspring-{self.name}-"))
+        remove_when_ended(self.directory)
         self.log = self.directory / "log"
         self._process: Process | None = None
         self._prepared = False

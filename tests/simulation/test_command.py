@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mainspring.testing.simulation import __main__ as command
+from mainspring.testing.simulation.search import search
+from mainspring.testing.simulation.services import SERVICES
 
 
 def called(*arguments: object) -> Result:
@@ -83,3 +85,11 @@ def test_numbers_and_options_that_make_no_sense_are_refused(arguments: tuple[obj
 def test_the_help_lists_the_exit_codes() -> None:
     told = called("--help").output
     assert all(re.search(rf"^ +{code}  ", told, re.M) for code in (0, 1, 2, 3, 130, 143))
+
+
+def test_a_seed_of_all_is_the_history_of_the_service_whose_turn_it_is(tmp_path: Path) -> None:
+    for seed, service in enumerate(SERVICES):
+        of_all = called("--service", "all", "--seed", seed, "--keep", tmp_path)
+        assert f"--- seed {seed} of {service}: " in of_all.output
+        assert of_all.output == called("--service", service, "--seed", seed, "--keep", tmp_path).output
+        assert [found.digest in of_all.output for found in search([seed], "all")] == [True]

@@ -2,18 +2,16 @@
 
 Order: the path and method are known, the token is right, the body is JSON by its header and within its limit;
 only then is it read, and only a route looks into it. Every answer carries the request id and the secure headers.
-Pages are megabytes, as rows and written out, so a few of them are under way at once and whoever else asks waits.
+Pages are megabytes, so a few of them are under way at once and whoever else asks waits (`pages`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import logging
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -27,6 +25,7 @@ from mainspring.api.internal import executor_routes, internal_routes
 from mainspring.api.jobs import Jobs, job_routes
 from mainspring.api.namespaces import Namespaces, namespace_routes
 from mainspring.api.openapi import openapi_document
+from mainspring.api.pages import Pages
 from mainspring.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, internal, problem, problem_of
 from mainspring.api.request_id import request_id_of
 from mainspring.api.routes import NO_CONTENT_POLICY, Headers, Route, secure_headers
@@ -46,8 +45,6 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
 
 MAX_BODY_BYTES: Final = 1_000_000
-PAGES_AT_ONCE: Final = 3
-"""Those that are being made, and those that wait for their readers to take them."""
 _KEY: Final = b"idempotency-key"
 _REQUEST_ID: Final = b"x-request-id"
 _JSON: Final = b"application/json"
@@ -165,7 +162,7 @@ class _App:
         self._token_digests = token_digests
         self._cluster_digests = (cluster_digest,)
         self._max_body_bytes = max_body_bytes
-        self._pages = asyncio.Semaphore(PAGES_AT_ONCE)
+        self._pages = Pages()
         self._once: dict[bool, AsgiApp] = {}
         """By whether a request may be carried out again when nobody knows whether it was."""
         if idempotent is not None:
@@ -216,9 +213,13 @@ class _App:
                     await _send_problem(send, _wrong_type(request_id))
                     return
                 body = await self._read_body(headers, receive)
-            async with self._pages if route.is_page else _UNBOUNDED:
-                answer = await route.respond(body)
-                await _send(send, 200, answer_headers, answer, request_id)
+            if route.is_page:
+                async with self._pages.making(scope.get("state", {}).get("transport")) as place:
+                    answer = await route.respond(body)
+                    place.hand_over()
+                    await _send(send, 200, answer_headers, answer, request_id)
+            else:
+                await _send(send, 200, answer_headers, await route.respond(body), request_id)
         except MainspringError as error:
             told = problem_of(error, request_id=request_id)
             if told is None:
@@ -258,7 +259,6 @@ class _App:
         return TooLarge(f"Expected a body of at most {self._max_body_bytes} bytes, got more")
 
 
-_UNBOUNDED: Final = nullcontext()
 _STATUS_CLASSES: Final = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
 _PROBLEM_HEADERS: Final = secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY)
 

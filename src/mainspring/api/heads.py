@@ -20,6 +20,8 @@ Hosts = frozenset[str] | None
 
 _HOST: Final = b"host"
 _ENCODING: Final = b"content-encoding"
+_CHUNKED: Final = b"transfer-encoding"
+"""HTTP/1.0 has no chunks: one that passes a request on may take another place for its end."""
 _COUNTING: Final = frozenset({_HOST, _ENCODING, b"authorization", b"content-type", b"idempotency-key"})
 _AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]*)(?::[0-9]{0,5})?")
 
@@ -41,6 +43,8 @@ def objection(version: str, headers: Headers, *, authority: bytes | None, hosts:
             if name in found:
                 return _invalid(f"Expected the header {name.decode()} once, got it twice")
             found[name] = value
+        elif name == _CHUNKED and version == "1.0":
+            return _invalid("Expected HTTP/1.0 without the header transfer-encoding, got it")
     if found.get(_ENCODING, b"identity").lower() != b"identity":
         return Objection("unsupported_media_type", "Expected a body without content-encoding, got an encoded one")
     host = found.get(_HOST)

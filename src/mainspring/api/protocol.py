@@ -95,7 +95,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._used_at = self.loop.time()
         if not self._guard.crowd.admit(self):
             self._refuse("unavailable", f"Expected at most {self._guard.limits.connections} connections, got more")
-        self.app_state.update(recognise=partial(self._guard.crowd.recognise, self))
+        self.app_state.update(recognise=partial(self._guard.crowd.recognise, self), transport=transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._guard.crowd.leave(self)
@@ -234,7 +234,7 @@ class GuardedProtocol(HttpToolsProtocol):
             access_log=False,
             default_headers=[],
             message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
+            expect_100_continue=version != "1.0" and self.expect_100_continue,
             keep_alive=version != "1.0" and self.parser.should_keep_alive() and refused is None,
             on_response=self.on_response_complete,
         )
@@ -271,7 +271,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self._refuse("invalid_input", "Expected a request to this server, got one to be passed on")
             return
         lines = b"".join(b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade")
-        head = b"%b %b HTTP/1.1\r\n%b\r\n" % (self.parser.get_method(), self.url, lines)
+        version = self.parser.get_http_version().encode()
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (self.parser.get_method(), self.url, version, lines)
         self.parser = httptools.HttpRequestParser(self)
         self._unparsed.appendleft(memoryview(head))
 

@@ -79,7 +79,11 @@ class Commands(click.Group):
     metavar="TOKEN",
     help="Else MAINSPRING_TOKEN. Others see it in the list of processes: prefer the variable or --token-file.",
 )
-@click.option("--token-file", metavar="FILE", help="Else MAINSPRING_TOKEN_FILE, else token in the data directory.")
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="Else MAINSPRING_TOKEN_FILE. A server on this machine gets the token in the data directory if none is given.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), help="How to print. [default: table]")
 @click.option("--no-color", is_flag=True, help="No colours, also on a terminal.")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is sent and answered.")

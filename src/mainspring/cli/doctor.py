@@ -13,7 +13,7 @@ import click
 from mainspring.cli.config_flags import config_options, load
 from mainspring.cli.globals import settings
 from mainspring.cli.output import say, show_document, show_table
-from mainspring.errors import NotFound, StoreUnavailable
+from mainspring.errors import ConfigError, NotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from mainspring.doctor import Findings
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FILE = "sqlite:///"
+MEMORY = "memory://"
 SHOWN = 20
 """Of many shards, so many are named."""
 
@@ -34,8 +35,16 @@ SHOWN = 20
 def doctor(ctx: click.Context, /, remove_unreadable: bool, output: str | None, file: Path | None, **flags: Any) -> None:
     """Look the whole store through: rows and records that cannot be read, shards without an owner, a damaged file.
 
-    Reads everything once and changes nothing, beside running servers, too. Exit code 1 if something was found. A SQLite
-    file is also checked by SQLite itself (PRAGMA quick_check).
+    Reads everything once and changes nothing, beside running servers, too. A SQLite file is also checked by SQLite
+    itself (PRAGMA quick_check).
+
+    \b
+    It ends with
+      0  nothing was found
+      1  something was found, also if it has been removed since
+      2  the configuration is wrong
+      3  there is no database file
+      6  the database cannot be reached
 
     \b
     Examples:
@@ -48,7 +57,7 @@ def doctor(ctx: click.Context, /, remove_unreadable: bool, output: str | None, f
         findings = await examine(store)
         if remove_unreadable:
             removed = await discard(store, findings.unreadable)
-            say(f"{removed} of {len(findings.unreadable)} were removed.")
+            say(f"{removed} of {len(findings.unreadable)} that cannot be read were removed.")
         return findings
 
     url = load(flags, file).store_url
@@ -60,22 +69,28 @@ def doctor(ctx: click.Context, /, remove_unreadable: bool, output: str | None, f
         findings = damaged(error.detail)
     if not show_document(findings, output or settings(ctx).output):
         _show(ctx, findings)
-    sys.exit(0 if findings.is_healthy else 1)
+    sys.exit(0 if findings.healthy else 1)
 
 
 def _show(ctx: click.Context, findings: Findings) -> None:
+    counts = {
+        "instances alive": findings.instances,
+        "namespaces": findings.namespaces,
+        "timers": findings.timers,
+        "rows of jobs and fetches": findings.internal_rows,
+        "shards of all these": findings.shards,
+    }
     unowned = ", ".join(map(str, findings.unowned_shards[:SHOWN]))
     more = len(findings.unowned_shards) - SHOWN
-    rows = [
-        ("instances alive", str(findings.instances)),
-        ("namespaces", str(findings.namespaces)),
-        ("shards", str(findings.shards)),
-        ("timers", str(findings.timers)),
-        ("shards without an owner", f"{unowned} and {more} more" if more > 0 else unowned),
+    found = [
+        *([("shards without an owner", f"{unowned} and {more} more" if more > 0 else unowned)] if unowned else []),
         *(("cannot be read", f"{one.kind} {one.name}: {one.reason}") for one in findings.unreadable),
         *(("damage", line) for line in findings.damage),
     ]
-    show_table(("", ""), rows, settings(ctx))
+    rows = [(name, "not known" if count is None else str(count)) for name, count in counts.items()]
+    show_table(("LOOKED AT", ""), rows, settings(ctx))
+    click.echo()
+    show_table(("FOUND", ""), found or [("nothing", "")], settings(ctx))
 
 
 @click.command("drop-namespace")
@@ -105,6 +120,10 @@ def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
 
     if url.startswith(FILE) and not Path(path := url.removeprefix(FILE)).exists():
         raise NotFound(f"There is no database at {path}. Say where it is, with --store or --data-dir.")
+    if url.startswith(FILE) and Path(path).stat().st_size == 0 and not Path(f"{path}-wal").exists():
+        raise StoreUnavailable(f"The file {path} is empty: a database has at least a page")
+    if url == MEMORY:
+        raise ConfigError("Expected a store that is kept, got memory://, which every process has for itself")
 
     async def run() -> T:
         store = timer_store_from_url(url, clock=SystemClock())

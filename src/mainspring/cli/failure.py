@@ -36,7 +36,8 @@ EXIT_CODES: tuple[tuple[type[MainspringError], int], ...] = (
 HINTS: tuple[tuple[type[MainspringError], str], ...] = (
     (
         Unauthenticated,
-        "Give --token-file or MAINSPRING_TOKEN, or run the command where the server's data directory (.mainspring) is.",
+        "Give --token-file or MAINSPRING_TOKEN, or run the command where the server's data directory (.mainspring) is. "
+        "The token that is found there is for a server on this machine: to another one it is not sent.",
     ),
 )
 

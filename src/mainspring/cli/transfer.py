@@ -42,7 +42,7 @@ class ImportView(View, frozen=True, kw_only=True):
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), help="Else by the file's name; stdin is JSONL.")
 @click.option("--from-line", type=click.IntRange(1), default=1, help="Leave out the lines before this one.")
-@click.option("--dry-run", is_flag=True, help="Only check the lines; the server is not asked.")
+@click.option("--dry-run", is_flag=True, help="Only have the server check the lines; nothing is created.")
 @connection_options
 @click.pass_context
 def import_command(ctx: click.Context, file: str, form: Format | None, from_line: int, dry_run: bool) -> None:
@@ -62,11 +62,8 @@ def import_command(ctx: click.Context, file: str, form: Format | None, from_line
     with click.open_file(file, "rb") as source, progress(_size(file), "importing", settings(ctx)) as advance:
         every = _watched(read_lines(source, form or _format_of(file)), source, file, advance)
         lines = (line for line in every if line.number >= from_line)
-        if dry_run:
-            view = _checked(lines)
-        else:
-            with settings(ctx).connect() as client:
-                view = _Import(client).run(lines)
+        with settings(ctx).connect() as client:
+            view = _Import(client, dry_run=dry_run).run(lines)
     show(view, settings(ctx))
     if view.failed:
         sys.exit(1)
@@ -132,8 +129,9 @@ def export_command(
 class _Import:
     """Sends lines in batches and counts what became of them."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, dry_run: bool) -> None:
         self._client = client
+        self._dry_run = dry_run
         self._batch: list[tuple[int, CreateTimer]] = []
         self._bytes = 0
         self._lines = self._created = self._failed = 0
@@ -151,32 +149,24 @@ class _Import:
             self._batch.append((number, timer))
             self._bytes += size
         self._send()
-        return ImportView(lines=self._lines, created=self._created, failed=self._failed)
+        created = 0 if self._dry_run else self._created
+        return ImportView(lines=self._lines, created=created, failed=self._failed)
 
     def _send(self) -> None:
         if not self._batch:
             return
         batch, self._batch, self._bytes = self._batch, [], 0
         try:
-            answer = self._client.timers.create_batch([timer for _, timer in batch])
+            answer = self._client.timers.create_batch([timer for _, timer in batch], dry_run=self._dry_run)
         except MainspringError as error:
-            error.add_note(f"{self._created} timers were created. To go on: --from-line {batch[0][0]}")
+            done = "checked" if self._dry_run else "created"
+            error.add_note(f"{self._created} timers were {done}. To go on: --from-line {batch[0][0]}")
             raise
         self._created += answer.created
         self._failed += answer.failed
         for (number, _), item in zip(batch, answer.results, strict=True):
             if item.problem is not None:
                 _report(number, item.problem)
-
-
-def _checked(lines: Iterator[Line]) -> ImportView:
-    count = failed = 0
-    for number, timer, problem in lines:
-        count += 1
-        if timer is None:
-            failed += 1
-            _report(number, problem)
-    return ImportView(lines=count, created=0, failed=failed)
 
 
 def _report(number: int, problem: MainspringError | ProblemItem | None) -> None:

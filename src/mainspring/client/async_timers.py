@@ -78,10 +78,13 @@ class AsyncTimers:
         repeat = self._unless_soon(request)
         return await self._connection.post("/v1/timers/create", request, TimerView, repeat=repeat)
 
-    async def create_batch(self, timers: Sequence[CreateTimer]) -> BatchView:
-        """Create up to 1000 timers; each has its own result, in order. Repeated like `create`, if all allow it."""
-        request = CreateTimers(timers=tuple(to_payload(timer) for timer in timers))
-        harmless = all(self._unless_soon(timer) is Repeat.HARMLESS for timer in timers)
+    async def create_batch(self, timers: Sequence[CreateTimer], *, dry_run: bool = False) -> BatchView:
+        """Create up to 1000 timers; each has its own result, in order. Repeated like `create`, if all allow it.
+
+        A dry run only has the server check them.
+        """
+        request = CreateTimers(timers=tuple(to_payload(timer) for timer in timers), dry_run=dry_run)
+        harmless = dry_run or all(self._unless_soon(timer) is Repeat.HARMLESS for timer in timers)
         repeat = Repeat.HARMLESS if harmless else Repeat.IF_UNDONE
         return await self._connection.post("/v1/timers/create-batch", request, BatchView, repeat=repeat)
 

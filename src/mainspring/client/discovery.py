@@ -1,8 +1,9 @@
 """Where the server is and which token opens it, when the program does not say.
 
 The URL: argument, `MAINSPRING_URL`, else the default address. The token: argument, `MAINSPRING_TOKEN` or
-`MAINSPRING_TOKEN_FILE`, the configuration file, else the token file in the data directory. That one is only ever sent
-to this machine: a secret found by chance must not travel to whatever host a URL names.
+`MAINSPRING_TOKEN_FILE`, the configuration file, else the token file in the data directory. The last two belong to the
+server that is configured there, and are sent to this machine or the address it listens on only: a secret found by
+chance must not travel to whatever host a URL names.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ def find_token(token: str | None, *, url: str) -> str:
     if token:
         return _checked(token)
     config = load_config()
+    is_given = any(os.environ.get(PREFIX + name) for name in ("TOKEN", "TOKEN_FILE"))
+    if not is_given and not _is_at_home(url, config.host):
+        return ""
     if config.token:
         return _checked(config.token)
     if config.token_file:
         return token_in(config.token_path)
-    if not _is_this_machine(url) or not config.token_path.exists():
-        return ""
-    return token_in(config.token_path, generated=True)
+    return token_in(config.token_path, generated=True) if config.token_path.exists() else ""
 
 
 def token_in(path: Path, *, generated: bool = False) -> str:
@@ -59,9 +61,11 @@ def _checked(token: str) -> str:
     return token
 
 
-def _is_this_machine(url: str) -> bool:
+def _is_at_home(url: str, listens_on: str) -> bool:
+    """Whether a URL names this machine, or the address that the server of this configuration listens on."""
     host = urlsplit(url).hostname or ""
     try:
-        return ip_address(host).is_loopback
+        address = ip_address(host)
     except ValueError:
-        return host == "localhost"
+        return host in ("localhost", listens_on.lower())
+    return address.is_loopback or (str(address) == listens_on and not address.is_unspecified)

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Final, Self
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG: Final = 1
 _SHOW_CURSOR: Final = "\x1b[?25h"
+_REMOVALS: Final = 20
+_scratch: Final[set[tuple[int, Path]]] = set()
+"""Directories, each with the process that removes it: one that is forked has no part in them."""
 
 
 class Ending:
@@ -56,8 +61,18 @@ def end_at_once(last_words: Callable[[], str]) -> None:
         signal.signal(number, hear)
 
 
+def remove_when_ended(directory: Path) -> None:
+    """Nothing of a directory stays if a signal ends this process. Who ends in any other way has to remove it."""
+    _scratch.add((os.getpid(), directory))
+
+
 def leave(number: int) -> None:
-    """Without any cleaning up, as a signal would."""
+    """Without any cleaning up, as a signal would, but for directories."""
+    for process, directory in _scratch:
+        for _ in range(_REMOVALS if process == os.getpid() else 0):
+            shutil.rmtree(directory, ignore_errors=True)
+            if not directory.exists():  # our children, who live a little longer, may have written into it
+                break
     if sys.stderr.isatty():
         _write(_SHOW_CURSOR)  # a progress bar hides it
     os._exit(128 + number)

@@ -362,5 +362,8 @@ if __name__ == "__main__":
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
     arguments = parser.parse_args()
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_main(arguments.host, arguments.port))
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(_main(arguments.host, arguments.port))
+    except (OSError, OverflowError) as error:  # the latter is a port that is none
+        parser.error(f"Expected an address to listen on, got {arguments.host} port {arguments.port}: {error}")

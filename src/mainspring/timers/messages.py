@@ -93,6 +93,7 @@ class CreateTimers(Message, frozen=True, kw_only=True):
     stands, and only that one is written."""
 
     timers: Annotated[tuple[Raw, ...], Meta(min_length=1, max_length=BATCH_ITEMS)]
+    dry_run: Annotated[bool, Meta(description="Only check them, and answer what they would be.")] = False
 
 
 class TimerRef(Message, frozen=True, kw_only=True):
@@ -192,7 +193,7 @@ class BatchItem(View, frozen=True, kw_only=True):
 class BatchView(View, frozen=True, kw_only=True):
     """The results, in the order of the request."""
 
-    created: int
+    created: Annotated[int, Meta(description="Those that were created, or would be.")]
     failed: int
     results: tuple[BatchItem, ...]
 

@@ -112,16 +112,16 @@ class TimerService:
                 fresh.append((index, self._fresh(item, await self._namespaces.find(item.namespace))))
             except MainspringError as error:
                 results[index] = BatchItem(problem=_problem_item(error))
-        stored = await self._put_new([timer for _, timer in fresh])
-        created = 0
+        timers = [timer for _, timer in fresh]
+        stored = timers if request.dry_run else await self._put_new(timers)
         for (index, _), timer in zip(fresh, stored, strict=True):
             await _breathe(index)
             if isinstance(timer, MainspringError):
                 results[index] = BatchItem(problem=_problem_item(timer))
             else:
-                created += 1
                 results[index] = BatchItem(timer=view_of(timer, self._secrets))
         done = tuple(result for result in results if result is not None)
+        created = sum(result.problem is None for result in done)
         return BatchView(created=created, failed=len(done) - created, results=done)
 
     async def get(self, request: TimerRef) -> TimerView:

@@ -18,7 +18,7 @@ from mainspring.testing.attacks.alone import Failed
 from mainspring.testing.attacks.bearing import ServerFailed, bear
 from mainspring.testing.attacks.catalogue import ATTACKS
 from mainspring.testing.attacks.verdict import Verdict, table
-from mainspring.testing.ending import end_at_once
+from mainspring.testing.ending import end_at_once, remove_when_ended
 
 BROKEN: Final = 1
 NOT_RUN: Final = 2
@@ -73,12 +73,8 @@ def main(*, names: tuple[str, ...], seconds: float, size: int | None, lists: boo
         click.echo(f"This machine is busy (load {load:.1f} on {cores} cores): figures will be too bad.", err=True)
     verdicts: list[Verdict] = []
     directory = Path(tempfile.mkdtemp(prefix="mainspring-attack-"))
-
-    def last_words() -> str:
-        shutil.rmtree(directory, ignore_errors=True)
-        return f"{len(verdicts)} of {len(chosen)} attacks were over\n{table(verdicts)}"
-
-    end_at_once(last_words)
+    remove_when_ended(directory)
+    end_at_once(lambda: f"{len(verdicts)} of {len(chosen)} attacks were over\n{table(verdicts)}")
     try:
         asyncio.run(_attack(chosen, directory, seconds, size, verdicts))
     except (Failed, ServerFailed, ExceptionGroup) as raised:

@@ -35,7 +35,7 @@ FAILED: Final = 1
     "--seconds", type=click.FloatRange(min=1), default=30.0, show_default=True, help="How long, for each target."
 )
 @click.option("--seed", type=click.IntRange(min=0), help="What all cases follow from; random by default, and printed.")
-@click.option("--case", type=click.IntRange(min=0), help="Run this one alone, of one target and one seed.")
+@click.option("--case", type=click.IntRange(min=0), help="Run this one alone, of one target and one seed; see below.")
 def main(*, name: str, seconds: float, seed: int | None, case: int | None) -> None:
     """Throw nonsense at a server, from a seed.
 
@@ -51,6 +51,10 @@ def main(*, name: str, seconds: float, seed: int | None, case: int | None) -> No
         an answer that contradicts another one
         nothing for more than a second
     and all of them fail if memory grows by more than 64 MB.
+    \b
+    The cases of a seed are numbered from 0 on, for each target anew. What fails is
+    printed with its target, seed and number, as they are given to run it again; a
+    number draws the same case for ever, whether or not those before it are run.
     \b
     It ends with
         0  nothing failed

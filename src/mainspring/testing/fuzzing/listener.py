@@ -14,6 +14,7 @@ from typing import Final, Self
 
 from mainspring.testing.attacks.attack import HOST, Victim
 from mainspring.testing.attacks.witness import health, is_answered, resident_bytes
+from mainspring.testing.ending import remove_when_ended
 from mainspring.testing.fuzzing.campaign import LONGEST_SECONDS, Broken
 from mainspring.testing.fuzzing.grammar import HTTP_TOKENS, framed, headers
 from mainspring.testing.fuzzing.mutations import mutated
@@ -124,6 +125,7 @@ class ListenerTarget:
 
     async def __aenter__(self) -> Self:
         self._directory = tempfile.TemporaryDirectory(prefix="mainspring-fuzzing-")
+        remove_when_ended(Path(self._directory.name))
         self._server = ServerProcess(Path(self._directory.name), store="memory://", allow_loopback="false")
         if not await self._server.ready():
             raise RuntimeError(f"Expected a server, got exit code {self._server.exit_code}: {self._server.tail()}")

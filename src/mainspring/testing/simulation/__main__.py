@@ -20,12 +20,12 @@ from mainspring.testing.oracle.journal import write_journal
 from mainspring.testing.simulation.counters import enough, total, unreached
 from mainspring.testing.simulation.plan import NoPlan, Plan, read_plan, write_plan
 from mainspring.testing.simulation.search import Found, search
+from mainspring.testing.simulation.services import SERVICES
 from mainspring.testing.simulation.shrinking import LONGEST, shrink
 from mainspring.testing.simulation.simulate import Outcome, simulate
-from mainspring.testing.simulation.swarm import draw_plan
+from mainspring.testing.simulation.swarm import draw_plan, service_of
 from mainspring.testing.simulation.timeline import timeline
 
-SERVICES = ("timers", "jobs", "fetches", "idempotency", "all")
 SHOWN = 3
 """Failing seeds of a search that are shrunk and shown."""
 BROKEN = 1
@@ -46,7 +46,14 @@ class Refused(click.ClickException):
 @click.option("--from", "first", default=0, show_default=True, help="The first of them.")
 @click.option("--seed", type=int, help="Run this one alone, and show its history.")
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Run a replay file.")
-@click.option("--service", type=click.Choice(SERVICES), default="timers", show_default=True)
+@click.option(
+    "--service",
+    type=click.Choice([*SERVICES, "all"]),
+    default="timers",
+    show_default=True,
+    help=f"Whose histories. all: of each in turn, seed by seed; {', '.join(SERVICES)} have those with the remainder "
+    f"0, 1, 2 and 3 when divided by {len(SERVICES)}.",
+)
 @click.option("--processes", type=click.IntRange(min=1), help="How many processes; one for each core by default.")
 @click.option("--shrink/--no-shrink", "shrinks", default=True, help="Make failing histories smaller.")
 @click.option(
@@ -132,7 +139,10 @@ def _search(options: dict[str, Any], ending: Ending) -> tuple[list[Found], list[
             if found.violations:
                 failed.append(found)
                 rules = ",".join(dict.fromkeys(violation.rule for violation in found.violations))
-                click.echo(f"seed {found.seed}  {rules}  {found.violations[0].id}: {found.violations[0].detail}")
+                whose = service_of(found.seed, options["service"])
+                click.echo(
+                    f"seed {found.seed} of {whose}  {rules}  {found.violations[0].id}: {found.violations[0].detail}"
+                )
     seconds = time.monotonic() - began
     if ending.is_told():
         numbers = sorted(found.seed for found in failed)
@@ -157,7 +167,8 @@ def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path, endi
     outcome = simulate(plan)
     if ending.is_told():
         _end(ending, f"seed {plan.seed} {'failed' if outcome.violations else 'did not fail'}")
-    click.echo(f"--- seed {plan.seed}: {len(plan.operations)} operations, {outcome.seconds:.1f} s, {outcome.digest}")
+    told = f"{len(plan.operations)} operations, {outcome.seconds:.1f} s, {outcome.digest}"
+    click.echo(f"--- seed {plan.seed} of {plan.service}: {told}")
     if not outcome.violations:
         if whole:
             click.echo("\n".join(timeline(outcome.journal, [], whole=True)))
@@ -166,12 +177,12 @@ def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path, endi
     if shrinks:
         with _bar(runs, "shrinking") as advance:
 
-            def told(made: int) -> None:
+            def tell(made: int) -> None:
                 advance()
                 if ending.is_told():
                     _end(ending, f"seed {plan.seed} failed, {made - 1} runs were made to shrink it")
 
-            outcome = shrink(outcome, runs=runs, told=told)
+            outcome = shrink(outcome, runs=runs, told=tell)
         _tell_plan(outcome.plan)
     click.echo("\n".join(timeline(outcome.journal, outcome.violations, whole=whole)))
     _keep(outcome, keep)

@@ -69,9 +69,14 @@ POLICIES: Final = (
 def draw_plan(seed: int, service: str = "timers") -> Plan:
     from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (they build upon this module)
 
-    if service == "all":
-        service = list(SERVICES)[seed % len(SERVICES)]
-    return SERVICES[service].draw(Chance(Draws(seed)), seed)
+    return SERVICES[service_of(seed, service)].draw(Chance(Draws(seed)), seed)
+
+
+def service_of(seed: int, service: str) -> str:
+    """Of `all`, the one whose turn it is at a seed: its history is the same as that of the service alone."""
+    from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (as above)
+
+    return list(SERVICES)[seed % len(SERVICES)] if service == "all" else service
 
 
 def draw_timers(chance: Chance, seed: int) -> Plan:

@@ -1,0 +1,96 @@
+"""A backfill may be ten thousand launches: nobody else waits for them all, and one that fails stops no other."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mainspring.errors import StoreUnavailable
+from mainspring.jobs.messages import BackfillJob
+from mainspring.store import Put, Remove, Store, Verdict
+from mainspring.testing.simulation import EPOCH_MS
+from mainspring.timers.messages import to_instant
+from tests.jobs.simulated import START, World, simulate
+
+MINUTES = 9_999
+WANTED: dict[str, Any] = {"name": "job", "since": to_instant(EPOCH_MS - MINUTES * 60_000), "until": START}
+
+
+@asynccontextmanager
+async def longest_turn() -> AsyncIterator[list[float]]:
+    """The seconds of work of the longest turn of the loop; whoever else runs on the machine does not count."""
+    longest = [0.0]
+
+    async def beat() -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            longest[0] = max(longest[0], now - before)
+            before = now
+
+    gc.disable()  # a collection takes as long as all tests before this one have left behind
+    beating = asyncio.create_task(beat())
+    try:
+        await asyncio.sleep(0)
+        yield longest
+        await asyncio.sleep(0)
+    finally:
+        gc.enable()
+        beating.cancel()
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_others_have_their_turn_while_ten_thousand_instants_are_launched_afterwards(dry_run: bool) -> None:
+    async def main(world: World) -> None:
+        async with world.running() as instance:
+            await world.create(schedule="* * * * *", catchup="none")
+            async with longest_turn() as longest:
+                done = await instance.jobs.backfill(BackfillJob(**WANTED, dry_run=dry_run))
+            assert (done.instants, done.launched) == (MINUTES, MINUTES)
+            assert longest[0] < 0.05
+
+    simulate(main)
+
+
+class Torn:
+    """A store in which nobody knows of the first large batch of rows whether it was written."""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self.is_torn = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
+        if len(changes) > 100 and not self.is_torn:
+            self.is_torn = True
+            return [Verdict.UNAVAILABLE] * len(changes)
+        return await self._inner.write(changes)
+
+
+def test_rows_that_could_not_be_written_stop_none_of_those_behind_and_are_made_when_asked_again() -> None:
+    async def main(world: World) -> None:
+        store: Any = Torn(world.store)
+        wanted = {**WANTED, "since": to_instant(EPOCH_MS - 450 * 60_000)}
+        async with world.running(store=store) as instance:
+            await world.create(schedule="* * * * *", catchup="none")
+            with pytest.raises(StoreUnavailable, match="may have no row"):
+                await instance.jobs.backfill(BackfillJob(**wanted))
+            launches = [run.launch_id for run in await world.runs(kinds=("backfill",))]
+            assert len(launches) == 450
+            rows = await instance.scheduling.rows.launches(launches)
+            assert 0 < sum(row is not None for row in rows) < 450
+            again = await instance.jobs.backfill(BackfillJob(**wanted))
+            assert again.launched == 0
+            await world.until(600)
+            assert [run.state for run in await world.runs(kinds=("backfill",))] == ["succeeded"] * 450
+
+    simulate(main)
