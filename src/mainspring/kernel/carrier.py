@@ -142,9 +142,7 @@ def conclude_small(begun: Timer, current: Timer | None, ending: Ending, fence: i
 
 def put_aside(timer: Timer, now: int, reason: str) -> Ending:
     """An ending for a timer on which no attempt can be made, ever."""
-    return Ending(
-        outcome=Result.FAILED, next="parked", detail=reason, started_at=now, reachable=None, is_attempt=False
-    )
+    return Ending(outcome=Result.FAILED, next="parked", detail=reason, started_at=now, reachable=None, is_attempt=False)
 
 
 def _attempt(begun: Timer, ending: Ending, next_step: Next | Literal["superseded"]) -> Attempt:
