@@ -183,7 +183,9 @@ def test_a_row_whose_id_is_no_launchs_is_put_aside_at_its_first_attempt() -> Non
         async with world.running() as instance:
             await world.until(20)
             rows = await instance.scheduling.rows.launches(names)
-            assert [(row.state, row.attempts) for row in rows if row] == [(State.PARKED, 1)] * len(names)
+            assert [(row.state, row.attempts) for row in rows if row] == [(State.PARKED, 0)] * len(names)
+            looks = [await world.store.history(namespace.key_of(name)) for name in names]
+            assert [len(attempts) for attempts in looks] == [1] * len(names)
         assert {found.name for found in unreadable.known()} == set(names)
 
     simulate(main)

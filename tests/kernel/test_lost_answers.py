@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.kernel.carrier import Ending
 from mainspring.kernel.ownership import placement
 from mainspring.model import Delivery, Result, State, Timer, TimerKey
-from mainspring.store import Put, Verdict
+from mainspring.store import Put, Store, Verdict
 from mainspring.timers.changes import resumed
 from tests.kernel.cluster import NAMESPACE, Cluster, done
 from tests.kernel.test_engine import simulate
@@ -303,5 +303,68 @@ def test_shards_are_read_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
         late = [sending.at - sending.timer.due_at for sending in cluster.ledger.sendings]
         assert len(late) == 1024
         assert max(late) < 500
+
+    simulate(scenario)
+
+
+class Fumbling(TroubledStore):
+    """Which does what it is asked, and then raises what no store should, so many times."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.fumbles: dict[str, int] = {}
+
+    async def _batch(self, verb: str, items: Sequence[Any], shard_of: Callable[[Any], int]) -> list[Verdict]:
+        verdicts = await super()._batch(verb, items, shard_of)
+        if self.fumbles.get(verb, 0):
+            self.fumbles[verb] -= 1
+            raise ZeroDivisionError
+        return verdicts
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+@pytest.mark.parametrize("count", [1, 5])
+def test_attempts_that_were_begun_before_an_unforeseen_error_are_sent_once(delivery: Delivery, count: int) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = Fumbling(cluster.store)
+        await cluster.join("a")
+        store.fumbles = {"begin": 1}
+        for number in range(count):
+            await cluster.create(f"t{number}", in_ms=100, delivery=delivery)
+        await asyncio.sleep(10)
+        sent = [(sending.timer.timer_id, sending.timer.attempts) for sending in cluster.ledger.sendings]
+        assert sorted(sent) == [(f"t{number}", 1) for number in range(count)]
+        assert await cluster.rows() == []
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("fumbles", [1, 2])
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_ending_that_was_written_before_an_unforeseen_error_is_applied_once(
+    kept: bool, count: int, fumbles: int
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = Fumbling(cluster.store)
+
+        def behave(timer: Timer) -> tuple[float, Ending]:
+            now = cluster.clock.now_ms()
+            if timer.attempts < 3:
+                return 0.0, Ending(outcome=Result.FAILED, next="retry", next_at=now + 1000, started_at=now)
+            store.fumbles = {"finish": fumbles}
+            return 0.0, Ending(
+                outcome=Result.FAILED, next="retry", next_at=now + 60_000, started_at=now, kept=kept, is_attempt=False
+            )
+
+        cluster.behave = behave
+        await cluster.join("a")
+        for number in range(count):
+            await cluster.create(f"t{number}", in_ms=100)
+        await asyncio.sleep(10)
+        assert [(row.state, row.attempts) for row in await cluster.rows()] == [(State.RETRYING, 2)] * count
+        for number in range(count):
+            entries = await store.history(NAMESPACE.key_of(f"t{number}"))
+            assert [entry.attempt for entry in entries] == ([3, 2, 1] if kept else [2, 1])
 
     simulate(scenario)

@@ -155,6 +155,40 @@ def test_a_namespace_full_of_hanging_destinations_leaves_room_for_the_others() -
     simulate(scenario, SETTINGS)
 
 
+@pytest.mark.parametrize("answers", [0, 1, 10])
+def test_five_namespaces_of_hanging_destinations_that_come_in_turn_do_not_starve_a_sixth(answers: int) -> None:
+    """Of the same standing: never called, called once, or known for long."""
+
+    async def scenario(cluster: Cluster) -> None:
+        hangs = False
+
+        def behave(timer: Timer) -> tuple[float, Ending]:
+            return dead(cluster) if hangs and "bad" in timer.detail.callback_url else (0.01, done())
+
+        cluster.behave = behave
+        await cluster.join("a")
+        for answer in range(answers):
+            for number in range(500):
+                await cluster.create(f"n{number % 5}/kind{answer}-{number}", url=f"http://www.bad{number}")
+                if number < 20:
+                    await cluster.create(f"other/kind{answer}-{number}", url=f"http://www.good{number}")
+            await asyncio.sleep(10)
+        hangs = True
+        for namespace in range(5):
+            for number in range(namespace, 1280, 5):
+                await cluster.create(f"n{namespace}/bad{number}", url=f"http://www.bad{number % 500}")
+            await asyncio.sleep(0.5)
+        for number in range(100):
+            await cluster.create(f"other/good{number}", url=f"http://www.good{number % 20}")
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(2)
+        late = lateness(cluster, "other/good")
+        assert len(late) == 100
+        assert max(late) < 500
+
+    simulate(scenario, EngineSettings(window_limit=2048, in_flight_limit=256))
+
+
 @pytest.mark.parametrize("namespace", ["n", "own"])
 def test_what_calls_nobody_waits_for_no_slot_that_hanging_destinations_hold(namespace: str) -> None:
     async def scenario(cluster: Cluster) -> None:

@@ -6,24 +6,26 @@ python -m tests.simulation.planted [name ...]        how many seeds it takes to 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from mainspring.errors import StoreUnavailable
 from mainspring.kernel import finisher as finishers
 from mainspring.kernel.agenda import Agenda, ShardState
 from mainspring.kernel.carrier import Ending
 from mainspring.kernel.dispatcher import Dispatcher
-from mainspring.kernel.fenced import FencedWrites
+from mainspring.kernel.fenced import FencedWrites, contained
 from mainspring.kernel.lanes import Lanes, LaneState
 from mainspring.kernel.ownership import Ownership
 from mainspring.kernel.shares import Tier
 from mainspring.kernel.slots import Slots
 from mainspring.kernel.window import Window
 from mainspring.model import Delivery, Shard, Timer
-from mainspring.store import Begin, Finish, Position, Put, Remove, Verdict
+from mainspring.store import Begin, Finish, Position, Remove, Verdict
 from mainspring.stores.plan import Plan
-from mainspring.timers import changes, courier
+from mainspring.timers import changes, courier, service
 from mainspring.timers.messages import DeletedView, TimerRef, view_of
 from mainspring.timers.service import TimerService
 from tests.simulation.planting import Planted, tell
@@ -32,12 +34,11 @@ from tests.simulation.planting import Planted, tell
 
 
 def _versions_begin_again(good: Any) -> Any:
-    def change(self: Plan, change: Put | Remove) -> Verdict:
-        if isinstance(change, Put) and not change.expect:
-            change = Put(replace(change.timer, version=1), 0)
-        return good(self, change)  # type: ignore[no-any-return]
+    def first_version(randomness: Random) -> int:
+        good(randomness)  # which is to be the same for everybody else
+        return 1
 
-    return change
+    return first_version
 
 
 def _conclude_ignores_the_delivery(good: Any) -> Any:
@@ -207,6 +208,20 @@ def _an_open_circuit_allows_nothing(good: Any) -> Any:
     return record
 
 
+def _a_look_in_vain_forgets_what_came_after(_: Any) -> Any:
+    async def recheck(self: Dispatcher, timer: Timer) -> None:
+        try:
+            [current] = await contained(self._store.get([timer.key]))
+        except StoreUnavailable:
+            self._leave_window(timer)
+            self._find_again(timer)
+            return
+        if current is not None:
+            self.note(current.shard_id, current.due_at)
+
+    return recheck
+
+
 def _claimed_twice(good: Any) -> Any:
     def claim(self: Plan, claim: Shard) -> Verdict:
         return good(self, Shard(claim.shard_id, self.shards[claim.shard_id].version, claim.owner))  # type: ignore[no-any-return]
@@ -215,7 +230,7 @@ def _claimed_twice(good: Any) -> Any:
 
 
 PLANTED: Final = {
-    "plan: versions begin again": Planted("T1", Plan, "_change", _versions_begin_again),
+    "service.first_version: versions begin again": Planted("T1", service, "first_version", _versions_begin_again),
     "carrier.conclude: ignores the delivery": Planted("T1", finishers, "conclude", _conclude_ignores_the_delivery),
     "service.delete: acknowledges stale": Planted("T1", TimerService, "delete", _a_stale_delete_is_acknowledged),
     "service._change: acknowledges stale": Planted("T1", TimerService, "_change", _a_stale_change_is_acknowledged),
@@ -240,6 +255,9 @@ PLANTED: Final = {
     "ownership.check: forgets doubt": Planted("Live", Ownership, "check", _doubt_is_forgotten),
     "agenda.note: the position stays": Planted("Live", Agenda, "note", _the_position_stays),
     "agenda.advance: passes what was noted": Planted("Live", ShardState, "advance", _what_was_noted_is_passed),
+    "dispatcher._recheck: forgets the next row": Planted(
+        "Live", Dispatcher, "_recheck", _a_look_in_vain_forgets_what_came_after
+    ),
     "lanes.record: allows none": Planted("Live", LaneState, "record", _an_open_circuit_allows_nothing),
 }
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from mainspring.testing.ending import end_at_once
@@ -31,6 +32,12 @@ class Planted(NamedTuple):
             yield
         finally:
             setattr(self.owner, self.method, good)
+
+
+@cache
+def is_clean(seed: int, service: str = "timers") -> bool:
+    """Whether a seed finds nothing, so that what it finds of a planted defect is that defect."""
+    return not look(seed, service).violations
 
 
 def found_at(planted: Planted, seeds: Sequence[int], service: str = "timers") -> int | None:

@@ -7,7 +7,7 @@ import pytest
 from mainspring.testing.simulation.search import look
 from tests.fetches import test_rows
 from tests.simulation.planted_fetches import PLANTED, STALE_ROW
-from tests.simulation.planting import found_at
+from tests.simulation.planting import found_at, is_clean
 from tests.simulation.searching import expect_no_finding
 
 SEEDS = sorted({*range(51), *(53, 58, 61, 84, 150, 183), *(148, 165)} - {1, 12, 14, 15, 16, 21, 22, 30, 31, 35, 36, 44})
@@ -26,6 +26,7 @@ FOUND = {
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_defect_is_found_by_its_rule(name: str) -> None:
+    assert is_clean(FOUND[name], "fetches")
     assert found_at(PLANTED[name], [FOUND[name]], "fetches") is not None
 
 

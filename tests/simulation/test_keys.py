@@ -13,7 +13,7 @@ from mainspring.testing.simulation.plan import read_plan
 from mainspring.testing.simulation.search import look
 from mainspring.testing.simulation.simulate import simulate
 from tests.simulation.planted_keys import PLANTED
-from tests.simulation.planting import found_at
+from tests.simulation.planting import found_at, is_clean
 from tests.simulation.searching import expect_no_finding
 
 SEEDS = (3, 23, 57)
@@ -60,6 +60,7 @@ FOUND_AT = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_defect_is_found_by_its_rule(name: str) -> None:
     first = FOUND_AT[name]
+    assert is_clean(first, "idempotency")
     assert found_at(PLANTED[name], range(max(0, first - 2), first + 1), "idempotency") == first
 
 

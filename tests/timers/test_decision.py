@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mainspring.delivery.call import Reply
 from mainspring.delivery.retry_after import retry_after_ms
-from mainspring.kernel.carrier import Ending, conclude
+from mainspring.kernel.carrier import Ending, conclude, put_aside
 from mainspring.model import Delivery, Detail, Result, RetryPolicy, State, Timer
 from mainspring.store import Put
 from mainspring.timers.changes import resumed
@@ -247,3 +247,20 @@ def test_a_retry_that_was_not_made_keeps_its_number() -> None:
     finish = conclude(timer, timer, judge(broken("exhausted", sent=False), timer), fence=1)
     assert isinstance(finish.change, Put)
     assert (finish.change.timer.state, finish.change.timer.attempts) == (State.RETRYING, 2)
+
+
+def test_a_timer_that_was_resumed_during_a_call_that_was_not_made_counts_none() -> None:
+    timer = begun(attempts=1)
+    current = resumed(replace(timer, state=State.PARKED), now=1)
+    finish = conclude(timer, current, judge(broken("exhausted", sent=False), timer), fence=1)
+    assert isinstance(finish.change, Put)
+    assert (finish.change.timer.state, finish.change.timer.attempts) == (State.SCHEDULED, 0)
+
+
+@pytest.mark.parametrize(("state", "attempts"), [(State.RUNNING, 2), (State.RETRYING, 3)])
+def test_a_timer_that_is_put_aside_counts_the_attempts_that_were_made(state: State, attempts: int) -> None:
+    timer = replace(begun(attempts=3), state=state)
+    finish = conclude(timer, timer, put_aside(timer, 0, "The destination is gone."), fence=1)
+    assert isinstance(finish.change, Put)
+    assert (finish.change.timer.state, finish.change.timer.attempts) == (State.PARKED, attempts)
+    assert finish.change.timer.detail.first_attempt_at is None

@@ -14,7 +14,7 @@ from mainspring.instance import Instance
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Record, State, Timer
 from mainspring.testing.target import Answer, TargetServer
-from mainspring.timers.messages import BulkTimers, CreateTimer, ListTimers, TimerRef
+from mainspring.timers.messages import BulkTimers, CreateTimer, ListHistory, ListTimers, TimerRef
 from tests.timers.test_service import until
 
 
@@ -142,6 +142,18 @@ async def test_a_timer_that_is_parked_unsent_says_nothing_about_whether_its_dest
     await parked(instance, 2)
     assert len(target.requests) == 1
     assert [ending.reachable for ending in endings] == [None]
+
+
+async def test_a_timer_that_is_parked_unsent_counts_no_attempt(instance: Instance, target: TargetServer) -> None:
+    url = target.url + "/gone"
+    target.script("/gone", Answer(status=410))
+    for count, name in enumerate(("called", "unsent"), 1):
+        await instance.timers.create(CreateTimer(timer_id=name, delay_seconds=0.0, callback_url=url))
+        await parked(instance, count)
+    views = (await instance.timers.list(ListTimers())).timers
+    assert {view.timer_id: view.attempts for view in views} == {"called": 1, "unsent": 0}
+    [entry] = (await instance.timers.history(ListHistory(timer_id="unsent"))).attempts
+    assert (entry.attempt, entry.status) == (1, None)  # the one that was begun, and not sent
 
 
 async def test_a_resume_while_destinations_are_read_is_not_forgotten(

@@ -42,10 +42,11 @@ FAREWELL_SECONDS: Final = 2.0
 class _Run:
     """A fetch that is seen through here."""
 
-    def __init__(self, fetch: Fetch, host: str) -> None:
+    def __init__(self, fetch: Fetch, host: str, place: int) -> None:
         self.fetch = fetch
         self.host = host
-        self.has_place = True
+        self.place: int | None = place
+        """Until it is given back."""
         self.is_calling = True
         self.reachable: bool | None = None
 
@@ -109,16 +110,15 @@ class Executor:
             return await self._ledger.find(req_id)
         # Its own for each time: the same fetch may be handed over again while this one is under way.
         mark = f"{self._random.getrandbits(64):016x}"
-        host: str | None = None
+        taken: tuple[str, int] | None = None
         mine = False
 
         def may_start(fetch: Fetch) -> bool:
-            nonlocal host
-            wanted = self._host_of(fetch.request.url)
-            if host is None and not in_place and self.places.room(wanted) > 0:
-                self.places.take(wanted)
-                host = wanted
-            return in_place or host is not None
+            nonlocal taken
+            host = self._host_of(fetch.request.url)
+            if taken is None and not in_place and self.places.room(host) > 0:
+                taken = host, self.places.take(host)
+            return in_place or taken is not None
 
         self._starting += 1
         try:
@@ -126,15 +126,15 @@ class Executor:
             mine = fetch is not None and fetch.state == "running" and fetch.mark == mark
             if fetch is not None and mine:
                 crashpoint.reach(crashpoint.FETCH_DISPATCHED)
-                if host is None:
+                if taken is None:
                     host = self._host_of(fetch.request.url)
-                    self.places.take(host)
-                self._run(_Run(fetch, host))
+                    taken = host, self.places.take(host, in_place=True)
+                self._run(_Run(fetch, *taken))
             return fetch
         finally:
             self._starting -= 1
-            if host is not None and not mine:
-                self._free(host, None)
+            if taken is not None and not mine:
+                self._free(*taken, None)
 
     async def _start(self, req_id: str, mark: str, may_start: Callable[[Fetch], bool]) -> Fetch | None:
         """Written or not, after a lost answer nobody knows: asking again with the same mark tells."""
@@ -159,12 +159,12 @@ class Executor:
 
     def _leave(self, run: _Run) -> None:
         """It needs its place no more."""
-        if run.has_place:
-            run.has_place = False
-            self._free(run.host, run.reachable)
+        if run.place is not None:
+            place, run.place = run.place, None
+            self._free(run.host, place, run.reachable)
 
-    def _free(self, host: str, reachable: bool | None) -> None:
-        self.places.give_back(host, reachable=reachable)
+    def _free(self, host: str, place: int, reachable: bool | None) -> None:
+        self.places.give_back(host, place, reachable=reachable)
         self._freed((*self.places.first_in_line, host))
 
     def cut_off(self, mark: str) -> None:
@@ -229,11 +229,11 @@ class Executor:
             if not memory.try_to_take(while_offered(outcome)):
                 yield False
                 return
-            self._offers.take(origin)
+            place = self._offers.take(origin)
             try:
                 yield True
             finally:
-                self._offers.give_back(origin)
+                self._offers.give_back(origin, place)
 
     async def _offer(self, fetch: Fetch, outcome: Outcome) -> Fetch:
         try:

@@ -7,7 +7,7 @@ stand in line, in one for each tier: the next place is for the first of them, no
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -46,9 +46,9 @@ class Places:
         """Nothing more is taken."""
         self._clock = clock
         self._hosts = Lanes(NO_CIRCUIT, clock)
-        self._slots = Slots(limit, self._hosts.parties.all)
-        self._calls: defaultdict[str, deque[int]] = defaultdict(deque)
-        """Of each host, those that came first at the left."""
+        self._slots = Slots(limit, self._hosts.parties.all, namespaces=False)
+        self._held: defaultdict[str, list[tuple[int, Tier]]] = defaultdict(list)
+        """Places of each host that were taken for whoever may call it, and what was known of it then."""
         self._lines: dict[Tier, dict[str, _Turn]] = {tier: {} for tier in Tier}
         """Who stands in line."""
         self._numbers = count()
@@ -98,32 +98,38 @@ class Places:
         firsts = [(line[host].number, host) for line in self._lines.values() if (host := self._first(line))]
         return tuple(host for _, host in sorted(firsts))
 
-    def take(self, host: str) -> None:
+    def take(self, host: str, *, in_place: bool = False) -> int:
+        """Answers by which number it is given back. `in_place`: beside one that is held, and will be given back."""
         lane = self._host(host)
-        number = next(self._numbers)
-        self._slots.take(number, lane, lane.tier)
-        self._calls[host].append(number)
-        self._leave_lines(host)
-        lane.occupy(1)
+        held = self._held[host] if in_place and host in self._held else ()
+        return self._take(lane, held[-1][1] if held else lane.tier)
 
-    def give_back(self, host: str, *, reachable: bool | None = None) -> None:
+    def _take(self, lane: LaneState, tier: Tier) -> int:
+        number = next(self._numbers)
+        self._slots.take(number, lane, tier)
+        self._leave_lines(lane.name)
+        lane.occupy(1)
+        return number
+
+    def give_back(self, host: str, number: int, *, reachable: bool | None = None) -> None:
         """`reachable`: whether the host has answered; None: it was not asked."""
+        lane = self._host(host)
         if reachable is not None:
-            self._host(host).record(reachable=reachable, monotonic=self._clock.monotonic())
-        self._release(host, self._calls[host].popleft())
+            lane.record(reachable=reachable, monotonic=self._clock.monotonic())
+        lane.occupy(-1)
+        self._slots.release(number)
 
     def hold(self, host: str, change: int) -> None:
         """Take a place (1), or give one back that was not used, or is used by a call that has taken one, too (-1)."""
         if change > 0:
-            self.take(host)
-        else:
-            self._release(host, self._calls[host].pop())
-
-    def _release(self, host: str, number: int) -> None:
-        self._host(host).occupy(-1)
-        self._slots.release(number)
-        if not self._calls[host]:
-            del self._calls[host]
+            lane = self._host(host)
+            tier = lane.tier
+            self._held[host].append((self._take(lane, tier), tier))
+            return
+        number, _ = self._held[host].pop()
+        if not self._held[host]:
+            del self._held[host]
+        self.give_back(host, number)
 
     def _host(self, host: str) -> LaneState:
         known = self._hosts.get(host)

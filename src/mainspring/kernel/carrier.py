@@ -56,7 +56,7 @@ class Ending(Struct, frozen=True, kw_only=True):
     callback_url: str | UnsetType = UNSET
     """Where the row goes from then on: into the lane of that."""
     is_attempt: bool = True
-    """Whether it counts as one. Before a retry: no call was made, and another attempt has its number."""
+    """Whether it counts as one. If not, no call was made: the row counts as many attempts as before it was begun."""
     reachable: bool | None = True
     """Whether the destination answered at all; what its circuit goes by. None: it was not asked."""
     kept: bool = True
@@ -118,6 +118,9 @@ def conclude(begun: Timer, current: Timer | None, ending: Ending, fence: int) ->
         return Finish(begun.key, fence, None, attempt)
     if ending.next in ("done", "dropped"):
         return Finish(begun.key, fence, Remove(begun.key, current.version), attempt)
+    if begun.state is State.RUNNING and not ending.is_attempt:
+        # Who resumed it meanwhile has it counted anew.
+        current = replace(current, attempts=max(0, current.attempts - 1))
     return Finish(begun.key, fence, Put(_moved(current, ending), current.version), attempt)
 
 
@@ -139,7 +142,7 @@ def conclude_small(begun: Timer, current: Timer | None, ending: Ending, fence: i
 
 def put_aside(timer: Timer, now: int, reason: str) -> Ending:
     """An ending for a timer on which no attempt can be made, ever."""
-    return Ending(outcome=Result.FAILED, next="parked", detail=reason, started_at=now, reachable=None)
+    return Ending(outcome=Result.FAILED, next="parked", detail=reason, started_at=now, reachable=None, is_attempt=False)
 
 
 def _attempt(begun: Timer, ending: Ending, next_step: Next | Literal["superseded"]) -> Attempt:
@@ -190,6 +193,5 @@ def _moved(timer: Timer, ending: Ending) -> Timer:
     if ending.next == "parked" or timer.state is State.PARKED or ending.next_at is None:
         # A user who parked the timer while it was in flight keeps it parked.
         return replace(timer, state=State.PARKED, due_at=FOREVER, detail=detail)
-    attempts = timer.attempts if ending.is_attempt else timer.attempts - 1
-    state = State.RETRYING if attempts else State.SCHEDULED
-    return replace(timer, state=state, due_at=ending.next_at, attempts=attempts, detail=detail)
+    state = State.RETRYING if timer.attempts else State.SCHEDULED
+    return replace(timer, state=state, due_at=ending.next_at, detail=detail)

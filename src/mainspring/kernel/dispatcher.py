@@ -191,7 +191,7 @@ class Dispatcher:
             tier = Tier(place % len(Tier))
             for _ in range(self._turns.count(tier)):
                 free = self._slots.free(tier)
-                lane = self._turns.next(tier, free) if free > 0 else None
+                lane = self._turns.next(tier, free=free, kept=self._slots.kept_for_others(tier)) if free > 0 else None
                 if lane is None:
                     break
                 if self._fill(lane, tier, monotonic):

@@ -45,13 +45,24 @@ class FencedWrites:
         return await self._ask(self._store.finish, items, "outcomes wait for the store")
 
     async def _ask(
-        self, verb: Callable[[Sequence[Item]], Coroutine[Any, Any, list[Verdict]]], items: Sequence[Item], trouble: str
+        self,
+        verb: Callable[[Sequence[Item]], Coroutine[Any, Any, list[Verdict]]],
+        items: Sequence[Item],
+        trouble: str,
+        *,
+        is_repeat: bool = False,
     ) -> list[Verdict]:
-        """No error of a store may end the engine, and what is wrong with one row may cost no other."""
+        """No error of a store may end the engine, and what is wrong with one row may cost no other.
+
+        What failed in an unforeseen way is asked again, in halves, and a row alone twice. It may have been done all the
+        same: what is stale then, may be so because of that, and nobody knows.
+        """
         if not items:
             return []
         try:
             verdicts = await verb(items)
+            if is_repeat:
+                verdicts = [Verdict.UNAVAILABLE if verdict is Verdict.STALE else verdict for verdict in verdicts]
             if Verdict.UNAVAILABLE in verdicts:
                 self._complain(trouble, "a part of the store", verdicts.count(Verdict.UNAVAILABLE))
             return verdicts
@@ -60,11 +71,11 @@ class FencedWrites:
             return [Verdict.UNAVAILABLE] * len(items)
         except Exception:  # noqa: BLE001 - see above
             telemetry.logger.exception("the store failed in an unforeseen way")
-            if len(items) == 1:
+            if is_repeat and len(items) == 1:
                 return [Verdict.REFUSED]
-            half: int = len(items) // 2
-            first = await self._ask(verb, items[:half], trouble)
-            return first + await self._ask(verb, items[half:], trouble)
+            half: int = (len(items) + 1) // 2
+            first = await self._ask(verb, items[:half], trouble, is_repeat=True)
+            return first + await self._ask(verb, items[half:], trouble, is_repeat=True)
 
     def _complain(self, trouble: str, reason: str, count: int) -> None:
         now = self._clock.monotonic()

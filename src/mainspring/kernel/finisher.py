@@ -108,14 +108,16 @@ class Finisher:
             elif verdict is Verdict.FENCED and self._writes.is_deposed(finish.key.shard_id, finish.fence):
                 deposed.add(finish.key.shard_id)
                 self._gone(ended.begun)
-            elif verdict is Verdict.REFUSED and not ended.is_small:
-                ended.is_small = True
-                self._put(ended)
             else:
-                if verdict is Verdict.UNAVAILABLE:
+                if verdict is not Verdict.FENCED:
+                    # Also what was refused: the store may have failed after the write.
                     ended.may_be_recorded = True
                     ended.written = finish.change.timer if isinstance(finish.change, Put) else None
-                later.append(ended)
+                if verdict is Verdict.REFUSED and not ended.is_small:
+                    ended.is_small = True
+                    self._put(ended)
+                else:
+                    later.append(ended)
         self._writes.note_deposed(deposed)
         if later:
             self._spawn(self._look_later(later))

@@ -3,7 +3,8 @@
 A name costs its owner nothing: with one wildcard in a zone he has as many destinations as he likes. So fairness between
 lanes is none against him. What the lanes of a site take counts together, and so does what a namespace takes; at each
 level the same rule holds: nobody takes more than it leaves to others, in the window as among the slots. Only a
-namespace that is alone may have everything.
+namespace that is alone may have nearly everything. Whoever takes most of what is left, and then the next one, and the
+next, soon leaves nothing: so of the last slots a namespace takes a quarter at most, whatever its destinations are.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from mainspring.store import Position
 
 NAMESPACE_GENEROSITY: Final = 3
 """A namespace may have three times what it leaves, as there are few; a site or a lane no more than it leaves."""
+LAST_MODESTY: Final = 3
+"""Of the last slots, a namespace leaves three times as many as it has of all."""
 
 
 class Tier(IntEnum):
@@ -105,17 +108,21 @@ class Party(Member):
         self.is_alone = around is None
         self._generosity = generosity
 
-    def share(self, *, free: int, taken: int, modesty: int = 1) -> int:
-        """How many more it may take of something, of which it has so many.
+    def share(self, *, free: int, taken: int, modesty: int = 1, kept: int = 0) -> int:
+        """How many more it may take of something, of which it has so many; `kept` of it are for who has few calls.
 
         One more than a lane: where there is little of it, a party has room for two lanes.
         """
-        if free <= 0 or self.is_alone:
-            return max(0, free)
-        return share(free=free, taken=max(0, taken - 1), generosity=self._generosity, modesty=modesty)
+        if free <= 0:
+            return 0
+        if self.is_alone:
+            own = max(0, free - kept)
+        else:
+            own = share(free=free - kept, taken=max(0, taken - 1), generosity=self._generosity, modesty=modesty)
+        return max(own, share(free=free, taken=max(0, sum(self.calls) - 1), modesty=LAST_MODESTY)) if kept else own
 
-    def has_room(self, *, free: int, taken: int, modesty: int = 1) -> bool:
-        return self.share(free=free, taken=taken, modesty=modesty) > 0
+    def has_room(self, *, free: int, taken: int, modesty: int = 1, kept: int = 0) -> bool:
+        return self.share(free=free, taken=taken, modesty=modesty, kept=kept) > 0
 
 
 class Parties:

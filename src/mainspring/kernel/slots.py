@@ -3,8 +3,8 @@
 For each tier a few are kept, whatever the others take: destinations that hang, be they dead, new, or such that answered
 until just now, take none of these from the others. A few are enough for destinations that answer promptly. All other
 slots go to who comes first, but nobody takes more than it leaves free, neither lane, nor site, nor namespace, and a
-site whose destinations are not trusted a third of that: so there are some for many sites. The first call to a
-destination is one.
+site whose destinations are not trusted a third of that: so there are some for many sites. Of the last of them a
+namespace takes a quarter at most: so there are some for many namespaces. The first call to a destination is one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from mainspring.kernel.shares import Party, Tier, share
 
 _ENOUGH_TO_KEEP: Final = 6
 """So many slots in all, and one is kept for each tier."""
+_ENOUGH_FOR_OTHERS: Final = 64
+"""So many, and some are kept for namespaces that have few."""
 
 
 class Slots:
-    def __init__(self, total: int, everybody: Party) -> None:
+    def __init__(self, total: int, everybody: Party, *, namespaces: bool = True) -> None:
+        """`namespaces`: whether there are any between whom to be fair."""
         self._total = total
+        self._kept_for_others = total // 16 if namespaces and total >= _ENOUGH_FOR_OTHERS else 0
         small = int(total >= _ENOUGH_TO_KEEP)
         self._kept = (max(small, total // 16), max(small, total // 16), max(small, total // 16), total // 32)
         self._unused = list(self._kept)
@@ -50,6 +54,10 @@ class Slots:
         """How many more this tier may take."""
         return self._total - len(self._calls) - sum(self._unused) + self._unused[tier]
 
+    def kept_for_others(self, tier: Tier) -> int:
+        """How many of these are for namespaces that have few: of what all tiers share, the last ones."""
+        return max(0, min(self._kept_for_others, self.free(tier) - self._unused[tier]))
+
     def has_room(self, site: Party, tier: Tier) -> bool:
         """Whether there is one for some lane of this site."""
         free = self.free(tier)
@@ -67,5 +75,5 @@ class Slots:
         namespace = site.around[0]
         return min(
             site.share(free=free, taken=site.calls[tier], modesty=tier.modesty),
-            namespace.share(free=free, taken=namespace.calls[tier]),
+            namespace.share(free=free, taken=namespace.calls[tier], kept=self.kept_for_others(tier)),
         )

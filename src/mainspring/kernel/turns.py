@@ -33,9 +33,10 @@ class Turns:
             elif lane.turn == "ready" and lane.turn_tier is not lane.tier:
                 self._wait_for_slot(lane)
 
-    def next(self, tier: Tier, free: int) -> LaneState | None:
-        """The lane whose turn it is, as so many slots are free; it then waits for nothing until it is told to."""
-        while (lane := self._ready[tier].next(free)) is not None:
+    def next(self, tier: Tier, *, free: int, kept: int) -> LaneState | None:
+        """The lane whose turn it is, as so many slots are free, and so many of them are for namespaces that have few;
+        it then waits for nothing until it is told to."""
+        while (lane := self._ready[tier].next(free, kept)) is not None:
             if lane.turn != "ready" or lane.turn_tier is not tier:
                 continue  # it waits elsewhere by now
             lane.turn = ""
@@ -76,10 +77,10 @@ class _Rota:
         self._lanes.setdefault(lane.site.around[0], {}).setdefault(lane.site, deque()).append(lane)
         self.size += 1
 
-    def next(self, free: int) -> LaneState | None:
+    def next(self, free: int, kept: int) -> LaneState | None:
         """Passes over parties that have their share of the slots."""
         for namespace, sites in self._lanes.items():
-            if namespace.has_room(free=free, taken=namespace.calls[self._tier]):
+            if namespace.has_room(free=free, taken=namespace.calls[self._tier], kept=kept):
                 for site in sites:
                     if site.has_room(free=free, taken=site.calls[self._tier], modesty=self._tier.modesty):
                         return self._take(namespace, site)

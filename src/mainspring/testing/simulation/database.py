@@ -293,16 +293,20 @@ class Database:
     def _regime(self, caller: Caller, verb: str, shards: Sequence[int] = ()) -> str | None:
         """What befalls a whole request; of reads of one shard, or of all of them together, also by their shards."""
         for regime in self.regimes:
-            of_shards = regime.shard is None or regime.shard in shards
-            if regime.node in (None, caller.index) and regime.verb in (None, verb) and of_shards:
+            if (regime.shard is None or regime.shard in shards) and self._befalls(regime, caller, verb):
                 return regime.kind
         return None
 
     def _shard_regime(self, caller: Caller, verb: str, shard_id: int) -> str | None:
         for regime in self.regimes:
-            if regime.shard == shard_id and regime.node in (None, caller.index) and regime.verb in (None, verb):
+            if regime.shard == shard_id and self._befalls(regime, caller, verb):
                 return regime.kind
         return None
+
+    def _befalls(self, regime: Regime, caller: Caller, verb: str) -> bool:
+        if regime.node not in (None, caller.index) or regime.verb not in (None, verb):
+            return False
+        return regime.percent == 100 or self._draws.chance(f"single/{caller.name}/{verb}", regime.percent)
 
     def _item_fault(self, caller: Caller, verb: str, item: Put | Remove | Begin | Finish | Shard) -> str | None:
         if self.locked and not isinstance(item, Shard):

@@ -51,6 +51,8 @@ class Regime(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     node: int | None = None
     shard: Natural | None = None
     verb: str | None = None
+    percent: Annotated[int, Meta(ge=1, le=100)] = 100
+    """How many of the calls it befalls: each on its own."""
 
 
 class Blow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

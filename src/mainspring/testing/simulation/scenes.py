@@ -133,6 +133,38 @@ def bad_shard(chance: Chance, plan: Plan) -> Plan:
     return replace(plan, world=world, operations=_ordered(operations), regimes=(regime,), blows=())
 
 
+def second_look(chance: Chance, plan: Plan) -> Plan:
+    """Rows are changed while they are begun, and are then looked at once more. Some looks fail, and late: by then the
+    row has been read anew, and its call is under way. A destination takes one at a time: a slot that is lost stops it.
+    """
+    latency = chance.one("second look: latency", (50, 100, 20))
+    world = replace(
+        _calm(plan.world, instances=1, latency=latency),
+        host_limit=1,
+        store_timeout=chance.one("second look: timeout", (300, 500)),
+        destinations=(Destination(kind="slow", seconds=0.9),) * chance.one("second look: destinations", (1, 3)),
+    )
+    operations: list[Operation] = []
+    for number in range(chance.number("second look: rows", 8, 16)):
+        due = OPENING + 1_000 + chance.number("second look: due", 0, 4_000)
+        made = Operation(
+            client=2 * number,
+            at=OPENING + chance.number("second look: at", 0, 500),
+            verb="create",
+            ids=(f"r{number}",),
+            instant=due,
+            destination=number % len(world.destinations),
+            policy=chance.number("second look: policy", 0, len(world.policies) - 1),
+        )
+        operations.append(made)
+        for label in "aba"[: chance.number("second look: changes", 1, 3)]:
+            at = due - latency + chance.number("second look: changed", 0, 3 * latency)
+            changed = Operation(client=made.client + 1, at=at, verb="update", ids=made.ids, awaits=False, label=label)
+            operations.append(changed)
+    regime = Regime(at=OPENING + 900, length=5_000, kind="hang", verb="get", percent=50)
+    return replace(plan, world=world, operations=_ordered(operations), regimes=(regime,), blows=())
+
+
 def _to(destination: int, at: int, number: int) -> Operation:
     return Operation(
         client=destination, at=at, verb="create", ids=(f"f{number}",), awaits=False, destination=destination, delay=0
@@ -143,7 +175,7 @@ def _ordered(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     return tuple(sorted(operations, key=lambda operation: (operation.at, operation.client)))
 
 
-TIMERS: Final[Sequence[Scene]] = (alone, silence, bad_shard)
+TIMERS: Final[Sequence[Scene]] = (alone, silence, bad_shard, second_look)
 
 
 # --- jobs -------------------------------------------------------------------------------------------------

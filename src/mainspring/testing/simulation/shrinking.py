@@ -14,7 +14,7 @@ from mainspring.testing.simulation.simulate import Outcome, simulate
 
 LONGEST: Final = 400
 """Runs that one history is worth."""
-LABELS: Final = ("order", "dice/", "spike/", "wire/", "receiver/", "store/", "late/", "lost/", "flap/")
+LABELS: Final = ("order", "dice/", "spike/", "wire/", "receiver/", "store/", "single/", "late/", "lost/", "flap/")
 
 
 class Shrinking:
