@@ -23,6 +23,8 @@ from mainspring.api.openapi import openapi_document
 
 from .services import TOKEN, Edge
 
+pytestmark = pytest.mark.slow
+
 ROUTES = tuple(route for route in all_routes(Edge().api) if route.tag != "docs")
 schema = schemathesis.openapi.from_dict(openapi_document(ROUTES, version="0"))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from mainspring.fetches.places import HOSTS_KEPT, PATIENCE_SECONDS, Places
 from mainspring.kernel.shares import Tier
 from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
@@ -121,6 +123,7 @@ def test_who_has_stood_in_line_longest_is_next_whatever_is_known_of_it() -> None
     run_simulated(main)
 
 
+@pytest.mark.slow
 def test_no_more_hosts_are_remembered_than_a_few_thousand_and_those_that_answer_longest() -> None:
     async def main(loop: SimulatedLoop) -> None:
         places = _places(loop, 4, "good")

@@ -140,6 +140,7 @@ def test_after_its_retention_nothing_of_a_fetch_is_left_and_its_id_is_free() -> 
     assert run_simulated(main) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy_seconds", [11.5, 10_000.0])
 def test_a_fetch_that_nobody_begins_fails_soon_after_its_timeout_with_nothing_sent(busy_seconds: float) -> None:
     async def main(loop: SimulatedLoop) -> list[FetchView]:

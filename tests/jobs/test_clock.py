@@ -322,6 +322,7 @@ def test_a_deleted_job_launches_nothing_more_and_one_of_its_name_starts_anew() -
         ({"max_runs": 2}, {"max_runs": 20, "schedule": "5,15,25,35,45,55 * * * *"}),
     ],
 )
+@pytest.mark.slow
 @pytest.mark.parametrize("catchup", ["latest", "all"])
 def test_bounds_that_are_extended_count_from_the_change_on(
     catchup: str, bounds: dict[str, Any], changed: dict[str, Any]

@@ -211,6 +211,7 @@ def test_what_calls_nobody_waits_for_no_slot_that_hanging_destinations_hold(name
     simulate(scenario, SETTINGS)
 
 
+@pytest.mark.slow
 def test_who_has_few_destinations_has_as_much_as_who_has_many() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.behave = lambda _: (0.5, done())
@@ -242,6 +243,7 @@ def test_a_namespace_that_is_alone_may_have_nearly_everything() -> None:
     simulate(scenario, SETTINGS)
 
 
+@pytest.mark.slow
 def test_what_is_known_of_sites_is_bounded() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.behave = lambda _: (0.01, done())
