@@ -20,7 +20,7 @@ from telecom_cart.__main__ import main
 from telecom_cart.api.problems import STATUSES
 from tests.cart.processes import COMMAND, ROOT, demo, environment, running
 from tests.cart.serving import PHONE
-from tests.servers.process import free_port
+from tests.servers.process import accepts_connections, free_port
 
 pytestmark = pytest.mark.slow
 
@@ -111,6 +111,22 @@ def test_a_person_settles_what_stayed_unknown(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         placed = answered(client.post(f"{cart}/v1/carts/ann/checkout"))
         assert placed["orderNumber"] == order["number"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_neither_the_cart_nor_the_platform_of_a_demo_outlives_it(tmp_path: Path, number: signal.Signals) -> None:
+    port, simulator = free_port(), free_port()
+    ports = ["--port", str(port), "--simulator-port", str(simulator)]
+    with running(["demo", *ports], tmp_path, until="Ctrl-C ends both") as process:
+        assert accepts_connections(port)
+        assert accepts_connections(simulator)
+        process.send_signal(number)
+        assert process.wait(20) == (-number if number == signal.SIGKILL else 0)
+        until = time.monotonic() + 20
+        while (accepts_connections(port) or accepts_connections(simulator)) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not accepts_connections(port)
+        assert not accepts_connections(simulator)
 
 
 def test_the_walk_of_the_readme_works_as_written(tmp_path: Path) -> None:

@@ -125,6 +125,9 @@ def main(context: click.Context) -> None:
     help="So long a request waits for its checkout, and is then told that it is in progress.",
 )
 @click.option("--currency", default=Settings.currency, show_default=True, help="Of all carts.")
+@click.option(
+    "--end-with-stdin", is_flag=True, help="End when standard input does, as with whoever holds its other end."
+)
 def serve_command(
     *,
     store: str,
@@ -137,6 +140,7 @@ def serve_command(
     attempt_seconds: float,
     answer_seconds: float,
     currency: str,
+    end_with_stdin: bool,
 ) -> None:
     """Serve the cart over HTTP, until SIGTERM or Ctrl-C."""
     log_to_stderr()
@@ -146,6 +150,7 @@ def serve_command(
         host=host,
         port=port,
         settings=Settings(currency=currency, attempt_seconds=attempt_seconds, answer_seconds=answer_seconds),
+        ends_with_stdin=end_with_stdin,
     )
     try:
         asyncio.run(serve(serving, ready=lambda address: click.echo(f"The cart is at {address}")))

@@ -1,18 +1,20 @@
 """A trial on one machine: a simulated platform and the cart, each a process of its own.
 
 A cart that is killed is started again, as a process manager would do; the platform knows what it was asked meanwhile.
+Neither outlives the demo, however that ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from telecom_cart.ending import on_end
 
 ATTEMPT_SECONDS: Final = 8
 START_SECONDS: Final = 20
@@ -73,9 +75,7 @@ class Demo:
         return f"http://127.0.0.1:{self.simulator_port}"
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._ending.set)
+        on_end(self._ending.set)
         self.folder.mkdir(parents=True, exist_ok=True)
         simulator = await _started("telecom_cart.simulators", self.provider, "--port", str(self.simulator_port))
         try:
@@ -124,8 +124,9 @@ class Demo:
 
 
 async def _started(module: str, *arguments: str) -> Process:
-    """A process of ours that has said that it is there."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments, stdout=PIPE)
+    """A process of ours that has said that it is there. It ends with us, even if we are killed."""
+    command = (sys.executable, "-m", module, *arguments, "--end-with-stdin")
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
     assert process.stdout is not None
     try:
         async with asyncio.timeout(START_SECONDS):

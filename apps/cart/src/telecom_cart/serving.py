@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ import uvicorn
 from mainspring import Mainspring
 from telecom_cart.api.app import create_app
 from telecom_cart.api.correlation import CorrelationFilter
+from telecom_cart.ending import on_end
 from telecom_cart.platforms import PlatformChoice
 from telecom_cart.settings import Settings
 from telecom_cart.shop import Shop
@@ -32,6 +31,7 @@ class Serving:
     host: str = "127.0.0.1"
     port: int = 8710
     settings: Settings = field(default_factory=Settings)
+    ends_with_stdin: bool = False
 
 
 def mainspring_on(store: str, platform: PlatformChoice) -> Mainspring:
@@ -61,9 +61,7 @@ async def serve(serving: Serving, *, ready: Callable[[str], None]) -> None:
                 timeout_graceful_shutdown=DRAIN_SECONDS,
             )
             server = _Server(config, ready)
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, server.end)
+            on_end(server.end, with_stdin=serving.ends_with_stdin)
             await server.serve()
     finally:
         await provider.close()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
 
+from telecom_cart.ending import on_end
 from telecom_cart.simulators.serving import SIMULATIONS, serving
 
 EPILOG = """
@@ -32,16 +32,15 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("platform", choices=sorted(SIMULATIONS))
     parser.add_argument("--port", type=int, default=8701, help="0: any that is free (default: %(default)s)")
+    parser.add_argument("--end-with-stdin", action="store_true", help="end when standard input does")
     given = parser.parse_args(arguments)
-    asyncio.run(_serve(given.platform, given.port))
+    asyncio.run(_serve(given.platform, given.port, ends_with_stdin=given.end_with_stdin))
     return 0
 
 
-async def _serve(platform: str, port: int) -> None:
+async def _serve(platform: str, port: int, *, ends_with_stdin: bool) -> None:
     ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
+    on_end(ended.set, with_stdin=ends_with_stdin)
     async with serving(platform, port=port) as (_, address):
         sys.stdout.write(f"{platform} is simulated at {address}; {address}/_sim says how to steer it\n")
         sys.stdout.flush()
