@@ -41,7 +41,7 @@ def test_both_lock_files_pin_the_same_runtime() -> None:
 
 
 def test_scripts_can_be_executed() -> None:
-    for script in (".ci/run", "tools/make_venv.sh", "tools/lock.sh", "tools/audit.sh"):
+    for script in (".ci/run", "tools/make_venv.sh", "tools/lock.sh"):
         assert (ROOT / script).stat().st_mode & 0o111, script
 
 
