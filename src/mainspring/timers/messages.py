@@ -89,7 +89,7 @@ class UpdateTimer(Message, frozen=True, kw_only=True):
 
 
 class CreateTimers(Message, frozen=True, kw_only=True):
-    """Many timers at once; each has its own result. Of an id that is named twice the last one stands, and is written."""
+    """Many timers at once; each has its own result. Of an id that is named twice the last stands, and is written."""
 
     timers: Annotated[tuple[Raw, ...], Meta(min_length=1, max_length=BATCH_ITEMS)]
     dry_run: Annotated[bool, Meta(description="Only check them, and answer what they would be.")] = False
