@@ -10,9 +10,8 @@ import pytest
 
 from mainspring.idempotency import NotDone, Unresolved
 from mainspring.idempotency.errors import InProgress, LostClaim, NotRecorded, UnknownOutcome
-from mainspring.idempotency.stores.records import RecordsStore
+from mainspring.idempotency.stores.records import RecordsStore, TimedRecords
 from mainspring.idempotency.waiting import AsyncIdempotentProcessor
-from mainspring.store import RecordStore
 from mainspring.stores.memory import MemoryStore
 from mainspring.testing.simulation import FaultyStore, SimulatedClock, SimulatedLoop, run_simulated
 
@@ -31,7 +30,7 @@ class World:
     def jump(self, hours: float) -> None:
         self.clock.align(self.clock.now_ms() + round(hours * HOUR_MS))
 
-    def process(self, name: str, *, resolves: bool = False, records: RecordStore | None = None) -> Awaitable[str]:
+    def process(self, name: str, *, resolves: bool = False, records: TimedRecords | None = None) -> Awaitable[str]:
         async def work(_: object) -> str:
             self.runs.append(name)
             await asyncio.sleep(50)
@@ -106,7 +105,7 @@ def test_work_under_way_is_recorded_and_replayed_whenever_the_clock_says_that_wa
 def test_when_the_clock_jumps_back_the_key_of_a_dead_process_is_in_progress_for_so_much_longer() -> None:
     async def main(world: World) -> None:
         records = FaultyStore(world.database, random.Random(0), fault_rate=0.0, latency_seconds=0.0)
-        first = asyncio.ensure_future(world.process("A", records=records))  # type: ignore[arg-type]
+        first = asyncio.ensure_future(world.process("A", records=records))
         await asyncio.sleep(15)
         world.jump(-3)
         records.cut = True  # as good as dead
