@@ -17,6 +17,7 @@ from mainspring.errors import ConfigError, StoreUnavailable
 from mainspring.instance import Instance
 from mainspring.store import START, TimerFilter
 from mainspring.stores import store_from_url
+from mainspring.stores.sqlite.descriptors import identity
 from mainspring.timers.messages import CreateTimer, ListTimers, TimerRef, to_instant
 from tests.faults.waiting import until
 
@@ -235,3 +236,23 @@ async def test_an_emptied_database_beside_its_wal_is_not_taken_for_a_new_one(
     os.truncate(path, 0)
     with pytest.raises(ConfigError, match="empty"):
         await after_a_crash(path, tmp_path / "crash")
+
+
+async def test_a_backup_that_is_copied_over_the_file_is_noticed_once_the_file_has_grown_since(
+    instance: Instance, path: Path, tmp_path: Path
+) -> None:
+    """The inode is the same, and the WAL of the file that it was stays beside it."""
+    backup, other = tmp_path / "backup", somebody_else(path)
+    target = apsw.Connection(str(backup))
+    with target.backup("main", other, "main") as copying:
+        copying.step()
+    target.close()
+    for n in range(50):
+        await instance.timers.create(timer(instance, f"{n}"))
+    other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    await instance.timers.create(timer(instance, "before"))
+    before = identity(str(path))
+    copy(backup, path)
+    assert identity(str(path)) == before
+    await _refused(instance, "truncated or written into")
+    other.close()

@@ -19,13 +19,14 @@ from mainspring.jobs.cron import parse
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import JobRef, RunView, TriggerJob, UpdateJob
 from mainspring.jobs.registry import JOBS as JOBS_META
-from mainspring.jobs.rows import read_state
+from mainspring.jobs.rows import LAUNCHES, read_state
 from mainspring.kernel.ownership import INSTANCES
-from mainspring.model import Record
+from mainspring.model import Record, Timer, TimerKey
 from mainspring.store import Put, Remove, Store, Verdict
 from mainspring.testing.simulation import EPOCH_MS, FaultyStore
 from mainspring.timers.messages import to_ms
 from tests.jobs.simulated import World, simulate
+from tests.kernel.troubled_store import TroubledStore
 
 SECONDS = 3600
 JOBS: dict[str, dict[str, Any]] = {
@@ -302,5 +303,58 @@ def test_a_clock_leaves_no_more_launches_behind_than_it_can_remember() -> None:
             store.is_judged = lambda _: False
             await world.until(400.5)
             assert len({call.scheduled_at for _, call in world.calls}) == 400
+
+    simulate(main)
+
+
+class _Partitioned(TroubledStore):
+    """Of which a part can be neither read nor written, and lets everybody wait."""
+
+    async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
+        if self.bad_shards.intersection(key.shard_id for key in keys):
+            await asyncio.sleep(self.hang_seconds)
+            raise StoreUnavailable("simulated: a partition is away")
+        return await self._inner.get(keys)
+
+    async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
+        is_bad = [
+            (change.timer if isinstance(change, Put) else change.key).shard_id in self.bad_shards for change in changes
+        ]
+        good = iter(await self._inner.write([change for change, bad in zip(changes, is_bad, strict=True) if not bad]))
+        return [Verdict.UNAVAILABLE if bad else next(good) for bad in is_bad]
+
+
+@pytest.mark.parametrize("hang_seconds", [0.0, 2.0])
+@pytest.mark.parametrize("overlap", ["skip", "bufferAll", "bufferOne"])
+@pytest.mark.parametrize("catchup", ["all", "latest"])
+def test_launches_behind_rows_that_cannot_be_read_wait_are_told_of_and_go_afterwards(
+    catchup: str, overlap: str, hang_seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(world: World) -> None:
+        store: Any = _Partitioned(world.store)
+        store.hang_seconds = hang_seconds
+        world.behave = lambda _: asyncio.sleep(5)
+        async with world.running(store=store) as instance:
+            await world.create("job", "* * * * *", overlap=overlap, catchup=catchup)
+            await world.until(90)
+            namespace = await instance.namespaces.system(LAUNCHES)
+
+            def shard(name: str, minute: int) -> int:
+                return namespace.key_of(f"{name}@{EPOCH_MS + 60_000 * minute}").shard_id
+
+            bad = shard("job", 2)
+            other = next(name for n in range(999) if bad not in {shard(name := f"other{n}", m) for m in range(20)})
+            await world.create(other, "* * * * *", overlap=overlap)
+            store.bad_shards = {bad}
+            await world.until(500)
+            assert "a launch waits for the store" in caplog.messages
+            store.bad_shards = set()
+            await world.until(1175)
+            assert [state for _, state, _ in await world.told(other)] == ["succeeded"] * 18
+            assert {call.late_ms for call in await world.runs(other)} == {0}
+            told = await world.told("job")
+            assert sum(run.count for run in await world.runs("job")) == 19
+            assert {reason for _, _, reason in told} <= ({""} if catchup == "all" else {"", "superseded"})
+            assert [state for _, state, _ in told[-10:]] == ["succeeded"] * 10
 
     simulate(main)

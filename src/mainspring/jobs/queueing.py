@@ -23,6 +23,8 @@ from mainspring.model import State, Timer
 RECHECK_MS: Final = 300_000
 """A launch that waits is told when its turn comes. That it looks by itself is for what nobody foresaw. One that waits
 for a launch which has not begun looks as soon as that one is missed: nobody may come to tell."""
+LOOK_MS: Final = 10_000
+"""A launch that has begun and has made no call by then waits for the store no longer than this at a time."""
 _HOPS: Final = 32
 """How far back a launch follows those that were skipped before it."""
 
@@ -52,9 +54,12 @@ class Queueing:
         elif before is not None:
             catching_up = own or await self._delayed_by(before, turn)
             taken = step(definition, kind, before.launch, is_kept=not is_first or bool(catching_up))
+            is_judged = is_first and not catching_up and definition.overlap in ("skip", "bufferOne")
+            if (is_judged and await self._may_only_look(before, turn)) or (
+                taken == "skip" and turn.late_ms > LATE_MS and await self._may_be_missed(before, turn, job)
+            ):
+                return later(turn, turn.started_at + 1_000)
             if taken == "skip":
-                if turn.late_ms > LATE_MS and await self._may_be_missed(before, turn, job):
-                    return later(turn, turn.started_at + 1_000)
                 return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=before.mark)
             if taken == "wait":
                 return await self._wait(turn, before, catching_up)
@@ -124,6 +129,18 @@ class Queueing:
         row = await self._row(other, turn)
         is_first = row is not None and row.state is State.RUNNING and row.attempts <= 1
         return is_first and other.launch.state == "planned" and self._is_missed(other, turn, job)
+
+    async def _may_only_look(self, other: Entry, turn: Turn) -> bool:
+        """Whether a launch that has begun may just be looking, as it did before: it was put off, maybe because nobody
+        could tell how the one before it stands. Then nothing is under way with which this one would overlap."""
+        row, launch = await self._row(other, turn), other.launch
+        if row is None or row.state is not State.RUNNING or row.attempts > 1 or launch.state != "planned":
+            return False
+        if not launch.moment < row.detail.execute_at <= turn.started_at < row.detail.execute_at + LOOK_MS:
+            return False
+        previous = await self._ledger.get(turn.job, launch.previous) if launch.previous else None
+        has_waited = previous is not None and previous.launch.successor == other.mark
+        return not has_waited
 
     async def _row(self, other: Entry, turn: Turn) -> Timer | None:
         [row] = await self._rows.launches([launch_id(turn.job, other.mark)])

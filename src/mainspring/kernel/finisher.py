@@ -47,6 +47,12 @@ class Ended:
         self.is_small = False
         """The database refused the row with all that was to be said about the attempt."""
 
+    def note_doubt(self, verdict: Verdict, finish: Finish) -> None:
+        """It may have been done, unless the fence was another's; what was refused, too, if the store failed later."""
+        if verdict is not Verdict.FENCED:
+            self.may_be_recorded = True
+            self.written = finish.change.timer if isinstance(finish.change, Put) else None
+
 
 class Finisher:
     def __init__(
@@ -109,10 +115,7 @@ class Finisher:
                 deposed.add(finish.key.shard_id)
                 self._gone(ended.begun)
             else:
-                if verdict is not Verdict.FENCED:
-                    # Also what was refused: the store may have failed after the write.
-                    ended.may_be_recorded = True
-                    ended.written = finish.change.timer if isinstance(finish.change, Put) else None
+                ended.note_doubt(verdict, finish)
                 if verdict is Verdict.REFUSED and not ended.is_small:
                     ended.is_small = True
                     self._put(ended)

@@ -15,7 +15,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from mainspring.clock import Clock
-from mainspring.model import FOREVER, Attempt, Record, Shard, State, Timer, TimerKey
+from mainspring.model import FOREVER, LAST_VERSION, Attempt, Record, Shard, State, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.pages import filling, fitting, weight_of
 from mainspring.unreadable import Unreadable
@@ -116,7 +116,9 @@ class MemoryStore:
             self._unlink(stored)
             del self._timers[stored.key]
             return Verdict.APPLIED
-        timer = replace(change.timer, version=change.expect + 1) if change.expect else change.timer
+        timer = change.timer
+        if change.expect:
+            timer = replace(timer, version=next_version(change.expect, timer.version))
         stored = self._timers.get(timer.key)
         if (stored.version if stored else 0) != change.expect:
             return Verdict.STALE
@@ -134,7 +136,7 @@ class MemoryStore:
         if self._is_fenced(item.key.shard_id, item.fence):
             return Verdict.FENCED
         timer = self._timers.get(item.key)
-        if timer is None or timer.version != item.expect:
+        if timer is None or timer.version != item.expect or timer.version >= LAST_VERSION:
             return Verdict.STALE
         self._timers[item.key] = replace(
             timer, state=State.RUNNING, attempts=timer.attempts + 1, version=timer.version + 1, fence=item.fence

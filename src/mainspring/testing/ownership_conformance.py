@@ -6,7 +6,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from mainspring.model import Attempt, Shard, State, Timer
+from mainspring.model import LAST_VERSION, Attempt, Shard, State, Timer
 from mainspring.store import (
     START,
     Begin,
@@ -174,6 +174,26 @@ class AttemptConformance:
         await create(store, *timers)
         assert await store.begin([Begin(row.key, 1, 1) for row in timers]) == [APPLIED] * len(timers)
         return list(timers)
+
+    async def test_a_row_whose_version_cannot_grow_is_begun_by_nobody_and_made_anew(self, store: Store) -> None:
+        last = replace(timer("a"), version=LAST_VERSION)
+        await create(store, last, timer("b"))
+        await store.claim_shards([Shard(0, 0, "me")])
+        begins = [Begin(last.key, 1, LAST_VERSION), Begin(key_of("b"), 1, 1)]
+        assert await store.begin(begins) == [STALE, APPLIED]
+        assert await store.write([Put(replace(last, version=77), LAST_VERSION)]) == [APPLIED]
+        [row] = await store.get([last.key])
+        assert row is not None
+        assert row.version == 77
+
+    async def test_a_row_of_the_last_shard_there_can_be_is_kept_like_any_other(self, store: Store) -> None:
+        far = timer("a", shard_id=2**31 - 1)
+        await create(store, far)
+        assert await store.claim_shards([Shard(far.shard_id, 0, "me")]) == [APPLIED]
+        assert (await store.load_due(far.shard_id, until=NOW, after=START, limit=9)).timers == [far]
+        assert await store.begin([Begin(far.key, 1, 1)]) == [APPLIED]
+        assert await store.finish([Finish(far.key, 1, Remove(far.key, 2), attempt())]) == [APPLIED]
+        assert await store.history(far.key) == [attempt()]
 
 
 class HistoryConformance:

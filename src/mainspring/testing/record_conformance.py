@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mainspring.model import Record
+from mainspring.model import LAST_VERSION, Record
 from mainspring.store import RecordStore, ends_scan
 from mainspring.testing.timer_samples import NOW, ODD_TEXTS
 
@@ -68,6 +68,14 @@ class RecordStoreConformance:
             assert changed in await store.scan_records("c", now=NOW)
             assert not await store.delete_record("c", f"k{n}", expect=first, now=NOW)
             assert await store.delete_record("c", f"k{n}", expect=first + 1, now=NOW)
+
+    async def test_a_record_whose_version_cannot_grow_is_written_like_a_new_one(self, store: RecordStore) -> None:
+        for collection in ("c", "idempotency"):
+            await store.put_record(collection, "k", b"a", expect=0, first=LAST_VERSION, now=NOW)
+            assert await store.put_record(collection, "k", b"x", expect=LAST_VERSION - 1, now=NOW) is None
+            written = await store.put_record(collection, "k", b"b", expect=LAST_VERSION, first=9, now=NOW)
+            assert written == Record("k", b"b", 9)
+            assert await store.get_record(collection, "k", now=NOW) == written
 
     async def test_who_held_a_record_that_is_gone_changes_no_later_one_of_its_key(self, store: RecordStore) -> None:
         """Every collection is listed, or only looked up: both kinds."""

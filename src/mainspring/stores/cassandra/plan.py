@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring.model import Attempt, Shard, State, Timer
+from mainspring.model import LAST_VERSION, Attempt, Shard, State, Timer
 from mainspring.store import Begin, Finish, Put, Remove, Verdict, next_version
 from mainspring.stores.cassandra.rows import Place, ShardState
 
@@ -134,7 +134,7 @@ class Plan:
         if self.state.version != item.fence:
             return Verdict.FENCED
         row = self.rows[item.key.uuid]
-        if row.version != item.expect or row.version == 0:
+        if row.version != item.expect or not 0 < row.version < LAST_VERSION:
             return Verdict.STALE
         row.version += 1
         timer = row.timer

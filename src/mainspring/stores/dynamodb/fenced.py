@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from mainspring.errors import TooLarge
-from mainspring.model import State, TimerKey
+from mainspring.model import LAST_VERSION, State, TimerKey
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
 from mainspring.stores.dynamodb.address import Address
 from mainspring.stores.dynamodb.client import (
@@ -207,11 +207,12 @@ def _begin_actions(address: Address, item: Begin) -> list[Action] | None:
         "TableName": address.timers,
         "Key": row_key(item.key.shard_id, item.key.uuid),
         "UpdateExpression": "SET #state = :running, #version = :next, #fence = :fence ADD #attempts :one",
-        "ConditionExpression": "#version = :expect",
+        "ConditionExpression": "#version = :expect AND #version < :last",
         "ExpressionAttributeNames": {f"#{name}": name for name in ("state", "version", "fence", "attempts")},
         "ExpressionAttributeValues": {
             ":running": text(State.RUNNING.value),
             ":expect": number(item.expect),
+            ":last": number(LAST_VERSION),
             ":next": number(item.expect + 1),
             ":fence": number(item.fence),
             ":one": number(1),

@@ -30,7 +30,7 @@ from pymongo.write_concern import WriteConcern
 
 from mainspring import crashpoint
 from mainspring.errors import StoreUnavailable
-from mainspring.model import State, Timer
+from mainspring.model import LAST_VERSION, State, Timer
 from mainspring.store import Begin, Finish, Put, Remove, Verdict, next_version
 from mainspring.stores.mongodb.conditional import Result
 from mainspring.stores.mongodb.connection import SECONDS, TOO_LARGE, Collections, Document, mapping_errors, unavailable
@@ -235,7 +235,7 @@ class Plan:
 
     def _begin(self, item: Begin) -> Verdict:
         row = self._rows[row_id(item.key)]
-        if row.version == 0 or row.version != item.expect:
+        if row.version != item.expect or not 0 < row.version < LAST_VERSION:
             return Verdict.STALE
         row.version += 1
         if row.timer is None:
