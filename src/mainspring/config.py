@@ -129,6 +129,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host_limit: Annotated[Positive, Meta(description="Calls in flight to one destination host.")] = 128
     in_flight_limit: Annotated[Positive, Meta(description="Calls in flight in all.")] = 1024
     window_limit: Annotated[Positive, Meta(description="Due timers held in memory at once.")] = 8192
+    window_bytes: Annotated[
+        int, Meta(ge=1, le=2**40, description="Memory for what is in them; one that is larger goes alone.")
+    ] = 33_554_432
     connect_seconds: Annotated[PositiveSeconds, Meta(description="Deadline for reaching a destination.")] = 5.0
     idle_seconds: Annotated[
         PositiveSeconds, Meta(description="How long an unused connection to a destination is kept.")

@@ -363,6 +363,7 @@ def _settings(config: Config, page_size: int) -> EngineSettings:
         drain_seconds=config.drain_seconds,
         in_flight_limit=config.in_flight_limit,
         window_limit=config.window_limit,
+        window_bytes=config.window_bytes,
         circuit_failures=config.circuit_failures,
         circuit_seconds=config.circuit_seconds,
         page_size=page_size,

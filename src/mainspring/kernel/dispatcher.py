@@ -32,7 +32,7 @@ from mainspring.kernel.settings import EngineSettings
 from mainspring.kernel.shares import Tier
 from mainspring.kernel.slots import Slots
 from mainspring.kernel.turns import Turns
-from mainspring.kernel.window import Window
+from mainspring.kernel.window import Window, size_of
 from mainspring.model import State, Timer
 from mainspring.store import Begin, Store, Verdict
 
@@ -69,9 +69,17 @@ class Dispatcher:
         self._lanes = Lanes(settings, clock)
         everybody = self._lanes.parties.all
         # A call is in the window, too: some of it is for what waits.
-        self._slots = Slots(min(settings.in_flight_limit, max(1, settings.window_limit * 3 // 4)), everybody)
+        self._slots = Slots(
+            min(settings.in_flight_limit, max(1, settings.window_limit * 3 // 4)),
+            everybody,
+            byte_limit=max(1, settings.window_bytes * 3 // 4),
+        )
         self.window = Window(
-            limit=settings.window_limit, page_size=settings.page_size, lane_of=self._lane_of, everybody=everybody
+            limit=settings.window_limit,
+            byte_limit=settings.window_bytes,
+            page_size=settings.page_size,
+            lane_of=self._lane_of,
+            everybody=everybody,
         )
         self._turns = Turns()
         self._rouse_at = 0.0
@@ -202,10 +210,10 @@ class Dispatcher:
         own = lane.free_slots(monotonic)
         most = min(own, self._slots.fair(lane, tier)) if own else 0
         taken = 0
-        while taken < most and lane.queue:
+        while taken < most and lane.queue and self._slots.free(tier) > 0:
             timer = self.window.take(lane)
             self._calls[timer.uuid] = (lane, None)
-            self._slots.take(timer.uuid, lane, tier)
+            self._slots.take(timer.uuid, lane, tier, size=size_of(timer))
             self._starting.put(timer.shard_id, (lane, timer))
             taken += 1
         if lane.queue:
@@ -339,7 +347,7 @@ class Dispatcher:
         self._leave_window(timer)
 
     def _leave_window(self, timer: Timer) -> None:
-        self.window.rows.pop(timer.uuid, None)
+        self.window.drop(timer.uuid)
         if timer.uuid in self._changed:
             self.note(timer.shard_id, self._changed.pop(timer.uuid))
         if self.window.left_any:

@@ -58,6 +58,12 @@ def share(*, free: int, taken: int, generosity: int = 1, modesty: int = 1) -> in
     return max(0, -((modesty * taken - generosity * free) // (generosity + modesty)))
 
 
+def fitting(limit: int, *, byte_limit: int, count: int, size: int) -> int:
+    """How many there may be, of which so many are there and take so many bytes: as many as fit if those to come are as
+    large as these on average. So there is room for another, however large, as long as the bytes are not used up."""
+    return limit if size * limit <= byte_limit * count else -(-byte_limit * count // size)
+
+
 class Member:
     """A lane, or a party of lanes."""
 

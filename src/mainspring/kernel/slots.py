@@ -5,6 +5,9 @@ until just now, take none of these from the others. A few are enough for destina
 slots go to who comes first, but nobody takes more than it leaves free, neither lane, nor site, nor namespace, and a
 site whose destinations are not trusted a third of that: so there are some for many sites. Of the last of them a
 namespace takes a quarter at most: so there are some for many namespaces. The first call to a destination is one.
+
+Where rows are large there are fewer slots, as many as fit into the bytes for calls at their average size, and all of
+this holds of those.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from mainspring.kernel.lanes import LaneState
-from mainspring.kernel.shares import Party, Tier, share
+from mainspring.kernel.shares import Party, Tier, fitting, share
 
 _ENOUGH_TO_KEEP: Final = 6
 """So many slots in all, and one is kept for each tier."""
@@ -22,33 +25,46 @@ _ENOUGH_FOR_OTHERS: Final = 64
 
 
 class Slots:
-    def __init__(self, total: int, everybody: Party, *, namespaces: bool = True) -> None:
-        """`namespaces`: whether there are any between whom to be fair."""
+    def __init__(self, limit: int, everybody: Party, *, namespaces: bool = True, byte_limit: int = 0) -> None:
+        """`namespaces`: whether there are any between whom to be fair. Without a limit in bytes, nobody says how large
+        calls are."""
+        self._limit = limit
+        self._namespaces = namespaces
+        self._byte_limit = byte_limit
+        self._everybody = everybody
+        self._calls: dict[Hashable, tuple[LaneState, Tier, int]] = {}
+        self._bytes = 0
+        self._divide(limit)
+
+    def _divide(self, total: int) -> None:
         self._total = total
-        self._kept_for_others = total // 16 if namespaces and total >= _ENOUGH_FOR_OTHERS else 0
+        self._kept_for_others = total // 16 if self._namespaces and total >= _ENOUGH_FOR_OTHERS else 0
         small = int(total >= _ENOUGH_TO_KEEP)
         self._kept = (max(small, total // 16), max(small, total // 16), max(small, total // 16), total // 32)
-        self._unused = list(self._kept)
+        self._unused = [max(0, kept - calls) for kept, calls in zip(self._kept, self._everybody.calls, strict=True)]
         """Of what is kept for each tier."""
-        self._everybody = everybody
-        self._calls: dict[Hashable, tuple[LaneState, Tier]] = {}
 
     def __len__(self) -> int:
         """How many are taken."""
         return len(self._calls)
 
-    def take(self, call: Hashable, lane: LaneState, tier: Tier) -> None:
-        self._calls[call] = (lane, tier)
-        self._count(lane, tier, 1)
+    def take(self, call: Hashable, lane: LaneState, tier: Tier, *, size: int = 0) -> None:
+        self._calls[call] = (lane, tier, size)
+        self._count(lane, tier, 1, size)
 
     def release(self, call: Hashable) -> None:
-        lane, tier = self._calls.pop(call)
-        self._count(lane, tier, -1)
+        lane, tier, size = self._calls.pop(call)
+        self._count(lane, tier, -1, -size)
 
-    def _count(self, lane: LaneState, tier: Tier, change: int) -> None:
+    def _count(self, lane: LaneState, tier: Tier, change: int, size: int) -> None:
         for party in (lane.site, *lane.site.around):
             party.calls[tier] += change
-        self._unused[tier] = max(0, self._kept[tier] - self._everybody.calls[tier])
+        self._bytes += size
+        total = fitting(self._limit, byte_limit=self._byte_limit, count=len(self._calls), size=self._bytes)
+        if total != self._total:
+            self._divide(total)
+        else:
+            self._unused[tier] = max(0, self._kept[tier] - self._everybody.calls[tier])
 
     def free(self, tier: Tier) -> int:
         """How many more this tier may take."""

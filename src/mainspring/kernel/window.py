@@ -14,6 +14,9 @@ its namespace (see `shares`). When the window is full, one takes the place of th
 heavier by two: of the heaviest namespace, or else of the heaviest site in its own, or else of the heaviest lane there.
 A lane weighs what it has queued, and one more while it has a call. So long queues, and crowds of one site, shrink to
 make room for those that have little; one that has nothing at all is kept out only by others that have one row each.
+
+The window is bounded in bytes, too: where rows are large there is room for as many as fit at their average size. The last
+of them may be larger than what was left, so that none is too large to be taken in.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from mainspring.kernel.lanes import LaneState, place_before
-from mainspring.kernel.shares import Mark, Member, Party, Tier
+from mainspring.kernel.shares import Mark, Member, Party, Tier, fitting
 from mainspring.model import Timer
 from mainspring.store import Position
 
@@ -31,11 +34,22 @@ _ENOUGH_TO_EVICT: Final = 2
 
 
 class Window:
-    def __init__(self, *, limit: int, page_size: int, lane_of: Callable[[Timer], LaneState], everybody: Party) -> None:
+    def __init__(
+        self,
+        *,
+        limit: int,
+        byte_limit: int,
+        page_size: int,
+        lane_of: Callable[[Timer], LaneState],
+        everybody: Party,
+    ) -> None:
         self._limit = limit
+        self._byte_limit = byte_limit
         self._page_size = page_size
         self._lane_of = lane_of
         self.rows: dict[str, Timer] = {}
+        self.bytes = 0
+        """What is in them."""
         self.admitted = 0
         """Rows that were queued, ever."""
         self._everybody = everybody
@@ -70,13 +84,21 @@ class Window:
 
     def _take_in(self, timer: Timer, lane: LaneState, *, has_room: bool) -> bool:
         if not has_room:
-            heavier = self._heavier(lane.site, _weight_of(lane))
-            if heavier is None:
+            while (heavier := self._heavier(lane.site, _weight_of(lane))) is not None:
+                self._evict(heavier)
+                if self.room:  # a small row does not make room for a large one
+                    break
+            else:
                 self.leave(timer, lane)
                 return False
-            self._evict(heavier)
         self.rows[timer.uuid] = timer
+        self.bytes += size_of(timer)
         return True
+
+    def drop(self, uuid: str) -> None:
+        """A row is in memory no more, if it was."""
+        if (timer := self.rows.pop(uuid, None)) is not None:
+            self.bytes -= size_of(timer)
 
     def take(self, lane: LaneState) -> Timer:
         """The next row of a lane, for its next call; it stays in the window, but is not queued any more."""
@@ -91,12 +113,12 @@ class Window:
             if queued is timer:
                 del lane.queue[place]
                 self.weigh(lane)
-                del self.rows[timer.uuid]
+                self.drop(timer.uuid)
                 return True
         return False
 
     def _has_room(self, lane: LaneState) -> bool:
-        free = lane.tier.part_of(self._limit) - len(self.rows)
+        free = lane.tier.part_of(self._capacity) - len(self.rows)
         return len(lane.queue) < free and self._have_room(lane.site, free)
 
     def _have_room(self, party: Party, free: int) -> bool:
@@ -117,7 +139,7 @@ class Window:
             heavy = heavy.members.heaviest
         assert isinstance(heavy, LaneState)
         timer = heavy.queue.pop()
-        del self.rows[timer.uuid]
+        self.drop(timer.uuid)
         self.leave(timer, heavy)
         self.weigh(heavy)
 
@@ -199,19 +221,23 @@ class Window:
         """Whether there is room for what was left; of a party, for its lanes that have nothing queued."""
         if isinstance(member, LaneState):
             # And whether it has used up half of its share: less would be many pages for few rows each.
-            share = min(self._page_size, self._limit // self._queues)
+            share = min(self._page_size, self._capacity // self._queues)
             wants = len(member.queue) < max(1, share // 2)
             return wants and (self._has_room(member) or self._heavier(member.site, _weight_of(member)) is not None)
         assert isinstance(member, Party)
         if shard_id in self._promoted and self.room:
             return True
         may_have_call = tier is not Tier.UNTRIED
-        free = tier.part_of(self._limit) - len(self.rows)
+        free = tier.part_of(self._capacity) - len(self.rows)
         return self._have_room(member, free) or self._heavier(member, may_have_call) is not None
 
     @property
     def room(self) -> int:
-        return max(0, self._limit - len(self.rows))
+        return max(0, self._capacity - len(self.rows))
+
+    @property
+    def _capacity(self) -> int:
+        return fitting(self._limit, byte_limit=self._byte_limit, count=len(self.rows), size=self.bytes)
 
     def passed(self, shard_id: int, start: Position, end: Position | None, *, now: int, page: int) -> None:
         """What is due behind `start` up to `end` was read, and is about to be offered; None: up to the last.
@@ -246,7 +272,7 @@ class Window:
                 lane.queue = deque(timer for timer in lane.queue if timer.shard_id not in shard_ids)
                 self.weigh(lane)
             for timer in leaving:
-                del self.rows[timer.uuid]
+                self.drop(timer.uuid)
         for shard_id in shard_ids:
             for member in self._left.pop(shard_id, ()):
                 for tier in Tier:
@@ -257,6 +283,20 @@ class Window:
     def busy(self, shard_ids: set[int]) -> bool:
         """Whether anything of these shards is in memory."""
         return any(timer.shard_id in shard_ids for timer in self.rows.values())
+
+
+def size_of(timer: Timer) -> int:
+    """What users have put into a row. A character takes up to four bytes, if one of them does."""
+    detail = timer.detail
+    size = _bytes_of(timer.payload or "") + _bytes_of(detail.callback_url)
+    for texts in (detail.headers, detail.labels):
+        for name, text in texts.items():
+            size += _bytes_of(name) + _bytes_of(text)
+    return size
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 def _weight_of(lane: LaneState) -> int:

@@ -15,32 +15,32 @@ _SMALL_BUFFER: Final = 4096
 _PAUSE_SECONDS: Final = 0.01
 
 
-class _Tally:
+class Tally:
     """What a peer has achieved. It is thrown out in the middle of things, so it counts as it goes."""
 
     total = 0
 
 
-_Behaviour = Callable[[socket.socket, _Tally], Awaitable[None]]
+Behaviour = Callable[[socket.socket, Tally], Awaitable[None]]
 
 
 async def _endless_trailers(victim: Victim, seconds: float, size: int) -> int:
     head = b"POST /v1/timers/list HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"
-    return await _peers(victim, seconds, size, _pouring(head, b"a:\r\n" * 16_384))
+    return await peers(victim, seconds, size, _pouring(head, b"a:\r\n" * 16_384))
 
 
 async def _one_byte_chunks(victim: Victim, seconds: float, size: int) -> int:
     head = b"POST /v1/timers/list HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
-    return await _peers(victim, seconds, size, _pouring(head, b"1\r\na\r\n" * 10_000))
+    return await peers(victim, seconds, size, _pouring(head, b"1\r\na\r\n" * 10_000))
 
 
 async def _unread_pipelines(victim: Victim, seconds: float, size: int) -> int:
     asks = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n" * 1_000
-    return await _peers(victim, seconds, size, _pouring(b"", asks))
+    return await peers(victim, seconds, size, _pouring(b"", asks))
 
 
 async def _idle_crowd(victim: Victim, seconds: float, size: int) -> int:
-    return await _peers(victim, seconds, size, _idle)
+    return await peers(victim, seconds, size, _idle)
 
 
 LISTENER_ATTACKS: Final = (
@@ -75,10 +75,10 @@ LISTENER_ATTACKS: Final = (
 )
 
 
-def _pouring(head: bytes, more: bytes) -> _Behaviour:
+def _pouring(head: bytes, more: bytes) -> Behaviour:
     """Sends without end and reads nothing."""
 
-    async def pour(peer: socket.socket, tally: _Tally) -> None:
+    async def pour(peer: socket.socket, tally: Tally) -> None:
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(peer, head)
         while True:
@@ -88,16 +88,16 @@ def _pouring(head: bytes, more: bytes) -> _Behaviour:
     return pour
 
 
-async def _idle(peer: socket.socket, tally: _Tally) -> None:
+async def _idle(peer: socket.socket, tally: Tally) -> None:
     tally.total += 1
     await asyncio.get_running_loop().sock_recv(peer, 1)
 
 
-async def _peers(victim: Victim, seconds: float, size: int, behave: _Behaviour) -> int:
+async def peers(victim: Victim, seconds: float, size: int, behave: Behaviour) -> int:
     """Peers that connect again when they are thrown out."""
 
     async def keep_coming(until: float) -> int:
-        tally = _Tally()
+        tally = Tally()
         while time.monotonic() < until:
             with _socket() as peer, suppress(OSError, TimeoutError):
                 async with asyncio.timeout(max(0.0, until - time.monotonic())):

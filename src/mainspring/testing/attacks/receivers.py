@@ -40,7 +40,7 @@ async def _packed_answers(victim: Victim, seconds: float, size: int) -> int:
         target.script("/", packed)
         await _create(client, "again", [target.url] * size)
         while time.monotonic() < until:
-            await _fetch(client, [target.url] * _AT_ONCE)
+            await ask_for(client, [target.url] * _AT_ONCE)
             await asyncio.sleep(0.1)
         return len(target.requests)
 
@@ -52,7 +52,7 @@ async def _escaped_answers(victim: Victim, seconds: float, size: int) -> int:
         target.script("/", Answer(body=b"\x01" * LARGE_BYTES))
         origin.script("/", Answer(delay_seconds=ORIGIN_SECONDS))
         while time.monotonic() < until:
-            await _fetch(client, [target.url] * size, result_url=origin.url)
+            await ask_for(client, [target.url] * size, result_url=origin.url)
             await asyncio.sleep(1.0)
         return len(target.requests)
 
@@ -84,7 +84,7 @@ async def _hanging_hosts(victim: Victim, seconds: float, size: int) -> int:
                 await target.wait_for(size, seconds=seconds / 3)
             await _create(client, "second", (f"{url}{HANG}" for url in urls))
             await asyncio.sleep(until - time.monotonic())
-            return _held(target)
+            return held(target)
 
 
 async def _hanging_origins(victim: Victim, seconds: float, size: int) -> int:
@@ -92,26 +92,26 @@ async def _hanging_origins(victim: Victim, seconds: float, size: int) -> int:
     with everywhere() as listener:
         async with TargetServer(listener=listener) as target, victim.client() as client:
             origins = (f"http://{host}:{target.port}{HANG}" for host in hosts(size))
-            await _fetch(client, repeat(target.url), origins=origins)
+            await ask_for(client, repeat(target.url), origins=origins)
             await asyncio.sleep(until - time.monotonic())
-            return _held(target)
+            return held(target)
 
 
 async def _slow_fetches(victim: Victim, seconds: float, size: int) -> int:
     until = time.monotonic() + seconds
     async with TargetServer() as target, victim.client() as client:
-        await _fetch(client, [f"{target.url}{HANG}"] * size)
+        await ask_for(client, [f"{target.url}{HANG}"] * size)
         await asyncio.sleep(until - time.monotonic())
-        return _held(target)
+        return held(target)
 
 
 async def _slow_fetches_everywhere(victim: Victim, seconds: float, size: int) -> int:
     until = time.monotonic() + seconds
     with everywhere() as listener:
         async with TargetServer(listener=listener) as target, victim.client() as client:
-            await _fetch(client, (f"http://{host}:{target.port}{HANG}" for host in hosts(size)))
+            await ask_for(client, (f"http://{host}:{target.port}{HANG}" for host in hosts(size)))
             await asyncio.sleep(until - time.monotonic())
-            return _held(target)
+            return held(target)
 
 
 RECEIVER_ATTACKS: Final = (
@@ -206,7 +206,7 @@ def black_hole() -> Iterator[int]:
                 filler.close()
 
 
-def _held(target: TargetServer) -> int:
+def held(target: TargetServer) -> int:
     return sum(request.path == HANG for request in target.requests)
 
 
@@ -229,7 +229,7 @@ async def _create(client: AsyncClient, name: str, urls: Iterable[str]) -> int:
     return created
 
 
-async def _fetch(
+async def ask_for(
     client: AsyncClient, urls: Iterable[str], *, origins: Iterable[str] | None = None, **fields: Unpack[FetchFields]
 ) -> None:
     """Ask for calls of these URLs, with these origins, a few at a time. A refusal is what a server may answer."""
