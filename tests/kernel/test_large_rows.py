@@ -1,21 +1,40 @@
-"""The window is bounded in bytes: rows with large payloads fill no memory, take no place of others, and are all sent."""
+"""The window is bounded in bytes: large payloads fill no memory, take no place of others, and are all sent."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 
 import pytest
 
+from mainspring.kernel.batches import BATCH_BYTES
 from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Timer
+from mainspring.store import Begin, Finish, Verdict
 from tests.kernel.cluster import Cluster, Member, done
 from tests.kernel.test_crowds import lateness, slow_by_name
 from tests.kernel.test_engine import simulate
+from tests.kernel.troubled_store import TroubledStore
 
 LARGE = '"' + "x" * 9_998 + '"'
+HUGE = '"' + "x" * 299_998 + '"'
 ROW = 11_000
 """More than a row with it takes."""
+
+
+class CountingStore(TroubledStore):
+    """The most attempts that were begun, or finished, at once."""
+
+    most = 0
+
+    async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
+        self.most = max(self.most, len(items))
+        return await super().begin(items)
+
+    async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
+        self.most = max(self.most, len(items))
+        return await super().finish(items)
 
 
 class Measured(dict[str, Timer]):
@@ -61,6 +80,22 @@ def test_large_rows_that_take_the_place_of_small_ones_take_no_more_bytes_than_th
         assert rows.most < 200_000 + ROW
 
     simulate(scenario, EngineSettings(window_bytes=200_000))
+
+
+def test_what_is_begun_at_once_is_bounded_in_bytes() -> None:
+    """What users write meanwhile waits for it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = CountingStore(cluster.store)
+        cluster.behave = lambda _: (1.0, done())
+        await cluster.join("a")
+        for number in range(100):
+            await cluster.create(f"t{number}", in_ms=100, url=f"http://host{number % 4}", payload=HUGE)
+        await asyncio.sleep(60)
+        assert len(cluster.ledger.sendings) == 100
+        assert 1 < store.most <= BATCH_BYTES // len(HUGE) + 1
+
+    simulate(scenario)
 
 
 def test_payloads_are_measured_by_what_they_take_in_memory() -> None:

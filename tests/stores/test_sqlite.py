@@ -12,13 +12,15 @@ from pathlib import Path
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from mainspring.errors import ConfigError, StoreUnavailable
 from mainspring.model import Shard
 from mainspring.store import START, Put, Remove, TimerFilter, Verdict
+from mainspring.stores.plan import Write
 from mainspring.stores.sqlite import SQLiteStore
 from mainspring.stores.sqlite.schema import MIGRATIONS
-from mainspring.stores.sqlite.worker import PENDING_LIMIT
+from mainspring.stores.sqlite.worker import GROUP_BYTES, PENDING_LIMIT, Worker
 from mainspring.testing.timer_samples import NOW, create, key_of, timer
 from tests.small_disk import small_disk
 
@@ -158,6 +160,26 @@ async def test_too_much_waiting_work_is_refused_at_once(store: SQLiteStore) -> N
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert [isinstance(answer, StoreUnavailable) for answer in answers] == [False] * (len(calls) - 1) + [True]
     assert await store.write(batch) == [Verdict.STALE] * 1000
+
+
+async def test_what_is_written_at_once_is_bounded_in_bytes() -> None:
+    """Whoever writes little waits for what is being written, and not for all that is large."""
+    groups: list[int] = []
+    may_begin = threading.Event()
+
+    def work(group: list[Write]) -> None:
+        may_begin.wait(10)
+        groups.append(len(group))
+
+    worker = Worker[Write]("bounded", work, lambda: None)
+    large = [Put(replace(timer("large"), payload="x" * (GROUP_BYTES // 2)), 0)]
+    calls = [asyncio.ensure_future(worker.wait_for(Write(large))) for _ in range(9)]
+    await asyncio.sleep(0.05)
+    may_begin.set()
+    await asyncio.gather(*calls)
+    await worker.close()
+    assert sum(groups) == 9
+    assert max(groups) == 2
 
 
 # Closing and cancelling

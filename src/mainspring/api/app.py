@@ -2,7 +2,7 @@
 
 Order: the path and method are known, the token is right, the body is JSON by its header and within its limit;
 only then is it read, and only a route looks into it. Every answer carries the request id and the secure headers.
-Pages are megabytes, so a few of them are under way at once and whoever else asks waits (`pages`).
+Answers of megabytes are few at a time (`large`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from mainspring.api.fetches import Fetches, fetch_routes
 from mainspring.api.instances import instance_routes
 from mainspring.api.internal import executor_routes, internal_routes
 from mainspring.api.jobs import Jobs, job_routes
+from mainspring.api.large import LargeAnswers
 from mainspring.api.namespaces import Namespaces, namespace_routes
 from mainspring.api.openapi import openapi_document
-from mainspring.api.pages import Pages
 from mainspring.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, internal, problem, problem_of
 from mainspring.api.request_id import request_id_of
 from mainspring.api.routes import NO_CONTENT_POLICY, Headers, Route, secure_headers
@@ -162,7 +162,7 @@ class _App:
         self._token_digests = token_digests
         self._cluster_digests = (cluster_digest,)
         self._max_body_bytes = max_body_bytes
-        self._pages = Pages()
+        self._answers = LargeAnswers()
         self._once: dict[bool, AsgiApp] = {}
         """By whether a request may be carried out again when nobody knows whether it was."""
         if idempotent is not None:
@@ -213,13 +213,8 @@ class _App:
                     await _send_problem(send, _wrong_type(request_id))
                     return
                 body = await self._read_body(headers, receive)
-            if route.is_page:
-                async with self._pages.making(scope.get("state", {}).get("transport")) as place:
-                    answer = await route.respond(body)
-                    place.hand_over()
-                    await _send(send, 200, answer_headers, answer, request_id)
-            else:
-                await _send(send, 200, answer_headers, await route.respond(body), request_id)
+            sending = partial(_send, send, 200, answer_headers, request_id)
+            await self._answers.give(route, body, sending, reader=scope.get("state", {}).get("transport"))
         except MainspringError as error:
             told = problem_of(error, request_id=request_id)
             if told is None:
@@ -315,10 +310,10 @@ async def _send_problem(send: Send, told: Problem, extra: Headers | None = None)
         headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS[told.status]))
     if told.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    await _send(send, told.status, headers, msgspec.json.encode(told), told.request_id)
+    await _send(send, told.status, headers, told.request_id, msgspec.json.encode(told))
 
 
-async def _send(send: Send, status: int, headers: Headers, body: bytes, request_id: str) -> None:
+async def _send(send: Send, status: int, headers: Headers, request_id: str, body: bytes) -> None:
     requests.add(_STATUS_CLASSES[status // 100])
     own = [(b"content-length", b"%d" % len(body)), (_REQUEST_ID, request_id.encode("ascii"))]
     await send({"type": "http.response.start", "status": status, "headers": headers + own})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
-from mainspring.api.routes import Route, operation
+from mainspring.api.routes import Route, always, operation
 from mainspring.fetches.messages import (
     CreateFetch,
     FetchPage,
@@ -54,8 +54,16 @@ def fetch_routes(fetches: Fetches) -> tuple[Route, ...]:
             fetches.create,
             example=_CREATE,
             answer=FetchView,
+            can_be_remade=lambda request: request.req_id is not UNSET,
         ),
-        operation("/v1/fetches/get", "Read a fetch and its result", fetches.get, example=_FETCH, answer=FetchView),
+        operation(
+            "/v1/fetches/get",
+            "Read a fetch and its result",
+            fetches.get,
+            example=_FETCH,
+            answer=FetchView,
+            can_be_remade=always,
+        ),
         operation(
             "/v1/fetches/list",
             "List fetches",
@@ -70,6 +78,7 @@ def fetch_routes(fetches: Fetches) -> tuple[Route, ...]:
             fetches.cancel,
             example=_FETCH,
             answer=FetchView,
+            can_be_remade=always,
         ),
         operation(
             "/v1/fetches/stats",

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from msgspec import Raw
 
-from mainspring.api.routes import Route, operation
+from mainspring.api.routes import Route, always, operation
 from mainspring.jobs.messages import (
     BackfillJob,
     BackfillView,
@@ -65,7 +65,7 @@ _BACKFILL: Final = BackfillJob(
 def job_routes(jobs: Jobs) -> tuple[Route, ...]:
     return (
         operation("/v1/jobs/create", "Create a job", jobs.create, example=_CREATE, answer=JobView, takes_key=True),
-        operation("/v1/jobs/get", "Read a job", jobs.get, example=_JOB, answer=JobView),
+        operation("/v1/jobs/get", "Read a job", jobs.get, example=_JOB, answer=JobView, can_be_remade=always),
         operation(
             "/v1/jobs/update",
             "Change a job",
@@ -118,6 +118,7 @@ def job_routes(jobs: Jobs) -> tuple[Route, ...]:
             jobs.runs,
             example=ListRuns(name=_JOB.name, states=("failed", "unknown")),
             answer=RunsPage,
+            can_be_remade=always,
         ),
         operation(
             "/v1/jobs/backfill",

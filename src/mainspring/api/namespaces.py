@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from mainspring.api.routes import Route, operation
+from mainspring.api.routes import Route, always, operation
 from mainspring.timers.messages import (
     CreateNamespace,
     ListNamespaces,
@@ -47,6 +47,7 @@ def namespace_routes(namespaces: Namespaces) -> tuple[Route, ...]:
             namespaces.list,
             example=ListNamespaces(limit=50),
             answer=NamespacePage,
+            can_be_remade=always,
         ),
         operation(
             "/v1/namespaces/update",

@@ -25,6 +25,11 @@ class Pages:
         self._places = asyncio.Semaphore(PAGES_AT_ONCE)
         self._slow: list[asyncio.Transport] = []
 
+    @property
+    def any_free(self) -> bool:
+        """Whether whoever asks for a place now has it at once."""
+        return not self._places.locked()
+
     @asynccontextmanager
     async def making(self, reader: asyncio.Transport | None) -> AsyncIterator[_Place]:
         """A place, left with the block: the page is made, `hand_over` is called, and then the page is taken."""

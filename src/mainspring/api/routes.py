@@ -48,6 +48,8 @@ class Route:
     """Whether such a request is carried out again when nobody knows whether the first one was."""
     is_page: bool = False
     """Whether the answer may be megabytes, because it has what many requests have sent."""
+    can_be_remade: Callable[[bytes], bool] | None = None
+    """For an answer that may be megabytes now and then: whether asking for it again changes nothing."""
     problems: tuple[str, ...] = ()
     """The codes of the problems that it may answer with."""
 
@@ -83,12 +85,16 @@ def operation(
     takes_key: bool = False,
     safe_to_repeat: bool = True,
     is_page: bool = False,
+    can_be_remade: Callable[[Request], bool] | None = None,
 ) -> Route:
     """A POST route that reads one message and answers with one view."""
     request = type(example)
 
     async def respond(body: bytes) -> bytes:
         return _encode(await call(decode(body, request)))
+
+    def is_harmless(body: bytes) -> bool:
+        return can_be_remade is not None and can_be_remade(decode(body, request))
 
     return Route(
         method="POST",
@@ -102,8 +108,14 @@ def operation(
         takes_key=takes_key,
         safe_to_repeat=safe_to_repeat,
         is_page=is_page,
+        can_be_remade=None if can_be_remade is None else is_harmless,
         problems=_OPERATION_PROBLEMS,
     )
+
+
+def always(_: Message) -> bool:
+    """For what changes nothing, or nothing more."""
+    return True
 
 
 def secure_headers(content_type: str, policy: str) -> Headers:

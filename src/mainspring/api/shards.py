@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from mainspring.api.routes import Route, operation
+from mainspring.api.routes import Route, always, operation
 from mainspring.timers.messages import Message, ShardsView
 
 
@@ -18,6 +18,11 @@ def shard_routes(shards: Callable[[], Awaitable[ShardsView]]) -> tuple[Route, ..
 
     return (
         operation(
-            "/v1/shards/list", "List shards and their owners", list_shards, example=ListShards(), answer=ShardsView
+            "/v1/shards/list",
+            "List shards and their owners",
+            list_shards,
+            example=ListShards(),
+            answer=ShardsView,
+            can_be_remade=always,
         ),
     )

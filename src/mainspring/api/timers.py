@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from msgspec import Raw
 
-from mainspring.api.routes import Route, operation
+from mainspring.api.routes import Route, always, operation
 from mainspring.model import Result, State
 from mainspring.timers.messages import (
     BatchView,
@@ -79,7 +79,7 @@ def timer_routes(timers: Timers) -> tuple[Route, ...]:
             answer=BatchView,
             takes_key=True,
         ),
-        operation(one + "get", "Read a timer", timers.get, example=_TIMER, answer=TimerView),
+        operation(one + "get", "Read a timer", timers.get, example=_TIMER, answer=TimerView, can_be_remade=always),
         operation(
             one + "update",
             "Change a timer",
@@ -105,6 +105,7 @@ def timer_routes(timers: Timers) -> tuple[Route, ...]:
             timers.history,
             example=ListHistory(timer_id=_TIMER.timer_id, outcomes=(Result.FAILED, Result.UNKNOWN)),
             answer=HistoryPage,
+            can_be_remade=always,
         ),
         operation(
             one + "bulk-delete", "Delete all timers that match", timers.bulk_delete, example=_BULK, answer=BulkView

@@ -2,7 +2,8 @@
 
 One batch at a time: what arrives during a commit shares the next one. When a batch takes longer than
 `PATIENCE_SECONDS`, some shard of it may hang, and nobody can tell which. From then on, and until all has been quick
-again for a while, each shard has a batch of its own, and waits for nobody else's.
+again for a while, each shard has a batch of its own, and waits for nobody else's. A batch is bounded in bytes, too:
+what users write waits for the commit that is under way.
 """
 
 from __future__ import annotations
@@ -19,14 +20,24 @@ from mainspring.store import BATCH_LIMIT
 Item = TypeVar("Item")
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
+BATCH_BYTES: Final = 2_000_000
+"""After so many a batch ends."""
 PATIENCE_SECONDS: Final = 0.2
 CARE_SECONDS: Final = 30.0
 
 
 class Batches(Generic[Item]):
-    def __init__(self, work: Callable[[list[Item]], Coroutine[Any, Any, None]], *, clock: Clock, spawn: Spawn) -> None:
-        """`work` does a batch, and raises nothing."""
+    def __init__(
+        self,
+        work: Callable[[list[Item]], Coroutine[Any, Any, None]],
+        *,
+        size_of: Callable[[Item], int],
+        clock: Clock,
+        spawn: Spawn,
+    ) -> None:
+        """`work` does a batch, and raises nothing; `size_of` tells how many bytes of an item are written."""
         self._work = work
+        self._size_of = size_of
         self._clock = clock
         self._spawn = spawn
         self._waiting: dict[int, deque[Item]] = {}
@@ -57,14 +68,18 @@ class Batches(Generic[Item]):
     def _take(self) -> dict[int, list[Item]]:
         """What waits in shards with which nobody is busy."""
         batch: dict[int, list[Item]] = {}
-        room = BATCH_LIMIT
+        room, bytes_left = BATCH_LIMIT, BATCH_BYTES
         for shard_id in [shard_id for shard_id in self._waiting if shard_id not in self._busy]:
             queue = self._waiting.pop(shard_id)
-            items = batch[shard_id] = [queue.popleft() for _ in range(min(len(queue), room))]
-            room -= len(items)
+            items = batch[shard_id] = []
+            while queue and room and bytes_left > 0:
+                item = queue.popleft()
+                items.append(item)
+                room -= 1
+                bytes_left -= self._size_of(item)
             if queue:
                 self._waiting[shard_id] = queue  # behind all others
-            if not room:
+            if not room or bytes_left <= 0:
                 break
         self._busy.update(dict.fromkeys(batch))
         return batch

@@ -94,7 +94,9 @@ class Dispatcher:
         """Rows that were found to be others than those in flight, and their due instants: to be read afterwards."""
         self._settling: dict[str, asyncio.Task[None]] = {}
         """Attempts whose call is over and whose carrier has yet to write something."""
-        self._starting: Batches[tuple[LaneState, Timer]] = Batches(self._start, clock=clock, spawn=spawn)
+        self._starting: Batches[tuple[LaneState, Timer]] = Batches(
+            self._start, size_of=lambda item: size_of(item[1]), clock=clock, spawn=spawn
+        )
         self._finisher = Finisher(
             store=store,
             writes=self._writes,

@@ -19,6 +19,7 @@ from mainspring.kernel.agenda import Agenda
 from mainspring.kernel.batches import Batches, Spawn
 from mainspring.kernel.carrier import Ending, conclude, conclude_small
 from mainspring.kernel.fenced import FencedWrites, contained
+from mainspring.kernel.window import size_of
 from mainspring.model import State, Timer
 from mainspring.store import Finish, Put, Store, Verdict
 
@@ -75,7 +76,9 @@ class Finisher:
         self._note = note
         self._spawn = spawn
         self._retry_seconds = retry_seconds
-        self._batches: Batches[Ended] = Batches(self._finish, clock=clock, spawn=spawn)
+        self._batches: Batches[Ended] = Batches(
+            self._finish, size_of=lambda ended: size_of(ended.begun), clock=clock, spawn=spawn
+        )
 
     def loop(self) -> Coroutine[Any, Any, None]:
         return self._batches.loop()

@@ -15,8 +15,8 @@ heavier by two: of the heaviest namespace, or else of the heaviest site in its o
 A lane weighs what it has queued, and one more while it has a call. So long queues, and crowds of one site, shrink to
 make room for those that have little; one that has nothing at all is kept out only by others that have one row each.
 
-The window is bounded in bytes, too: where rows are large there is room for as many as fit at their average size. The last
-of them may be larger than what was left, so that none is too large to be taken in.
+The window is bounded in bytes, too: where rows are large there is room for as many as fit at their average size. The
+last of them may be larger than what was left, so that none is too large to be taken in.
 """
 
 from __future__ import annotations

@@ -37,6 +37,11 @@ class Request:
         self.error: Exception | None = None
         self.future: asyncio.Future[None] | None = None
 
+    @property
+    def size(self) -> int:
+        """The bytes that users have given it to write, as far as they can be many."""
+        return 0
+
 
 class Batch(Request, Generic[Item]):
     """Items, each with a verdict."""
@@ -51,6 +56,10 @@ class Batch(Request, Generic[Item]):
 
 class Write(Batch[Put | Remove]):
     __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        return sum(len(change.timer.payload or "") for change in self.items if isinstance(change, Put))
 
 
 class BeginAttempts(Batch[Begin]):
@@ -79,6 +88,10 @@ class PutRecord(Request):
         self.record = record
         self.expect = expect
         self.now = now
+
+    @property
+    def size(self) -> int:
+        return len(self.record.value)
 
 
 class DeleteRecord(Request):

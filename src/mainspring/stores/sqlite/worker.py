@@ -1,7 +1,7 @@
 """A thread that takes requests from the event loop in groups and answers each group with one wake-up.
 
 While a group is worked on, the next one gathers: the busier the store, the larger the groups. What waits is
-bounded by `PENDING_LIMIT` items, what one group holds by about `GROUP_LIMIT`.
+bounded by `PENDING_LIMIT` items, what one group holds by about `GROUP_LIMIT` and about `GROUP_BYTES`.
 
 `wait_for` and `close` belong to the event loop, everything from `_run` down to the thread. A request that was
 accepted is worked on even if its caller no longer waits.
@@ -20,6 +20,8 @@ from mainspring.stores.plan import Request
 
 PENDING_LIMIT: Final = 100_000
 GROUP_LIMIT: Final = 4_000
+GROUP_BYTES: Final = 2_000_000
+"""Whoever comes next waits until they are written."""
 
 
 R = TypeVar("R", bound=Request)
@@ -88,13 +90,14 @@ class Worker(Generic[R]):
     def _next_group(self) -> tuple[list[R], bool]:
         """Everything that waits, within the limit; and whether more may come."""
         group: list[R] = []
-        weight = 0
+        weight = size = 0
         try:
             request = self._queue.get()
             while request is not None:
                 group.append(request)
                 weight += request.weight
-                if weight >= GROUP_LIMIT:
+                size += request.size
+                if weight >= GROUP_LIMIT or size >= GROUP_BYTES:
                     return group, True
                 request = self._queue.get_nowait()
         except Empty:

@@ -1,4 +1,4 @@
-"""Attacks with what is allowed one by one: bodies, payloads and answers of the largest size, and nobody who takes them."""
+"""Attacks with what is allowed one by one: bodies, payloads and answers of the largest size that nobody takes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import time
 from itertools import islice
 from typing import Final
 
+from msgspec import Raw
+
 from mainspring.client import CreateTimer
 from mainspring.testing.attacks.attack import Attack, Victim
 from mainspring.testing.attacks.listener import Tally, peers
@@ -16,7 +18,7 @@ from mainspring.testing.attacks.receivers import HANG, LARGE_BYTES, PATIENCE_SEC
 from mainspring.testing.target import Answer, TargetServer
 
 BODY: Final = "x" * 262_144
-PAYLOAD: Final = "x" * 100_000
+PAYLOAD: Final = Raw(b'"%b"' % (b"x" * 100_000))
 _IN_A_BATCH: Final = 9
 """As many payloads as the body of a request holds."""
 _AT_ONCE: Final = 8
@@ -67,8 +69,7 @@ async def _unread_results(victim: Victim, seconds: float, size: int) -> int:
     async with TargetServer() as target, victim.client() as client:
         target.script("/", Answer(body=b"\x01" * LARGE_BYTES))
         view = await client.fetches.create(target.url)
-        while (await client.fetches.get(view.req_id)).state != "succeeded":
-            await asyncio.sleep(0.05)
+        await client.fetches.wait(view.req_id, seconds=seconds)
     body = json.dumps({"reqId": view.req_id}).encode()
     ask = (
         f"POST /v1/fetches/get HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {victim.token}\r\n"

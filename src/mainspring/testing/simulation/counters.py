@@ -16,6 +16,7 @@ TIMERS: Final = (
     "re-created while starting",
     "re-created while in flight",
     "rows left in the store",
+    "rows left for their bytes",
     "full window meets empty lane",
     "second refill",
     "begin stale",

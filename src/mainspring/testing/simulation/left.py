@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from mainspring.model import Namespace, Timer
 from mainspring.testing.oracle import world as oracle
@@ -11,6 +12,9 @@ from mainspring.testing.simulation.commits import mark_of, service_of
 from mainspring.testing.simulation.plan import World
 from mainspring.testing.simulation.receivers import host_of
 from mainspring.testing.simulation.tables import Tables
+
+LARGEST_ROW: Final = 400
+"""What users have put into a row, in bytes, at most."""
 
 
 def oracle_world(world: World) -> oracle.World:
@@ -22,7 +26,7 @@ def oracle_world(world: World) -> oracle.World:
         wire_ms=2 * world.wire,
         latency_ms=world.latency,
         call_timeout_ms=5000,
-        window_limit=world.window_limit,
+        window_limit=max(1, min(world.window_limit, world.window_bytes // LARGEST_ROW)),
         in_flight_limit=world.in_flight_limit,
         host_limit=world.host_limit,
         page_size=world.page_size,

@@ -243,6 +243,7 @@ def _config(world: World) -> Config:
         look_seconds=world.look_seconds,
         drain_seconds=world.drain_seconds,
         window_limit=world.window_limit,
+        window_bytes=world.window_bytes,
         in_flight_limit=world.in_flight_limit,
         host_limit=world.host_limit,
         circuit_failures=world.circuit_failures,

@@ -9,6 +9,7 @@ from mainspring.kernel.dispatcher import Dispatcher
 from mainspring.kernel.engine import Engine
 from mainspring.model import Namespace
 from mainspring.testing.oracle.journal import Bound, Commit
+from mainspring.testing.simulation.left import LARGEST_ROW
 from mainspring.testing.simulation.node import Inhabitant
 from mainspring.testing.simulation.plan import World
 from mainspring.timers.courier import Courier
@@ -62,6 +63,7 @@ class Observer:
         dispatcher = engine.dispatcher
         self._note(name, "in-flight", dispatcher.in_flight)
         self._note(name, "window", dispatcher.in_flight + dispatcher.queued)
+        self._note(name, "window bytes", dispatcher.window.bytes)
         self._note(name, "host", to_one_host)
         self._note(name, "lanes", len(dispatcher._lanes))
         self._note(name, "unsent", len(dispatcher._unsent))
@@ -79,6 +81,8 @@ class Observer:
         window = dispatcher.window
         if window.left_any and window.room == 0:
             self._sometimes("rows left in the store")
+            if len(window) < self._world.window_limit:
+                self._sometimes("rows left for their bytes")
             if window._everybody.left:
                 self._sometimes("full window meets empty lane")
         if any(shard.left_to is not None for shard in dispatcher._agenda.shards.values()):
@@ -99,6 +103,7 @@ class Observer:
         limits = {
             "in-flight": world.in_flight_limit,
             "window": world.window_limit,
+            "window bytes": world.window_bytes + LARGEST_ROW,
             "host": world.host_limit,
             "fetches to a host": max(1, min(world.host_limit, (world.fetch_limit + 1) // 2)),
             "lanes": world.window_limit,
