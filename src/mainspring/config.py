@@ -131,7 +131,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window_limit: Annotated[Positive, Meta(description="Due timers held in memory at once.")] = 8192
     window_bytes: Annotated[
         int, Meta(ge=1, le=2**40, description="Memory for what is in them; one that is larger goes alone.")
-    ] = 33_554_432
+    ] = 16_777_216
     connect_seconds: Annotated[PositiveSeconds, Meta(description="Deadline for reaching a destination.")] = 5.0
     idle_seconds: Annotated[
         PositiveSeconds, Meta(description="How long an unused connection to a destination is kept.")
@@ -160,8 +160,12 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fetch_answer_bytes: Annotated[Positive, Meta(description="How much of a fetch's response is kept.")] = 1_000_000
     fetch_memory_bytes: Annotated[
         int,
-        Meta(ge=2**20, le=2**40, description="Memory for answers of fetches on their way; a larger one goes alone."),
-    ] = 33_554_432
+        Meta(
+            ge=2**20,
+            le=2**40,
+            description="Memory for requests and answers of fetches on their way; a larger one goes alone.",
+        ),
+    ] = 50_331_648
     fetch_retention_days: Annotated[
         int, Meta(ge=1, le=90, description="How long a fetch that has ended is kept, with its result.")
     ] = 7

@@ -31,7 +31,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.wakeups import Wakeups
 from mainspring.errors import ConfigError, RateLimited, StoreUnavailable, Unavailable
 from mainspring.fetches.executor import Executor
-from mainspring.fetches.fetching import call_sender, host_of, memory_of
+from mainspring.fetches.fetching import call_sender, host_of, memory_of, request_memory_of
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing, ExecutorLease
@@ -162,6 +162,7 @@ class RemoteExecutor:
             host_of=partial(host_of, guard),
             freed=self._free,
             memory=memory_of(config),
+            requests=request_memory_of(config, self._free),
         )
         self.cut_off = self._executor.cut_off
         self.cluster_secret = ""
@@ -226,7 +227,8 @@ class RemoteExecutor:
                 raise self._full()
             fetch = await self._executor.take(request.req_id)
             while fetch is not None and fetch.state == "pending":
-                if not await self._comes_true(partial(self._executor.has_room_for, fetch), deadline):
+                has_room, fetch = self._executor.room_for(fetch), None  # it may be large, and waits in the store
+                if not await self._comes_true(has_room, deadline):
                     return Executing(room=places.free, is_busy=True)
                 fetch = await self._executor.take(request.req_id)
         finally:

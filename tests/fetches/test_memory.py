@@ -4,28 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from mainspring.config import Config
 from mainspring.delivery.answer import AnswerReader, Unreadable
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
-from mainspring.fetches.memory import READ_COPIES, AnswerMemory, Share, written_bytes
+from mainspring.fetches.memory import (
+    READ_COPIES,
+    SENT_COPIES,
+    START_COPIES,
+    FetchMemory,
+    RequestMemory,
+    Share,
+    size_of,
+    while_offered,
+    while_recorded,
+    written_bytes,
+)
+from mainspring.fetches.messages import CreateFetch, FetchRef, FetchView, OutboundRequest
+from mainspring.fetches.outcome import Outcome, Response
 from mainspring.instance import Instance
 from mainspring.testing.target import Answer, TargetServer
-from tests.fetches.asking import asking, ended
+from tests.fetches.asking import asking, ended, until_stats
 
 LIMIT = 4_000_000
 
 
 @asynccontextmanager
-async def running(tmp_path: Path, store: str = "memory://") -> AsyncIterator[Instance]:
+async def running(tmp_path: Path, store: str = "memory://", **settings: Any) -> AsyncIterator[Instance]:
     config = Config(
         allow_loopback=True,
         store=store,
@@ -33,12 +50,13 @@ async def running(tmp_path: Path, store: str = "memory://") -> AsyncIterator[Ins
         drain_seconds=0.1,
         fetch_answer_bytes=100_000,
         fetch_memory_bytes=LIMIT,
+        **settings,
     )
     async with Instance(config) as instance:
         yield instance
 
 
-def _memory_of(instance: Instance) -> AnswerMemory:
+def _memory_of(instance: Instance) -> FetchMemory:
     return instance._fetching.memory  # nobody else needs to know
 
 
@@ -78,7 +96,7 @@ def test_what_json_makes_of_a_body_is_counted() -> None:
 # --- who gets room ----------------------------------------------------------------------------------------------------
 
 
-def _ask(memory: AnswerMemory, site: str, size: int, told: list[str]) -> Share:
+def _ask(memory: FetchMemory, site: str, size: int, told: list[str]) -> Share:
     share = memory.share(site)
     share.wanted = size
     if memory.ask(share, lambda: told.append(site)):
@@ -87,7 +105,7 @@ def _ask(memory: AnswerMemory, site: str, size: int, told: list[str]) -> Share:
 
 
 def test_who_came_first_is_served_first_and_a_small_one_does_not_pass_a_large_one() -> None:
-    memory, told = AnswerMemory(100, answer_bytes=1), list[str]()
+    memory, told = FetchMemory(100, answer_bytes=1), list[str]()
     first = _ask(memory, "a", 60, told)
     _ask(memory, "b", 70, told)
     _ask(memory, "c", 10, told)
@@ -98,7 +116,7 @@ def test_who_came_first_is_served_first_and_a_small_one_does_not_pass_a_large_on
 
 
 def test_a_site_takes_no_more_than_it_leaves_and_holds_nobody_up_who_waits_behind_it() -> None:
-    memory, told = AnswerMemory(100, answer_bytes=1), list[str]()
+    memory, told = FetchMemory(100, answer_bytes=1), list[str]()
     shares = [_ask(memory, "greedy", 10, told) for _ in range(20)]
     assert told == ["greedy"] * 5
     _ask(memory, "modest", 40, told)
@@ -109,14 +127,14 @@ def test_a_site_takes_no_more_than_it_leaves_and_holds_nobody_up_who_waits_behin
 
 
 def test_more_than_there_is_goes_when_it_is_alone() -> None:
-    memory, told = AnswerMemory(100, answer_bytes=1), list[str]()
+    memory, told = FetchMemory(100, answer_bytes=1), list[str]()
     with _ask(memory, "a", 1000, told):
         assert memory.taken == 100
     assert memory.taken == 0
 
 
 async def test_who_goes_away_while_it_waits_takes_nothing() -> None:
-    memory, told = AnswerMemory(100, answer_bytes=1), list[str]()
+    memory, told = FetchMemory(100, answer_bytes=1), list[str]()
     first = _ask(memory, "a", 100, told)
 
     async def wait() -> None:
@@ -229,8 +247,98 @@ def test_an_answer_has_a_bounded_number_of_headers_and_lets_go_of_them() -> None
     assert not reader._headers
 
 
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+HUGE = 8_000_000
+"""More than the system takes of a request for a peer that does not read."""
+
+
+@asynccontextmanager
+async def deaf_target() -> AsyncIterator[str]:
+    """Accepts connections, and reads nothing."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(100)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def posting(url: str, size: int) -> CreateFetch:
+    return asking(url, "POST", request={"body": "x" * size}, timeout_seconds=20)
+
+
+async def states(instance: Instance, views: list[FetchView]) -> Counter[str]:
+    return Counter([(await instance.fetches.get(FetchRef(req_id=view.req_id))).state for view in views])
+
+
+async def test_a_request_for_which_there_is_no_room_waits_in_the_store(tmp_path: Path) -> None:
+    async with running(tmp_path, fetch_body_bytes=HUGE) as instance:
+        async with deaf_target() as url, TargetServer() as target:
+            views = [await instance.fetches.create(posting(url, HUGE)) for _ in range(4)]
+            requests = instance._fetching.requests
+            await until_stats(instance.fetches, lambda stats: stats.running == 1)
+            await asyncio.sleep(0.3)
+            assert await states(instance, views) == {"running": 1, "pending": 3}, "one that is larger goes alone"
+            assert requests.taken == HUGE
+            small = await instance.fetches.create(posting(target.url, 10))
+            assert (await ended(instance.fetches, small.req_id)).state == "succeeded", "nobody else is held up"
+        for view in views:
+            await ended(instance.fetches, view.req_id)
+        async with asyncio.timeout(5):
+            while requests.taken:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_a_request_that_has_left_is_in_memory_no_more(tmp_path: Path, target: TargetServer) -> None:
+    async with running(tmp_path) as instance:
+        views = [await instance.fetches.create(posting(f"{target.url}/hang", 200_000)) for _ in range(30)]
+        await target.wait_for(30)
+        requests = instance._fetching.requests
+        assert await states(instance, views) == {"running": 30}
+        assert requests.most > 200_000
+        assert requests.taken == 0
+        assert all(run.request is None for run in instance._fetching.executor._running.values())
+        assert all(run.fetch.request.body is UNSET for run in instance._fetching.executor._running.values())
+
+
+async def test_who_asked_for_room_in_vain_is_told_when_there_is_some() -> None:
+    told: list[str] = []
+    memory = RequestMemory(10 * START_COPIES, body_bytes=1, freed=told.extend)
+    assert memory.room("lane", "a") == 5
+    for _ in range(5):
+        memory.hold("a", 1)
+    assert memory.room("lane", "a") == 0, "a site takes no more than it leaves"
+    assert memory.room("other", "b") == 2
+    assert memory.is_short
+    memory.hold("a", -1)
+    await asyncio.sleep(0)
+    assert told == ["lane"]
+    assert memory.room("lane", "a") == 1
+
+
+def test_headers_count() -> None:
+    headers = {f"h{number}": "x" * 200 for number in range(200)}
+    response = Response(status=200, headers=headers, body=b"", url="http://a")
+    outcome = Outcome(state="succeeded", finished_at=0, duration_ms=0, response=response)
+    assert while_recorded(outcome) > READ_COPIES * 200 * 200
+    assert while_offered(outcome) > SENT_COPIES * len(msgspec.json.encode(headers))
+    assert size_of(OutboundRequest(url="http://a", headers=headers)) > 200 * 200
+
+
+async def test_an_answer_with_large_headers_asks_for_room(sender: Sender, target: TargetServer) -> None:
+    target.script("/", Answer(headers=tuple((f"h{number}", "x" * 1000) for number in range(50))))
+    room = Doorkeeper()
+    call = asyncio.create_task(sender.send(_get(target.url, room)))
+    async with asyncio.timeout(5):
+        await room.was_asked.wait()
+    assert room.asked[-1] > 50_000
+    room.open()
+    assert (await call).headers["h49"] == "x" * 1000
+
+
 def test_who_wants_little_does_not_wait_behind_who_wants_much() -> None:
-    memory = AnswerMemory(6_400, answer_bytes=1)
+    memory = FetchMemory(6_400, answer_bytes=1)
     told: list[str] = []
     holder, large, small = (memory.share(site) for site in ("a", "b", "c"))
     assert holder.try_to_take(5_000)

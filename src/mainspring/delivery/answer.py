@@ -20,7 +20,7 @@ INTERIM_LIMIT: Final = 16
 MEMBER_LIMIT: Final = 64
 """Each costs a copy of what follows it, however little it holds."""
 LITTLE: Final = 4096
-"""A body of so many bytes needs no room to be kept for it."""
+"""A body, or a head, of so many bytes needs no room to be kept for it."""
 _FIRST_ROOM: Final = 65_536
 SHOWN_LIMIT: Final = 60
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
@@ -47,6 +47,8 @@ class AnswerReader:
         self._body_size = 0
         self._interim = 0
         self._headers: list[tuple[bytes, bytes]] = []
+        self._large_head = 0
+        """The bytes of the headers, if they are not few."""
         self._head_over = False
         self._body = bytearray()
         self._is_packed = False
@@ -100,13 +102,14 @@ class AnswerReader:
 
     @property
     def wanted(self) -> int:
-        """For how many bytes of body there should be room by now: for what has come, and as much again. What the head
-        promises is not believed: it may never come. A body that is packed may come to any length in the end."""
+        """For how many bytes there should be room by now: for what has come, and for as much again of the body. What
+        the head promises is not believed: it may never come. A packed body may come to any length in the end."""
         if not self._head_over or self._bodiless or (self._body_size <= LITTLE and not self._is_packed):
-            return 0
+            return self._large_head
         if self.complete:
-            return self._limit if self._is_packed and self._body_size else min(self._body_size, self._limit)
-        return min(max(_FIRST_ROOM, 1 << self._body_size.bit_length()), self._limit)
+            is_unknown = self._is_packed and self._body_size
+            return self._large_head + (self._limit if is_unknown else min(self._body_size, self._limit))
+        return self._large_head + min(max(_FIRST_ROOM, 1 << self._body_size.bit_length()), self._limit)
 
     def cut(self) -> None:
         """Go without the body: what is known is the status and the headers."""
@@ -159,6 +162,8 @@ class AnswerReader:
         if not 100 <= status <= 599:
             self._protest = f"the status {status}"
         self._head_over = status >= 200
+        size = sum(len(name) + len(value) for name, value in self._headers)
+        self._large_head = size if self._head_over and size > LITTLE else 0
         packings = (value for name, value in self._headers if name.lower() == b"content-encoding")
         self._is_packed = any(packing.strip().lower() not in (b"", b"identity") for packing in packings)
         if self._bodiless and self._head_over:

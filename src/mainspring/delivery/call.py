@@ -37,6 +37,8 @@ class Call(Struct, frozen=True):
     """Use no connection that has been idle: it may be half closed, which only shows after the request is sent."""
     room: Room | None = None
     """Is asked before an answer of any length is read or unpacked. Whoever gives it takes it back."""
+    sent: Callable[[], None] | None = None
+    """Is told when the system has taken the whole request, so that it is in memory no more."""
 
 
 class Reply(Struct, frozen=True):

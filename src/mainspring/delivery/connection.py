@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+from collections.abc import Callable
 from math import inf
 from typing import Final, Protocol, cast
 
@@ -56,11 +57,21 @@ class Connection(asyncio.Protocol):
         """For how many bytes it was asked."""
         self._waits = False
         """For room."""
+        self._sent: Callable[[], None] | None = None
+        """To be told when the request is written."""
 
     def exchange(
-        self, request: bytes, *, head: bool, started: float, deadline: float, room: Room | None = None
+        self,
+        request: bytes,
+        *,
+        head: bool,
+        started: float,
+        deadline: float,
+        room: Room | None = None,
+        sent: Callable[[], None] | None = None,
     ) -> asyncio.Future[Reply]:
-        """Write the request, the only time; the future always gets a reply. `started` is when the call began."""
+        """Write the request, the only time; the future always gets a reply. `started` is when the call began, `sent` is
+        told when all of it is written."""
         answer: asyncio.Future[Reply] = self._loop.create_future()
         self._started = started
         self.deadline = deadline
@@ -72,7 +83,12 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._closing:
             self._fail("network", "Expected an open connection, got one that was just closed", sent=False)
             return answer
+        if sent is not None:
+            self._transport.set_write_buffer_limits(0)  # so that it tells when nothing is left
         self._transport.write(request)
+        self._sent = sent
+        if self._written():
+            self.resume_writing()
         self._keeper.watch(deadline)
         return answer
 
@@ -109,6 +125,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do everything that an asyncio.Transport does without being one.
         self._transport = cast(asyncio.Transport, transport)
+
+    def resume_writing(self) -> None:
+        """All that was to be written is."""
+        sent, self._sent = self._sent, None
+        if sent is not None:
+            sent()
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:

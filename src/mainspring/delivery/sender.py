@@ -107,16 +107,19 @@ class Sender:
             request = render(call, target)
         except (InvalidInput, UnsafeTarget) as error:
             return self._unsent("refused", error.detail, started)
+        method, room, sent, fresh = call.method, call.room, call.sent, call.fresh
         deadline = started + call.timeout_ms / 1000
-        connection = None if call.fresh else self._pool.take((target.scheme, target.lane), started)
+        del call  # what it carries is in the request, and in memory until the answer is there if somebody has both
+        connection = None if fresh else self._pool.take((target.scheme, target.lane), started)
         if connection is None:
             try:
                 connection = await self._dial(target, started, deadline)
             except _Unreached as unreached:
                 return self._unsent(unreached.problem, unreached.detail, started)
         answer = connection.exchange(
-            request, head=call.method == "HEAD", started=started, deadline=deadline, room=call.room
+            request, head=method == "HEAD", started=started, deadline=deadline, room=room, sent=sent
         )
+        del request
         try:
             return await answer
         except asyncio.CancelledError:

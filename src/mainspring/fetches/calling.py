@@ -7,6 +7,7 @@ side, which only shows after the request is sent. Every hop goes through the gua
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import urldefrag, urljoin, urlsplit
 
@@ -50,27 +51,37 @@ def body_of(request: OutboundRequest) -> bytes:
 
 
 async def call(
-    sender: Sends, request: OutboundRequest, *, timeout_ms: int, clock: Clock, room: Room | None = None
+    sender: Sends,
+    request: OutboundRequest,
+    *,
+    timeout_ms: int,
+    clock: Clock,
+    room: Room | None = None,
+    sent: Callable[[], None] | None = None,
 ) -> Called:
-    """`room` is asked before an answer is read."""
+    """`room` is asked before an answer is read, `sent` is told when the request has left. Keeps nothing of its body."""
     begun = clock.monotonic()
-    next_call = _first(request, timeout_ms, room)
-    for left in range(request.max_redirects, -1, -1):
-        reply = await sender.send(next_call)
+    next_call = _first(request, timeout_ms, room, sent)
+    url, redirects = request.url, request.max_redirects
+    del request
+    for left in range(redirects, -1, -1):
+        sending = sender.send(next_call)
+        next_call = replace(next_call, body=b"", sent=None)
+        reply = await sending
         elapsed_ms = round((clock.monotonic() - begun) * 1000)
         hop = _next(next_call, reply, timeout_ms - elapsed_ms) if left else None
         if hop is None:
             break
         next_call = hop
         reply = replace(reply, body=b"")  # nobody reads it, and the next answer takes its room
-    return Called(replace(reply, duration_ms=elapsed_ms), next_call.url, next_call.url != request.url)
+    return Called(replace(reply, duration_ms=elapsed_ms), next_call.url, next_call.url != url)
 
 
-def _first(request: OutboundRequest, timeout_ms: int, room: Room | None) -> Call:
+def _first(request: OutboundRequest, timeout_ms: int, room: Room | None, sent: Callable[[], None] | None) -> Call:
     headers = tuple(request.headers.items())
     if "user-agent" not in {name.lower() for name in request.headers}:
         headers += (("user-agent", f"mainspring/{mainspring.__version__}"),)
-    return Call(request.method, request.url, headers, body_of(request), timeout_ms, fresh=True, room=room)
+    return Call(request.method, request.url, headers, body_of(request), timeout_ms, fresh=True, room=room, sent=sent)
 
 
 def _next(last: Call, reply: Reply, left_ms: int) -> Call | None:

@@ -14,7 +14,6 @@ who has written `running`, and that can be written once.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,12 +23,13 @@ from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.fetches.executor import Executor
 from mainspring.fetches.inside import is_inside
 from mainspring.fetches.ledger import Ledger
+from mainspring.fetches.memory import RequestMemory
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.outcome import Outcome, of_lost_executor, of_no_executor, of_no_room, of_silence
 from mainspring.fetches.places import Places, site_of_place
 from mainspring.fetches.pools import Pools
-from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch
-from mainspring.fetches.rows import Stage, ending, is_ours, stage_of
+from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch, bare
+from mainspring.fetches.rows import Stage, ending, has_large_request, is_ours, stage_of
 from mainspring.kernel.carrier import Ending, Lane, put_aside
 from mainspring.model import Result, Timer
 
@@ -55,6 +55,7 @@ class FetchCarrier:
         *,
         ledger: Ledger,
         executor: Executor,
+        requests: RequestMemory,
         pools: Pools,
         origins: Origins,
         host_of: Callable[[str], str],
@@ -69,6 +70,7 @@ class FetchCarrier:
         waited to be begun."""
         self._ledger = ledger
         self._executor = executor
+        self._requests = requests
         self._pools = pools
         self._origins = origins
         self._host_of = host_of
@@ -87,7 +89,8 @@ class FetchCarrier:
         lane each."""
         stage = stage_of(timer) if is_ours(timer) else None
         if stage is Stage.NEW:
-            return self._new_ones(timer.detail.labels["executor"], self._host_of(timer.detail.callback_url))
+            host = self._host_of(timer.detail.callback_url)
+            return self._new_ones(timer.detail.labels["executor"], host, is_large=has_large_request(timer))
         if stage is not Stage.DELIVER:
             return self._looks
         url = timer.detail.headers["result-url"]
@@ -96,18 +99,27 @@ class FetchCarrier:
         host = self._host_of(url)
         return Lane(f"fetch origin {host}", self._host_limit, namespace=ORIGINS, site=site_of_place(host))
 
-    def _new_ones(self, pool: str, host: str) -> Lane:
-        name, site = lane_of(pool, host), site_of_place(host)
-        if pool == IN_PROCESS:
-            places = self._executor.places
-            room, taking = partial(places.ask, host), partial(places.hold, host)
-            return Lane(name, places.host_limit, NAMESPACE, site, room=room, taking=taking)
+    def _new_ones(self, pool: str, host: str, *, is_large: bool) -> Lane:
+        """Large requests have a lane of their own, so that they hold up no others while they wait for memory."""
+        site = site_of_place(host)
+        name, place = lane_of(pool, host, is_large=is_large), lane_of(pool, host)
+        is_here = pool == IN_PROCESS
+        places = self._executor.places
 
-        def room_of_pool() -> int:
-            return min(self._pools.room(pool, host), self._hand_overs.ask(name))
+        def room() -> int:
+            free = places.ask(host) if is_here else min(self._pools.room(pool, host), self._hand_overs.ask(place))
+            return min(free, self._requests.room(name, site)) if is_large and free else free
 
-        taking = partial(self._hand_overs.hold, name)
-        return Lane(name, HAND_OVERS_OF_ONE, NAMESPACE, site, room=room_of_pool, taking=taking)
+        def taking(change: int) -> None:
+            if is_here:
+                places.hold(host, change)
+            else:
+                self._hand_overs.hold(place, change)
+            if is_large:
+                self._requests.hold(site, change)
+
+        limit = places.host_limit if is_here else HAND_OVERS_OF_ONE
+        return Lane(name, limit, NAMESPACE, site, room=room, taking=taking)
 
     def refusal(self, timer: Timer, now: int) -> Ending | None:
         """Whatever is due is looked at."""
@@ -212,6 +224,7 @@ class FetchCarrier:
         fetch = await self._ledger.find(req_id)
         if fetch is None or fetch.state != "pending":
             return fetch
+        fetch = replace(fetch, request=bare(fetch.request))  # whoever makes the call reads it again
         found = await self._pools.hand_over(pool, req_id, host=self._host_of(fetch.request.url))
         now = self._clock.now_ms()
         if not found and fetch.created_at + fetch.timeout_ms <= now:
@@ -221,9 +234,9 @@ class FetchCarrier:
         return await self._ledger.find(req_id)
 
 
-def lane_of(pool: str, host: str) -> str:
+def lane_of(pool: str, host: str, *, is_large: bool = False) -> str:
     """The name of the lane of new fetches to a host."""
-    return f"fetch {pool} {host}"
+    return f"fetch {pool} {'large ' if is_large else ''}{host}"
 
 
 def _patience(fetch: Fetch, now: int) -> int:

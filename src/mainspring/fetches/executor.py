@@ -16,8 +16,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
@@ -25,16 +28,19 @@ from mainspring.delivery.call import Sends
 from mainspring.errors import StoreUnavailable
 from mainspring.fetches.calling import call
 from mainspring.fetches.ledger import Ledger
-from mainspring.fetches.memory import AnswerMemory, Share, while_offered, while_recorded
+from mainspring.fetches.memory import FetchMemory, RequestMemory, Share, size_of, while_offered, while_recorded
+from mainspring.fetches.messages import OutboundRequest
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.outcome import Outcome, of_lost_executor, of_reply
 from mainspring.fetches.places import Places, site_of_place
-from mainspring.fetches.record import FIRST_OFFER_MS, Fetch
+from mainspring.fetches.record import FIRST_OFFER_MS, Fetch, bare
 
 T = TypeVar("T")
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 START_TRIES: Final = 3
 STORE_RETRY_SECONDS: Final = 0.5
+UNPLACED_AT_ONCE: Final = 32
+"""Fetches that are looked at although nobody knows how large their requests are."""
 FAREWELL_SECONDS: Final = 2.0
 """What a stop gives to the records of calls that did not end in time."""
 
@@ -42,8 +48,12 @@ FAREWELL_SECONDS: Final = 2.0
 class _Run:
     """A fetch that is seen through here."""
 
-    def __init__(self, fetch: Fetch, host: str, place: int) -> None:
-        self.fetch = fetch
+    def __init__(self, fetch: Fetch, host: str, place: int, sent: Callable[[], None]) -> None:
+        self.fetch = replace(fetch, request=bare(fetch.request))
+        self.request: OutboundRequest | None = fetch.request
+        """Until it is sent."""
+        self.sent = sent
+        """To be called then."""
         self.host = host
         self.place: int | None = place
         """Until it is given back."""
@@ -68,7 +78,8 @@ class Executor:
         host_limit: int,
         host_of: Callable[[str], str],
         freed: Callable[[Iterable[str]], None],
-        memory: AnswerMemory,
+        memory: FetchMemory,
+        requests: RequestMemory,
     ) -> None:
         """`host_of` names the host of a URL; `freed` is told of hosts for which there is room again."""
         self.name = name
@@ -83,6 +94,8 @@ class Executor:
         self._spawn = spawn
         self._freed = freed
         self._memory = memory
+        self._requests = requests
+        self._unplaced = asyncio.Semaphore(UNPLACED_AT_ONCE)
         self._starting = 0
         self._running: dict[asyncio.Task[None], _Run] = {}
         self._stopping = False
@@ -96,9 +109,12 @@ class Executor:
     def in_flight(self) -> int:
         return min(self.places.taken, self.limit)  # a call that has just begun has the place of its attempt, too
 
-    def has_room_for(self, fetch: Fetch) -> bool:
-        """For who asks again until there is."""
-        return self.places.ask(self._host_of(fetch.request.url)) > 0
+    def room_for(self, fetch: Fetch) -> Callable[[], bool]:
+        """Tells whether there is room, for who asks again until there is. Keeps nothing of the fetch."""
+        return partial(self._has_room, self._host_of(fetch.request.url), size_of(fetch.request))
+
+    def _has_room(self, host: str, size: int) -> bool:
+        return self.places.ask(host) > 0 and self._requests.has_room(site_of_place(host), size)
 
     async def take(self, req_id: str, *, in_place: bool = False) -> Fetch | None:
         """Make the call of a fetch, if it is still to be made and there is room; answers with it as it then stands.
@@ -115,21 +131,26 @@ class Executor:
 
         def may_start(fetch: Fetch) -> bool:
             nonlocal taken
+            if in_place:
+                return True
             host = self._host_of(fetch.request.url)
-            if taken is None and not in_place and self.places.room(host) > 0:
+            has_room = self._requests.has_room(site_of_place(host), size_of(fetch.request))
+            if taken is None and has_room and self.places.room(host) > 0:
                 taken = host, self.places.take(host)
-            return in_place or taken is not None
+            return taken is not None
 
         self._starting += 1
         try:
-            fetch = await self._start(req_id, mark, may_start)
+            async with nullcontext() if in_place else self._unplaced:
+                fetch = await self._start(req_id, mark, may_start)
             mine = fetch is not None and fetch.state == "running" and fetch.mark == mark
             if fetch is not None and mine:
                 crashpoint.reach(crashpoint.FETCH_DISPATCHED)
                 if taken is None:
                     host = self._host_of(fetch.request.url)
                     taken = host, self.places.take(host, in_place=True)
-                self._run(_Run(fetch, *taken))
+                sent = self._requests.keep(site_of_place(taken[0]), fetch.request)
+                self._run(_Run(fetch, *taken, sent))
             return fetch
         finally:
             self._starting -= 1
@@ -148,6 +169,7 @@ class Executor:
 
     def _run(self, run: _Run) -> None:
         if self._stopped:
+            run.sent()
             self._leave(run)
             return  # too late; whoever looks after the rows next finds that this executor is gone
         task = self._spawn(self._see_through(run))
@@ -155,7 +177,9 @@ class Executor:
         task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        self._leave(self._running.pop(task))
+        run = self._running.pop(task)
+        run.sent()
+        self._leave(run)
 
     def _leave(self, run: _Run) -> None:
         """It needs its place no more."""
@@ -244,10 +268,13 @@ class Executor:
 
     async def _call(self, run: _Run, memory: Share) -> Outcome:
         fetch = run.fetch
+        request, run.request = run.request or fetch.request, None
+        calling = call(
+            self._sender, request, timeout_ms=fetch.timeout_ms, clock=self._clock, room=memory, sent=run.sent
+        )
+        del request
         try:
-            called = await call(
-                self._sender, fetch.request, timeout_ms=fetch.timeout_ms, clock=self._clock, room=memory
-            )
+            called = await calling
         finally:
             run.is_calling = False
         if called.reply.problem != "exhausted":

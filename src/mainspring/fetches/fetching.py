@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from mainspring.clock import Clock
@@ -18,7 +18,7 @@ from mainspring.fetches.executor import Executor, Spawn
 from mainspring.fetches.inside import InsideSender, is_inside, name_in
 from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.left import LeftResults
-from mainspring.fetches.memory import AnswerMemory
+from mainspring.fetches.memory import FetchMemory, RequestMemory
 from mainspring.fetches.origins import Origins
 from mainspring.fetches.overdue import Overdue
 from mainspring.fetches.pools import EXECUTORS, Pools, pool_of
@@ -42,10 +42,15 @@ def call_sender(senders: MakesSenders, config: Config, guard: Guard) -> OpenSend
     )
 
 
-def memory_of(config: Config) -> AnswerMemory:
-    """What answers may take here: half is for those that are read, half for those that are brought to their origins, so
-    that slow targets hold up no result."""
-    return AnswerMemory(config.fetch_memory_bytes // 2, answer_bytes=config.fetch_answer_bytes)
+def memory_of(config: Config) -> FetchMemory:
+    """What answers may take here: a third is for those that are read, another for those that are brought to their
+    origins, so that slow targets hold up no result."""
+    return FetchMemory(config.fetch_memory_bytes // 3, answer_bytes=config.fetch_answer_bytes)
+
+
+def request_memory_of(config: Config, freed: Callable[[Iterable[str]], None]) -> RequestMemory:
+    """The last third. `freed` is told of lanes for which there is room again."""
+    return RequestMemory(config.fetch_memory_bytes // 3, body_bytes=config.fetch_body_bytes, freed=freed)
 
 
 def host_of(guard: Guard, url: str) -> str:
@@ -116,6 +121,7 @@ class Fetching:
             randomness=randomness,
             memory=memory_of(config),
         )
+        self.requests = request_memory_of(config, lambda lanes: pump(*lanes))
         self.executor = Executor(
             name=ownership.instance,
             ledger=ledger,
@@ -127,8 +133,11 @@ class Fetching:
             limit=config.fetch_limit,
             host_limit=config.host_limit,
             host_of=names_host,
-            freed=lambda hosts: pump(*(lane_of(IN_PROCESS, host) for host in hosts)),
+            freed=lambda hosts: pump(
+                *(lane_of(IN_PROCESS, host, is_large=is_large) for host in hosts for is_large in (False, True))
+            ),
             memory=memory,
+            requests=self.requests,
         )
         self.pools = Pools(
             records=store, clock=clock, randomness=randomness, secret=secret, is_dead=is_dead, senders=senders
@@ -138,11 +147,12 @@ class Fetching:
             ledger=ledger,
             clock=clock,
             owned=self._owned,
-            is_full=lambda: not self.executor.places.free or is_crowded(),
+            is_full=lambda: not self.executor.places.free or self.requests.is_short or is_crowded(),
         )
         self.carrier = FetchCarrier(
             ledger=ledger,
             executor=self.executor,
+            requests=self.requests,
             pools=self.pools,
             origins=origins,
             host_of=names_host,

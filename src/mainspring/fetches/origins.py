@@ -23,7 +23,7 @@ from mainspring.delivery.retry_after import retry_after_ms
 from mainspring.delivery.signing import sign
 from mainspring.fetches.inside import InsideSender, is_inside, name_in
 from mainspring.fetches.ledger import LARGE_BYTES, Ledger
-from mainspring.fetches.memory import AnswerMemory, while_offered
+from mainspring.fetches.memory import FetchMemory, while_offered
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.record import Fetch, Return
 from mainspring.fetches.views import result_of
@@ -44,7 +44,7 @@ class Origins:
         namespaces: NamespaceService,
         clock: Clock,
         randomness: random.Random,
-        memory: AnswerMemory,
+        memory: FetchMemory,
     ) -> None:
         self._sender = sender
         self.memory = memory

@@ -118,12 +118,17 @@ def settled(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) 
     return replace(
         fetch,
         state=outcome.state,
-        request=replace(fetch.request, headers={}, body=UNSET, body_base64=UNSET),
+        request=bare(fetch.request),
         outcome=outcome,
         delivery=delivery,
         spare="",
         expires_at=outcome.finished_at + retention_ms,
     )
+
+
+def bare(request: OutboundRequest) -> OutboundRequest:
+    """Without what may be much, or secret."""
+    return replace(request, headers={}, body=UNSET, body_base64=UNSET)
 
 
 def with_late(fetch: Fetch, outcome: Outcome) -> Fetch:

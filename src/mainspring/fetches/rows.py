@@ -16,8 +16,10 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from mainspring.delivery.answer import LITTLE
 from mainspring.delivery.secrets import Secrets
 from mainspring.fetches.inside import name_in
+from mainspring.fetches.memory import size_of
 from mainspring.fetches.messages import FetchState, FetchSummary
 from mainspring.fetches.record import IN_PROCESS, WATCHDOG_MS, Fetch
 from mainspring.kernel.carrier import Ending
@@ -31,6 +33,8 @@ USER: Final = "user."
 """Before the names of users' labels, so that they are not taken for ours."""
 ORIGIN: Final = "origin"
 LEFT: Final = "left"
+SIZE: Final = "size"
+"""The header that tells of a request that takes much memory, and how much."""
 _RESULTS: Final[dict[FetchState, Result]] = {
     "pending": Result.SUCCEEDED,
     "running": Result.SUCCEEDED,
@@ -80,6 +84,10 @@ def _delivery_id(stage: Stage, fetch: Fetch) -> str:
     return f"{stage}@{fetch.created_at}"
 
 
+def has_large_request(row: Timer) -> bool:
+    return SIZE in row.detail.headers
+
+
 def state_of(row: Timer) -> FetchState:
     """Of the fetch, as of the last time that the row was moved."""
     state: FetchState = msgspec.convert(row.detail.labels["state"], FetchState)
@@ -122,6 +130,8 @@ def new_row(fetch: Fetch, namespace: Namespace, *, version: int) -> Timer:
     key = namespace.key_of(fetch.req_id)
     stage, due_at = place(fetch)
     headers: dict[str, str] = {"method": fetch.request.method}
+    if (size := size_of(fetch.request)) > LITTLE:
+        headers[SIZE] = str(size)
     if fetch.result_url is not None:
         headers["result-url"] = fetch.result_url
     return Timer(

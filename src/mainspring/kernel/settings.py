@@ -13,7 +13,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     drain_seconds: float = 10.0
     in_flight_limit: int = 1024
     window_limit: int = 8192
-    window_bytes: int = 33_554_432
+    window_bytes: int = 16_777_216
     circuit_failures: int = 20
     circuit_seconds: float = 5.0
     page_size: int = 500

@@ -113,7 +113,7 @@ class World(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long after `EPOCH_MS` the run begins: shortly before clocks change, for one."""
     shards: Count = 1
     window_limit: Count = 8192
-    window_bytes: Count = 33_554_432
+    window_bytes: Count = 16_777_216
     in_flight_limit: Count = 1024
     host_limit: Count = 128
     page_size: Count = 500

@@ -31,7 +31,7 @@ def _calm(world: World, *, instances: int, latency: int) -> World:
         world,
         instances=instances,
         window_limit=8192,
-        window_bytes=33_554_432,
+        window_bytes=16_777_216,
         in_flight_limit=1024,
         host_limit=128,
         page_size=500,

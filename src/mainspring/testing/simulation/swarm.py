@@ -109,7 +109,7 @@ def draw_world(chance: Chance) -> World:
         instances=instances,
         shards=chance.one("shards", (1, 2, 4, 16)),
         window_limit=chance.one("window", (8192, 64, 8, 3, 2, 1)),
-        window_bytes=chance.one("window bytes", (33_554_432, 33_554_432, 33_554_432, 2_000, 400, 1)),
+        window_bytes=chance.one("window bytes", (16_777_216, 16_777_216, 16_777_216, 2_000, 400, 1)),
         in_flight_limit=chance.one("in flight", (1024, 16, 8, 3, 2, 1)),
         host_limit=chance.one("host", (128, 2, 1)),
         page_size=chance.one("page", (500, 7, 2, 1)),
