@@ -36,7 +36,7 @@ def _the_mark_is_ignored(_: Any) -> Any:
         if fetch is not None and fetch.state == "running":
             crashpoint.reach(crashpoint.FETCH_DISPATCHED)
             host = self._host_of(fetch.request.url)
-            self._run(_Run(fetch, host, self.places.take(host, in_place=in_place)))
+            self._run(_Run(fetch, host, self.places.take(host, in_place=in_place), lambda: None))
         return fetch
 
     return take

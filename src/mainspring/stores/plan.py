@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from mainspring.model import LAST_VERSION, Attempt, Record, Shard, State, Timer, TimerKey
 from mainspring.store import Begin, Finish, Put, Remove, Verdict, next_version
 
+GROUP_BYTES: Final = 2_000_000
+"""After so many a group of requests that are written together ends: whoever comes next waits for it."""
 Value = int | str | bytes | None
 Item = TypeVar("Item")
 RowKey = tuple[int, str]

@@ -1,7 +1,7 @@
 """Group commit. A lane works on a few groups of requests at a time; while they are under way, the next one gathers.
 
 The busier the store, the larger the groups. What waits is bounded by `PENDING_LIMIT` items, what one group holds by
-about `GROUP_LIMIT`. A request that was accepted is worked on even if its caller no longer waits.
+about `GROUP_LIMIT` and `GROUP_BYTES`. A request that was accepted is worked on even if its caller no longer waits.
 
 Groups of one lane may overlap. Two calls on one row that overlap have no order anyway: the row's lock gives them
 one, and the versions that they expect decide. Lanes are apart so that claims, which wait for the lock of a shard, do
@@ -21,6 +21,7 @@ from typing import Any, Final
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.store import Verdict
 from mainspring.stores.plan import (
+    GROUP_BYTES,
     Batch,
     BeginAttempts,
     Claim,
@@ -88,11 +89,12 @@ class Lane:
 
     def _next_group(self) -> list[WriteRequest]:
         group: list[WriteRequest] = []
-        weight = 0
-        while self._waiting and (not group or weight + self._waiting[0].weight <= GROUP_LIMIT):
+        weight = size = 0
+        while self._waiting and (not group or (weight + self._waiting[0].weight <= GROUP_LIMIT and size < GROUP_BYTES)):
             request = self._waiting.popleft()
             group.append(request)
             weight += request.weight
+            size += request.size
         return group
 
     async def _work_on(self, group: list[WriteRequest], *, apart: bool, until: float | None = None) -> None:

@@ -16,12 +16,10 @@ from threading import Thread
 from typing import Final, Generic, TypeVar
 
 from mainspring.errors import StoreUnavailable
-from mainspring.stores.plan import Request
+from mainspring.stores.plan import GROUP_BYTES, Request
 
 PENDING_LIMIT: Final = 100_000
 GROUP_LIMIT: Final = 4_000
-GROUP_BYTES: Final = 2_000_000
-"""Whoever comes next waits until they are written."""
 
 
 R = TypeVar("R", bound=Request)
