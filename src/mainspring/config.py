@@ -25,6 +25,7 @@ from mainspring.crashpoint import VARIABLE as CRASH_VARIABLE
 from mainspring.errors import ConfigError, FieldError, plain_words
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
+Bytes = Annotated[int, Meta(ge=1, le=2**40)]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=86_400)]
 DAY_MS: Final = 86_400_000
 
@@ -129,9 +130,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host_limit: Annotated[Positive, Meta(description="Calls in flight to one destination host.")] = 128
     in_flight_limit: Annotated[Positive, Meta(description="Calls in flight in all.")] = 1024
     window_limit: Annotated[Positive, Meta(description="Due timers held in memory at once.")] = 8192
-    window_bytes: Annotated[
-        int, Meta(ge=1, le=2**40, description="Memory for what is in them; one that is larger goes alone.")
-    ] = 16_777_216
+    window_bytes: Annotated[Bytes, Meta(description="Memory for due timers; a larger one goes alone.")] = 16_777_216
     connect_seconds: Annotated[PositiveSeconds, Meta(description="Deadline for reaching a destination.")] = 5.0
     idle_seconds: Annotated[
         PositiveSeconds, Meta(description="How long an unused connection to a destination is kept.")
@@ -160,11 +159,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fetch_answer_bytes: Annotated[Positive, Meta(description="How much of a fetch's response is kept.")] = 1_000_000
     fetch_memory_bytes: Annotated[
         int,
-        Meta(
-            ge=2**20,
-            le=2**40,
-            description="Memory for requests and answers of fetches on their way; a larger one goes alone.",
-        ),
+        Meta(ge=2**20, le=2**40, description="Memory for fetches that are on their way; a larger one goes alone."),
     ] = 50_331_648
     fetch_retention_days: Annotated[
         int, Meta(ge=1, le=90, description="How long a fetch that has ended is kept, with its result.")
@@ -173,12 +168,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=1, le=3650, description="How long the ledger of jobs keeps what became of an instant.")
     ] = 30
     kept_answer_bytes: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=2**40,
-            description="Answers kept for repeats with the same Idempotency-Key; beyond it only that it was done.",
-        ),
+        Bytes,
+        Meta(description="Answers kept for repeats with the same Idempotency-Key; beyond it only that it was done."),
     ] = 268_435_456
     shard_limit: Annotated[
         Positive, Meta(description="Shards of all namespaces together; a namespace that needs more is refused.")
