@@ -1,8 +1,8 @@
 """Answers that may be megabytes: a few of them are made and taken at once, however many ask and whoever does not read.
 
-A page of a list has its place (`pages`) before it is made. The answer about one thing, such as the result of a fetch, is
-seldom large, and nobody knows before it is made: one that is large and finds no place is let go of, and made again when
-there is one. So whoever asks for little never waits for those who do not take what they have asked for.
+A page of a list has its place (`pages`) before it is made. The answer about one thing, such as the result of a fetch,
+is seldom large, and nobody knows before it is made: one that is large and finds no place is let go of, and made again
+when there is one. So whoever asks for little never waits for those who do not take what they have asked for.
 """
 
 from __future__ import annotations
