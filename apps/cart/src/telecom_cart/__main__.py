@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import uvloop
 
 from mainspring.errors import MainspringError
 from telecom_cart import __version__
@@ -153,7 +154,7 @@ def serve_command(
         ends_with_stdin=end_with_stdin,
     )
     try:
-        asyncio.run(serve(serving, ready=lambda address: click.echo(f"The cart is at {address}")))
+        uvloop.run(serve(serving, ready=lambda address: click.echo(f"The cart is at {address}")))
     except (NotConfigured, MainspringError) as error:
         raise click.ClickException(str(error)) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from telecom_cart.checks import added
@@ -121,7 +122,11 @@ class Carts:
         if_match: str | None,
         begins: bool = False,
     ) -> Cart:
-        """Change the items; the platform is told by a timer, which is made first."""
+        """Change the items; the platform is told by a timer.
+
+        A cart that is pending has one already: whoever synchronises it cannot say that it is done, because its version
+        is another one after this change.
+        """
 
         def decide(present: Cart | None) -> Cart:
             if present is None and not begins:
@@ -131,14 +136,13 @@ class Carts:
             items = change(cart)
             return cart if items == cart.items else cart.with_items(items, now=self._repository.now_ms())
 
-        async with self._queues.turn(user_id):
-            present = await self._repository.cart(user_id)
-            changed = decide(present)
-            if changed is present:
-                return changed
-            if present is None or present.sync is not SyncStatus.PENDING or present.syncing is not None:
-                await self._wakes.synchronise(user_id)
-            stored = await self._repository.change(user_id, decide)
+        async with self._queues.turn(user_id), AsyncExitStack() as writing:
+
+            async def wake(present: Cart | None) -> None:
+                if present is None or present.sync is not SyncStatus.PENDING:
+                    await writing.enter_async_context(self._wakes.before_write(user_id))
+
+            stored = await self._repository.change(user_id, decide, before=wake)
         assert stored is not None
         return stored
 

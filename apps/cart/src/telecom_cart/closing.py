@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from mainspring.errors import MainspringError
@@ -91,9 +91,9 @@ class Closer:
             is_gone = closing is Closing.NOT_MADE and present.attempt.context is not None
             return replace(ended, sync=SyncStatus.PENDING, context=None if is_gone else ended.context)
 
-        if closing is not Closing.ORDERED:
-            await self._wakes.synchronise(cart.user_id)
-        await self._repository.change(cart.user_id, decide)
+        is_open = closing is not Closing.ORDERED
+        async with self._wakes.before_write(cart.user_id) if is_open else nullcontext():
+            await self._repository.change(cart.user_id, decide)
 
     async def _forget_timer(self, attempt: Attempt) -> None:
         with suppress(MainspringError):  # it finds nothing to do

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -14,6 +14,8 @@ from telecom_cart.model import Attempt, Cart, Latest, Order, order_id_of
 
 ATTEMPTS_KEPT_SECONDS: Final = 90 * 86_400.0
 _TRIES: Final = 50
+
+Before = Callable[[Cart | None], Awaitable[None]]
 
 
 class Repository:
@@ -41,10 +43,13 @@ class Repository:
         found = await self.carts.get(user_id)
         return None if found is None else found.value
 
-    async def change(self, user_id: str, decide: Callable[[Cart | None], Cart | None]) -> Cart | None:
+    async def change(
+        self, user_id: str, decide: Callable[[Cart | None], Cart | None], *, before: Before | None = None
+    ) -> Cart | None:
         """Replace a cart by what `decide` makes of it, however often it has to be asked; it raises to refuse.
 
-        The same cart, or None, means that nothing is to be written.
+        The same cart, or None, means that nothing is to be written. `before` is awaited before each try to write, with
+        the cart that will be replaced.
         """
         for _ in range(_TRIES):
             found = await self.carts.get(user_id)
@@ -52,6 +57,8 @@ class Repository:
             changed = decide(present)
             if changed is None or changed is present:
                 return changed
+            if before is not None:
+                await before(present)
             try:
                 return (await self.carts.put(user_id, changed, expect=found.version if found else 0)).value
             except Conflict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -62,6 +63,10 @@ async def serve(serving: Serving, *, ready: Callable[[str], None]) -> None:
             )
             server = _Server(config, ready)
             on_end(server.end, with_stdin=serving.ends_with_stdin)
+            # What exists now lives as long as the process: to look through it again is what requests would wait for.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(20_000, 20, 50)
             await server.serve()
     finally:
         await provider.close()
@@ -72,7 +77,7 @@ def log_to_stderr() -> None:
     handler.addFilter(CorrelationFilter())
     handler.setFormatter(logging.Formatter(_LINE))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for chatty in ("mainspring", "uvicorn", "httpx"):
+    for chatty in ("mainspring", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

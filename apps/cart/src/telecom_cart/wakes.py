@@ -4,11 +4,15 @@
     recover        when an attempt should be over; tried again while nobody can tell
     close_basket   of a cart that is gone; given up after a while, because baskets expire by themselves
 
-A timer is made before what it is for is written: one too many finds nothing to do, one too few would be silence.
+A timer is made before what it is for is written: one too many finds nothing to do, one too few would be silence. One
+that fired before the write was there is one too few, so `before_write` makes another one then.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
 from hashlib import sha256
 from typing import Final
 
@@ -37,8 +41,17 @@ class Wakes:
         self._synchronising = RetryPolicy(max_attempts=1000, initial_interval_seconds=1.0, max_interval_seconds=30.0)
         self._closing = RetryPolicy(max_attempts=20, max_interval_seconds=300.0, on_exhausted="drop")
 
-    async def synchronise(self, user_id: str) -> None:
-        await self._ms.timers.create(
+    @asynccontextmanager
+    async def before_write(self, user_id: str) -> AsyncIterator[None]:
+        """A synchronisation of what is written in this block."""
+        due = await self.synchronise(user_id)
+        yield
+        if self._ms.now() >= due:
+            await self.synchronise(user_id)
+
+    async def synchronise(self, user_id: str) -> datetime:
+        """Soon: the answer says when."""
+        timer = await self._ms.timers.create(
             NAMESPACE,
             f"sync-{_digest(user_id)}",
             in_seconds=self._settings.sync_delay_seconds,
@@ -47,6 +60,7 @@ class Wakes:
             retry_policy=self._synchronising,
             timeout_seconds=HANDLER_SECONDS,
         )
+        return timer.execute_at
 
     async def recover(self, user_id: str, cart_id: str, reference: str, *, in_seconds: float) -> None:
         await self._ms.timers.create(

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Final
 
-import httpx
+from aiohttp import ClientError, ClientSession, ClientTimeout
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
@@ -56,10 +56,12 @@ def _forward(simulator: str, method: str, name: str) -> Callable[[Request], Awai
     async def forward(request: Request) -> Response:
         body = json.dumps(await document(request)) if method == "POST" else None
         try:
-            async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
-                got = await client.request(method, f"{simulator}/_sim/{name}", content=body)
-                return JSONResponse(got.json(), got.status_code)
-        except (httpx.HTTPError, ValueError):
+            async with (
+                ClientSession(timeout=ClientTimeout(total=_TIMEOUT_SECONDS)) as client,
+                client.request(method, f"{simulator}/_sim/{name}", data=body) as got,
+            ):
+                return JSONResponse(json.loads(await got.read()), got.status)
+        except (ClientError, TimeoutError, ValueError):
             raise ProviderDown("The simulated platform does not answer.") from None
 
     return forward

@@ -12,12 +12,24 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
-import httpx
+from aiohttp import (
+    ClientConnectorError,
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    ConnectionTimeoutError,
+    DummyCookieJar,
+    TCPConnector,
+)
+from yarl import URL
 
 from telecom_cart.provider import ProviderError, Unreachable
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 SHOWN_CHARACTERS = 300
+CONNECTIONS = 100
+IDLE_SECONDS = 4.0
+"""Servers commonly close a connection that was idle for five; a request on its way then is lost."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,7 @@ class Direct:
 
     def __init__(self, patience: Patience | None = None) -> None:
         self._patience = patience or Patience()
-        self._client = httpx.AsyncClient(timeout=self._patience.timeout_seconds, follow_redirects=False)
+        self._session: ClientSession | None = None
 
     async def __call__(self, request: Request, *, may_repeat: bool = True, tries: int | None = None) -> Answer:
         """An answer below 500. Raises `Unreachable` if there is none, and then the request may have had its effect."""
@@ -70,9 +82,9 @@ class Direct:
             wait = self._patience.backoff_seconds * 2 ** (turn - 1) * random.uniform(0.5, 1.0)
             try:
                 answer = await self._send(request)
-            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            except (ClientConnectorError, ConnectionTimeoutError) as error:
                 reason = f"No connection: {type(error).__name__}"
-            except httpx.HTTPError as error:
+            except (ClientError, TimeoutError) as error:
                 if not may_repeat:
                     raise Unreachable(f"No answer: {type(error).__name__}") from None
                 reason = f"No answer: {type(error).__name__}"
@@ -92,18 +104,28 @@ class Direct:
         raise AssertionError("a request is tried at least once")
 
     async def _send(self, request: Request) -> Answer:
-        # The whole exchange is bounded, not each byte of it.
-        try:
-            async with asyncio.timeout(self._patience.timeout_seconds):
-                got = await self._client.request(
-                    request.method, request.url, headers=dict(request.headers), content=request.body
-                )
-        except TimeoutError:
-            raise httpx.ReadTimeout("no answer in time") from None
-        return Answer(got.status_code, dict(got.headers), got.content)
+        url = URL(request.url, encoded=True)
+        async with self._opened().request(
+            request.method, url, headers=request.headers, data=request.body or None, allow_redirects=False
+        ) as got:
+            return Answer(got.status, dict(got.headers), await got.read())
+
+    def _opened(self) -> ClientSession:
+        """Made at the first request, because it belongs to the event loop. Its connections serve many customers, so
+        it keeps no cookies."""
+        if self._session is None:
+            self._session = ClientSession(
+                connector=TCPConnector(limit=CONNECTIONS, keepalive_timeout=IDLE_SECONDS),
+                cookie_jar=DummyCookieJar(),
+                timeout=ClientTimeout(total=self._patience.timeout_seconds),
+                trust_env=True,
+            )
+        return self._session
 
     async def close(self) -> None:
-        await self._client.aclose()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
 
 
 def asked_wait(answer: Answer) -> float:

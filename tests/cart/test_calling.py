@@ -1,0 +1,96 @@
+"""How adapters speak HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from telecom_cart.provider import Unreachable
+from telecom_cart.providers.calling import Direct, Patience, Request
+
+
+class Platform:
+    """Answers every request, each a moment later, and counts."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.heads: list[bytes] = []
+        self.answer = b"HTTP/1.1 200 OK\r\nset-cookie: customer=ann\r\ncontent-length: 2\r\n\r\n{}"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+                await asyncio.sleep(0.01)
+                writer.write(self.answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[tuple[Platform, str]]:
+    platform = Platform()
+    async with await asyncio.start_server(platform.serve, "127.0.0.1", 0) as server:
+        yield platform, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.fixture
+async def direct() -> AsyncIterator[Direct]:
+    direct = Direct(Patience(timeout_seconds=5, tries=1))
+    yield direct
+    await direct.close()
+
+
+async def test_connections_are_used_again_however_many_there_are(
+    platform: tuple[Platform, str], direct: Direct
+) -> None:
+    served, address = platform
+
+    async def customer() -> None:
+        for _ in range(3):
+            await direct(Request("GET", f"{address}/"))
+
+    await asyncio.gather(*(customer() for _ in range(40)))
+    assert len(served.heads) == 120
+    assert served.connections == 40
+
+
+async def test_what_one_customer_is_told_to_remember_is_not_said_for_another(
+    platform: tuple[Platform, str], direct: Direct
+) -> None:
+    served, address = platform
+    for _ in range(2):
+        await direct(Request("GET", f"{address}/"))
+    assert not any(b"cookie" in head.lower() for head in served.heads)
+
+
+async def test_a_path_is_sent_as_it_was_written(platform: tuple[Platform, str], direct: Direct) -> None:
+    served, address = platform
+    await direct(Request("GET", f"{address}/a%2Fb/..%2f%7E?x=%20+%2B"))
+    assert served.heads[0].startswith(b"GET /a%2Fb/..%2f%7E?x=%20+%2B HTTP/1.1\r\n")
+
+
+async def test_a_redirect_is_an_answer(platform: tuple[Platform, str], direct: Direct) -> None:
+    served, address = platform
+    served.answer = b"HTTP/1.1 302 Found\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n"
+    assert (await direct(Request("GET", f"{address}/"))).status == 302
+    assert len(served.heads) == 1
+
+
+async def test_a_platform_that_is_not_there_is_unreachable(direct: Direct) -> None:
+    async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+    with pytest.raises(Unreachable, match="No connection"):
+        await direct(Request("POST", f"http://127.0.0.1:{port}/", body=b"{}"), may_repeat=False)
+
+
+async def test_the_whole_exchange_has_one_deadline(platform: tuple[Platform, str]) -> None:
+    served, address = platform
+    served.answer = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"
+    direct = Direct(Patience(timeout_seconds=0.2, tries=1))
+    with pytest.raises(Unreachable, match="No answer"):
+        await direct(Request("GET", f"{address}/"))
+    await direct.close()
