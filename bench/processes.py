@@ -81,6 +81,15 @@ async def echo(directory: Path) -> AsyncIterator[Running]:
 
 
 @contextlib.asynccontextmanager
+async def put(directory: Path) -> AsyncIterator[Running]:
+    """The bare endpoint that puts one document, with its data in `directory`."""
+    port = _free_port()
+    arguments = (sys.executable, "-m", "bench.put", str(port), f"sqlite:///{directory / 'put.db'}")
+    async with _running(arguments, port, "/", directory / "put.log") as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
 async def cart(directory: Path, platform: Running) -> AsyncIterator[Running]:
     """The telecom cart before a simulated platform, with its data in `directory`."""
     port = _free_port()
