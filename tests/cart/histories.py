@@ -23,7 +23,7 @@ from mainspring import DueJob, Mainspring
 from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
 from telecom_cart.checkout import Placed, Wish
 from telecom_cart.errors import CartError
-from telecom_cart.model import Item
+from telecom_cart.model import Cart, Item
 from telecom_cart.provider import Lookup
 from telecom_cart.providers.double import DoubleProvider
 from telecom_cart.providers.faults import Fault, FaultKind, Faults
@@ -58,6 +58,7 @@ HIDING: Final = (FaultKind.APPLY_THEN_DROP, FaultKind.APPLY_THEN_5XX, FaultKind.
 WAITS: Final = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.3, 1.0, 5.0, 12.0, 25.0)
 LAG_SECONDS: Final = 8.0
 QUIET_SECONDS: Final = 330.0
+MOST_SECONDS: Final = 7_200.0
 SETTINGS: Final = Settings(
     attempt_seconds=15.0,
     answer_seconds=6.0,
@@ -120,6 +121,8 @@ class History:
         self.instances: list[Instance] = []
         self.kills = 0
         self.asked: list[Asked] = []
+        self.shown: list[Cart] = []
+        """Carts as users saw them."""
         self.wishes: dict[str, list[Wish]] = {user: [] for user in USERS}
         self.at_work: set[asyncio.Task[None]] = set()
         self.surprises: list[BaseException] = []
@@ -163,6 +166,7 @@ class History:
     async def run(self) -> None:
         moves: list[tuple[int, Callable[[], Awaitable[None]]]] = [
             (6, self._change),
+            (2, self._change_at_once),
             (6, self._check_out),
             (4, self._check_out_at_once),
             (3, self._repeat),
@@ -171,6 +175,7 @@ class History:
             (2, self._kill),
             (2, self._freeze),
             (2, self._wake),
+            (1, self._order_late),
             (2, self._second),
             (1, self._expire),
             (1, self._remove),
@@ -208,18 +213,28 @@ class History:
         task.add_done_callback(self.at_work.discard)
 
     async def _change(self) -> None:
-        user, product = self.chance.choice(USERS), self.chance.choice(PRODUCTS)
+        self._change_of(self.chance.choice(USERS))
+
+    async def _change_at_once(self) -> None:
+        user = self.chance.choice(USERS)
+        for _ in range(self.chance.randint(2, 4)):
+            self._change_of(user)
+
+    def _change_of(self, user: str) -> None:
+        product = self.chance.choice(PRODUCTS)
         kind, quantity = self.chance.random(), self.chance.randint(0, 5)
+        province = self.chance.choice((Province.QC, Province.ON))
 
         async def change(at: Instance) -> None:
+            carts = at.shop.carts
             if kind < 0.5:
-                await at.shop.carts.add_item(user, product)
+                self.shown.append(await carts.add_item(user, product))
             elif kind < 0.8:
-                await at.shop.carts.set_quantity(user, product.product_id, quantity)
+                self.shown.append(await carts.set_quantity(user, product.product_id, quantity))
             elif kind < 0.9:
-                await at.shop.carts.set_province(user, Province.QC)
+                self.shown.append(await carts.set_province(user, province))
             else:
-                await at.shop.carts.get(user)
+                self.shown.append(await carts.get(user))
 
         self._begin(f"{user} changes {product.product_id}", change)
 
@@ -300,6 +315,20 @@ class History:
                 self.say(f"{self.instances.index(each)} wakes up")
                 each.gate.wake()
 
+    async def _order_late(self) -> None:
+        """Somebody freezes when he is about to send an order, which arrives a while later, and its answer is lost."""
+        ambushed = self.awake
+        for each in ambushed:
+            each.gate.freezes_before = "checkout"
+        self.provider.faults.add("checkout", Fault(self.chance.choice(HIDING), 1, 5.0))
+        self.say("who orders next freezes before it")
+        await self._check_out()
+        await asyncio.sleep(self.chance.uniform(0, self.settings.attempt_seconds + 5))
+        for each in ambushed:
+            each.gate.freezes_before = ""
+        self._attended()
+        await self._wake()
+
     async def _second(self) -> None:
         self.begin_instance().start()
         self.say(f"{len(self.instances) - 1} is started")
@@ -320,6 +349,7 @@ class History:
         self._check(not self.at_work, "every request is answered")
         await self._judge_rest()
         await self._judge_orders()
+        self._judge_tags()
         await self._judge_answers()
         await self._judge_repeats()
         await self._judge_orders()
@@ -362,6 +392,14 @@ class History:
         failed = {reference for each in self.instances for reference in each.told_failed}
         wrong = failed & {order.reference for order in live}
         self._check(not wrong, f"nothing was ordered where that was told: {wrong}")
+
+    def _judge_tags(self) -> None:
+        """What was shown with one ETag is one cart: no change that was acknowledged was overwritten by another."""
+        by_tag: dict[str, Cart] = {}
+        for cart in self.shown:
+            other = by_tag.setdefault(cart.etag, cart)
+            is_same = (cart.items, cart.province) == (other.items, other.province)
+            self._check(is_same, f"a tag is of one cart: {cart}, {other}")
 
     async def _judge_answers(self) -> None:
         """What was said about an order stays true."""
@@ -421,10 +459,13 @@ def look(seed: int, say: Callable[[str], None] = lambda _: None) -> Broken | Non
         async with history.ms:
             await history.ms.create_namespace(NAMESPACE)
             try:
-                await history.run()
-                await history.judge()
+                async with asyncio.timeout(MOST_SECONDS):
+                    await history.run()
+                    await history.judge()
             except Broken as broken:
                 return broken
+            except TimeoutError:
+                return Broken("whoever asks is answered")
             finally:
                 for each in history.alive:
                     each.kill()

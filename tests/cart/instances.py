@@ -34,6 +34,8 @@ class Gate:
         self._open = asyncio.Event()
         self._open.set()
         self.is_dead = False
+        self.freezes_before = ""
+        """The verb of the platform before which it will freeze."""
 
     @property
     def is_frozen(self) -> bool:
@@ -49,6 +51,13 @@ class Gate:
         await self._open.wait()
         if self.is_dead:
             raise Killed
+
+    async def sends(self, verb: str) -> None:
+        """It is about to ask the platform."""
+        if verb == self.freezes_before:
+            self.freezes_before = ""
+            self.freeze()
+        await self.passed()
 
     async def step(self) -> None:
         await asyncio.sleep(self._chance.choice(_PAUSES))
@@ -91,7 +100,7 @@ class _Wire:
             return found
 
         async def sent(*given: Any, **named: Any) -> Any:
-            await self._gate.passed()
+            await self._gate.sends(name)
             request = asyncio.ensure_future(found(*given, **named))
             self._sent.add(request)
             request.add_done_callback(self._arrived)
@@ -122,9 +131,8 @@ class Instance:
         self.shop = shop = Shop(ms, _Wire(provider, gate, known), settings, is_only=False)
         for name in ("carts", "orders", "attempts", "latest"):
             setattr(shop.repository, name, _Gated(getattr(shop.repository, name), gate))
-        gated = _Gated(shop.carts._wakes, gate)
-        for part in (shop.carts, shop.checkouts, shop.synchroniser, shop.cleaner, shop.recovery._closer):
-            setattr(part, "_wakes", gated)  # noqa: B010
+        wakes = shop.carts._wakes  # of all its parts
+        setattr(wakes, "_timers", _Gated(wakes._timers, gate))  # noqa: B010
         self.told_failed: set[str] = set()
         """References of which somebody was told that nothing was ordered."""
         self._listen(shop.checkouts)

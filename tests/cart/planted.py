@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
+from mainspring.records import Records
 from telecom_cart import checkout
 from telecom_cart.checkout import Checkouts, Placed, Wish, attempt_of
 from telecom_cart.contexts import lines_of, made_equal
@@ -197,6 +198,33 @@ def changes_while_sealed() -> AbstractContextManager[object]:
     return patch("telecom_cart.carts.check_open", lambda cart, if_match: None)
 
 
+def last_writer_wins() -> AbstractContextManager[object]:
+    """What somebody else has written meanwhile is overwritten."""
+
+    def broken(put: Any) -> Any:
+        async def blindly(self: Records[Any], key: str, value: Any, *, expect: int | None = None, **named: Any) -> Any:
+            return await put(self, key, value, **named)
+
+        return blindly
+
+    return _method(Records, "put", broken)
+
+
+def lag_from_the_intent() -> AbstractContextManager[object]:
+    """What was to be sent so long ago is taken for sent so long ago."""
+
+    def broken(_: Any) -> Any:
+        def settled(self: Recovery, attempt: Attempt) -> bool:
+            lag = self._provider.lookup.lag_seconds
+            if lag is None or attempt.submitted_at is None:
+                return False
+            return self._repository.now_ms() >= attempt.submitted_at + (self._provider.timeout_seconds + lag) * 1000
+
+        return settled
+
+    return _method(Recovery, "_is_settled", broken)
+
+
 PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "order before the lock": order_before_the_lock,
     "retry on a new basket": retry_on_a_new_basket,
@@ -206,4 +234,6 @@ PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "read-back skipped": read_back_skipped,
     "intent written after the call": intent_after_the_call,
     "changes while it is ordered": changes_while_sealed,
+    "the last writer wins": last_writer_wins,
+    "lag counted from the intent": lag_from_the_intent,
 }

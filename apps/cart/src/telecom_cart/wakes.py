@@ -31,7 +31,8 @@ HANDLER_SECONDS: Final = 120.0
 
 class Wakes:
     def __init__(self, ms: Mainspring, settings: Settings) -> None:
-        self._ms = ms
+        self._timers = ms.timers
+        self._now = ms.now
         self._settings = settings
         self._patient = RetryPolicy(
             max_attempts=1000,
@@ -46,12 +47,12 @@ class Wakes:
         """A synchronisation of what is written in this block."""
         due = await self.synchronise(user_id)
         yield
-        if self._ms.now() >= due:
+        if self._now() >= due:
             await self.synchronise(user_id)
 
     async def synchronise(self, user_id: str) -> datetime:
         """Soon: the answer says when."""
-        timer = await self._ms.timers.create(
+        timer = await self._timers.create(
             NAMESPACE,
             f"sync-{_digest(user_id)}",
             in_seconds=self._settings.sync_delay_seconds,
@@ -63,7 +64,7 @@ class Wakes:
         return timer.execute_at
 
     async def recover(self, user_id: str, cart_id: str, reference: str, *, in_seconds: float) -> None:
-        await self._ms.timers.create(
+        await self._timers.create(
             NAMESPACE,
             f"recover-{reference}",
             in_seconds=in_seconds,
@@ -74,10 +75,10 @@ class Wakes:
         )
 
     async def forget_recovery(self, reference: str) -> None:
-        await self._ms.timers.delete(NAMESPACE, f"recover-{reference}")
+        await self._timers.delete(NAMESPACE, f"recover-{reference}")
 
     async def close_basket(self, context: Context) -> None:
-        await self._ms.timers.create(
+        await self._timers.create(
             NAMESPACE,
             f"close-{_digest(context.basket_id)}",
             in_seconds=0,
