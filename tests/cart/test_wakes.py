@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from mainspring.records import Document
 from telecom_cart.errors import ProviderDown
 from telecom_cart.model import Cart, Item, SyncStatus
 from telecom_cart.providers.faults import FaultKind
+from telecom_cart.settings import Settings
 from tests.cart.simulated import PHONE, PLAN, World, simulate
 
 CASE = Item("case", "A case", "addon", 1, 10_00)
@@ -97,6 +99,26 @@ def test_a_change_that_comes_as_a_synchronisation_ends_is_told() -> None:
         assert await told(world)
 
     simulate(scenario)
+
+
+def test_carts_that_change_together_are_told_one_after_the_other() -> None:
+    """The platform's answers would come together, too, and whoever shops would wait for what they take."""
+
+    async def scenario(world: World) -> None:
+        begun, open_session = list[float](), world.provider.open_session
+
+        async def noted() -> str:
+            begun.append(asyncio.get_running_loop().time())
+            return await open_session()
+
+        world.provider.open_session = noted  # type: ignore[method-assign]
+        users = [f"user-{number}" for number in range(10)]
+        await asyncio.gather(*(world.shop.carts.add_item(user, PHONE) for user in users))
+        await asyncio.sleep(5)
+        assert len(begun) == len(users)
+        assert all(later - earlier >= 0.0199 for earlier, later in pairwise(begun))
+
+    simulate(scenario, settings=Settings(sync_pause_seconds=0.02))
 
 
 def slow_writes(world: World) -> None:

@@ -21,6 +21,8 @@ class Settings:
     """So long a synchronisation is waited for before it is taken for dead."""
     sync_at_once: int = 64
     """So many synchronisations run at once: what waits for a slow platform would take the time of those who shop."""
+    sync_pause_seconds: float = 0.02
+    """So far apart they begin, for the same reason."""
     idle_seconds: float = 900.0
     """A basket that was not used for so long is validated before it is used."""
     repeat_seconds: float = 600.0

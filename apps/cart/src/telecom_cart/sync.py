@@ -33,11 +33,21 @@ class Synchroniser:
         self._provider = provider
         self._settings = settings
         self._slots = asyncio.Semaphore(settings.sync_at_once)
+        self._next_at = 0.0
+        """When the next one may begin."""
 
     async def run(self, user_id: str) -> None:
         """Make the platform's basket equal to the cart, as long as that changes. Raises to be tried again."""
         async with self._slots:
+            await self._paced()
             await self._run(user_id)
+
+    async def _paced(self) -> None:
+        """Those that begin together hear from the platform together, again and again, and shoppers wait meanwhile."""
+        now = asyncio.get_running_loop().time()
+        begin_at = max(now, self._next_at)
+        self._next_at = begin_at + self._settings.sync_pause_seconds
+        await asyncio.sleep(begin_at - now)
 
     async def _run(self, user_id: str) -> None:
         while True:
