@@ -157,8 +157,10 @@ class ShopifyProvider:
         return Found(tuple(found)) if found else Unsure("There are more orders than can be looked through")
 
     async def close_cart(self, context: Context) -> Closed:
-        """Marked first, so that whoever reads it leaves it alone; then emptied, until it is read as empty."""
-        mark = {"attributes": [attribute(CLOSED_MARK, "yes")]}
+        """Marked first, so that whoever reads it leaves it alone; then emptied, until it is read as empty.
+
+        It keeps its reference: an order that is made in between has to be found by it.
+        """
         was_open = False
         for _ in range(CLOSING_TURNS):
             try:
@@ -167,6 +169,7 @@ class ShopifyProvider:
                     return Closed.CLOSED if was_open else Closed.GONE
                 was_open = True
                 if not is_marked(cart):
+                    mark = {"attributes": [*(cart.get("attributes") or ()), attribute(CLOSED_MARK, "yes")]}
                     await self._change(context, documents.MARK_CLOSED, "cartAttributesUpdate", mark)
                 if cart["lines"]:
                     ids = {"lineIds": line_ids(cart)}
