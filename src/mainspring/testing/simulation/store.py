@@ -9,7 +9,7 @@ from mainspring.idempotency.entries import COLLECTION as KEYS
 from mainspring.kernel.ownership import INSTANCES
 from mainspring.locks import LOCKS
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import START, Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.store import START, Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.plan import (
     BeginAttempts,
     Claim,
@@ -123,7 +123,7 @@ class SimulatedStore:
         expires_at: int | None = None,
         first: int = 1,
     ) -> Record | None:
-        record = Record(key, value, expect + 1 if expect else first, expires_at)
+        record = Record(key, value, next_version(expect, first), expires_at)
         request = PutRecord((collection, key), record, expect=expect, now=now)
         verb = RECORD_VERBS.get(collection, "record")
         await self._database.change(self._caller, verb, "records", request)
