@@ -165,7 +165,7 @@ async def test_nobody_settles_a_checkout_that_is_still_under_way() -> None:
         cart.fault("checkout", FaultKind.DELAY, seconds=1)
         problem(await cart.check_out(), 422, "CHECKOUT_IN_PROGRESS")
         with pytest.raises(CartNotFound):
-            await cart.shop.recovery.settle("ann", order_number=None)
+            await cart.shop.settling.settle("ann", order_number=None)
         await asyncio.sleep(1)
         assert (await cart.check_out()).json()["orderNumber"] in live_orders(cart)
 

@@ -204,7 +204,7 @@ def test_without_a_bound_of_the_lag_a_person_decides() -> None:
             await world.check_out()
         await asyncio.sleep(3_600)
         assert "a person has to decide" in str((await world.cart()).attempt)
-        await world.shop.recovery.settle("ann", order_number=world.live_orders[0])
+        await world.shop.settling.settle("ann", order_number=world.live_orders[0])
         placed = await world.check_out(cart_id=cart.id)
         assert [placed.order.number] == world.live_orders
 

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from mainspring.errors import MainspringError
 from telecom_cart import crashes
 from telecom_cart.closing import Closer
 from telecom_cart.contexts import lines_of, made_equal, objections
@@ -44,6 +46,7 @@ from telecom_cart.queues import Queues
 from telecom_cart.recovery import Recovery, Unresolved
 from telecom_cart.repository import Repository
 from telecom_cart.settings import Settings
+from telecom_cart.trust import Trust
 from telecom_cart.wakes import Wakes
 
 _LOOK_SECONDS: Final = 0.2
@@ -88,6 +91,7 @@ class Checkouts:
         keys: Keys,
         closer: Closer,
         recovery: Recovery,
+        trust: Trust,
         settings: Settings,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
@@ -98,6 +102,7 @@ class Checkouts:
         self._keys = keys
         self._closer = closer
         self._recovery = recovery
+        self._trust = trust
         self._settings = settings
         self._spawn = spawn
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -186,6 +191,7 @@ class Checkouts:
                 deadline_at=now + round(seconds * 1000),
                 items=present.items,
                 totals=present.totals(datetime.fromtimestamp(now / 1000, UTC).date()),
+                place=self._provider.place,
             )
             return present.with_attempt(attempt, now=now)
 
@@ -264,8 +270,9 @@ class Checkouts:
                 raise
 
         try:
-            if present.context is not None and present.context.basket_id:
-                await keep(present.context)
+            known = present.context
+            if known is not None and known.basket_id and known.place == self._provider.place:
+                await keep(known)
             context, _ = await made_equal(self._provider, present.context, wanted, currency=cart.currency, keep=keep)
             await self._provider.set_reference(context, attempt.reference)
             basket = await self._provider.get_cart(context)
@@ -322,6 +329,8 @@ class Checkouts:
                 return  # the timer asks again
         else:
             crashes.reach(crashes.ANSWERED)
+            with suppress(MainspringError):  # the order has to be recorded, whatever else is
+                await self._trust.note(placed)
             if placed.is_live:
                 await self._closer.ordered(cart, attempt, [placed])
             else:

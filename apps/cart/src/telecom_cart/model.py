@@ -69,6 +69,8 @@ class Context:
     session: str
     basket_id: str = ""
     """It may contain a secret, behind a question mark. Users and logs see `shown_id`."""
+    place: str = ""
+    """Which shop at which platform it is in: `Provider.place`."""
 
     @property
     def shown_id(self) -> str:
@@ -110,6 +112,8 @@ class Attempt:
     """Why that is not known yet."""
     gone_at: int | None = None
     """When its basket was first seen to be gone, with no order of it: there can be no order that is made later."""
+    place: str = ""
+    """Which shop at which platform was asked to order: no other can tell what became of it."""
 
     @property
     def is_open(self) -> bool:
@@ -192,6 +196,8 @@ class Order:
     placed_at: int
     others: tuple[str, ...] = ()
     """More orders that the provider has for this checkout. There must be none: if there are, a person is told."""
+    place: str = ""
+    """Which shop at which platform has it."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,10 @@ from telecom_cart.queues import Queues
 from telecom_cart.recovery import Recovery
 from telecom_cart.repository import Repository
 from telecom_cart.settings import Settings
+from telecom_cart.settling import Settling
 from telecom_cart.sync import Synchroniser
 from telecom_cart.touches import Touches
+from telecom_cart.trust import Trust
 from telecom_cart.wakes import CLOSE_BASKET, NAMESPACE, RECOVER, SYNCHRONISE, Wakes
 
 CLEAN_UP: Final = "telecom-cart-clean-up"
@@ -45,9 +47,15 @@ class Shop:
         self._tasks: set[asyncio.Task[None]] = set()
         wakes = Wakes(ms, settings)
         queues = Queues(limit=settings.queue_limit, seconds=settings.queue_seconds)
-        closer = Closer(repository=self.repository, wakes=wakes, provider_name=provider.name)
+        closer = Closer(repository=self.repository, wakes=wakes)
+        self.settling = Settling(repository=self.repository, closer=closer)
+        self.trust = Trust(ms, provider)
         self.recovery = Recovery(
-            repository=self.repository, provider=provider, closer=closer, hold_seconds=settings.attempt_seconds
+            repository=self.repository,
+            provider=provider,
+            closer=closer,
+            trust=self.trust,
+            hold_seconds=settings.attempt_seconds,
         )
         self.synchroniser = Synchroniser(repository=self.repository, provider=provider, wakes=wakes, settings=settings)
         self.carts = Carts(
@@ -61,6 +69,7 @@ class Shop:
             keys=Keys(self.idempotency_store),
             closer=closer,
             recovery=self.recovery,
+            trust=self.trust,
             settings=settings,
             spawn=self._spawn,
         )
@@ -127,8 +136,11 @@ class Shop:
         await self.recovery.run(timer.payload["userId"], timer.payload["cartId"])
 
     async def _close_basket(self, timer: DueTimer) -> None:
+        place = timer.payload.get("place", "")
+        if place != self.provider.place:
+            return  # of another shop: it expires there
         try:
-            await self.provider.close_cart(Context(timer.payload["session"], timer.payload["basketId"]))
+            await self.provider.close_cart(Context(timer.payload["session"], timer.payload["basketId"], place))
         except ContextGone:
             return
 

@@ -40,7 +40,7 @@ def _health(shop: Shop, health: SharedHealth) -> APIRouter:
         provider = {
             "name": shop.provider.name,
             "status": "up" if found.is_up else "down",
-            "detail": found.detail or None,
+            "detail": found.detail or await shop.trust.doubt() or None,
             "facts": found.facts,
         }
         return JSONResponse({"status": "healthy" if found.is_up else "degraded", "provider": provider})
