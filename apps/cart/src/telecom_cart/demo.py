@@ -101,7 +101,17 @@ class Demo:
 
     async def _cart(self) -> Process:
         store = f"sqlite:///{self.folder / 'cart.db'}"
-        arguments = ("--store", store, "--provider", self.provider, "--provider-url", self.simulator, "--simulated")
+        arguments = (
+            "--store",
+            store,
+            "--provider",
+            self.provider,
+            "--provider-url",
+            self.simulator,
+            "--simulated",
+            "--lookup",
+            "strong",
+        )
         patience = ("--port", str(self.port), "--attempt-seconds", str(ATTEMPT_SECONDS))
         return await _started("telecom_cart", "serve", *arguments, *patience)
 
