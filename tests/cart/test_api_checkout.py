@@ -255,3 +255,46 @@ def test_every_code_has_a_status() -> None:
         if isinstance(kind, type) and issubclass(kind, CartError)
     }
     assert codes == STATUSES.keys()
+
+
+async def test_the_order_of_another_user_is_not_given_for_its_cart_id_or_tag(cart: Served) -> None:
+    hers = (await cart.add("ann")).json()
+    await cart.check_out("ann")
+    await cart.add("bob")
+    for wish in ({"body": {"cartId": hers["id"]}}, {"If_Match": f'"{hers["version"]}"'}):
+        for user in ("bob", "cid"):
+            response = await cart.check_out(user, **wish)
+            assert problem(response, 404, "CART_NOT_FOUND")["detail"] == "This cart is gone, and was not ordered."
+    assert len(live_orders(cart)) == 1
+
+
+async def test_a_cart_id_and_a_tag_of_two_carts_are_refused(cart: Served) -> None:
+    old = (await cart.add()).json()
+    await cart.check_out()
+    new = (await cart.add()).json()
+    for cart_id, tag in ((old["id"], new["version"]), (new["id"], old["version"])):
+        response = await cart.check_out(body={"cartId": cart_id}, If_Match=f'"{tag}"')
+        assert pointers(problem(response, 400, "VALIDATION_ERROR")) == ["/cartId"]
+    assert len(live_orders(cart)) == 1
+
+
+async def test_a_new_key_on_an_empty_cart_stands_for_no_old_order(cart: Served) -> None:
+    await cart.add()
+    first = (await cart.check_out(Idempotency_Key="k1")).json()
+    problem(await cart.check_out(Idempotency_Key="k2"), 404, "CART_NOT_FOUND")
+    await cart.cart()
+    problem(await cart.check_out(Idempotency_Key="k2"), 400, "EMPTY_CART")
+    await cart.add(item=PLAN)
+    second = (await cart.check_out(Idempotency_Key="k2")).json()
+    assert (second["replayed"], [item["productId"] for item in second["items"]]) == (False, ["plan-20"])
+    for key, order in (("k1", first), ("k2", second)):
+        assert (await cart.check_out(Idempotency_Key=key)).json()["orderId"] == order["orderId"]
+
+
+async def test_a_checkout_that_failed_may_be_sent_again_as_it_is_when_it_says_so(cart: Served) -> None:
+    tag = (await cart.add()).headers["etag"]
+    await cart.synced()
+    cart.fault("checkout", FaultKind.FAILED_ORDER_400)
+    assert problem(await cart.check_out(If_Match=tag), 422, "CHECKOUT_FAILED")["retryable"]
+    response = await cart.check_out(If_Match=tag)
+    assert (response.status_code, response.json()["replayed"]) == (200, False)

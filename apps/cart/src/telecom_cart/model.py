@@ -5,8 +5,8 @@ A cart is one document, so that items, seal and attempt change together or not a
     open ──checkout──▶ sealed ──▶ ordered            removed; the next read begins a new cart
                          └──▶ open, if the attempt ended without an order
 
-It is sealed while its last attempt is open. `revision` counts what users can see, and is in the ETag; the version of
-the record also counts what only we see, such as the basket at the provider.
+It is sealed while its last attempt is open. `revision` counts what users change, and is in the ETag; the version of the
+record also counts what becomes of it, such as an attempt, or the basket at the provider.
 """
 
 from __future__ import annotations
@@ -173,11 +173,12 @@ class Cart:
         return replace(self, items=items, sync=SyncStatus.PENDING, sync_error="").touched(now=now)
 
     def touched(self, *, now: int) -> Cart:
-        """Something that users can see is another one."""
+        """Something that users have put in is another one."""
         return replace(self, revision=self.revision + 1, updated_at=now, accessed_at=max(now, self.accessed_at))
 
     def with_attempt(self, attempt: Attempt, *, now: int) -> Cart:
-        return replace(self, attempt=attempt).touched(now=now)
+        """The revision stays: a checkout that failed can be asked for again with the same tag."""
+        return replace(self, attempt=attempt, updated_at=now, accessed_at=max(now, self.accessed_at))
 
 
 @dataclass(frozen=True)

@@ -188,8 +188,11 @@ class Recovery:
                 return None
             if present.id != cart.id or present.attempt.held.by != by:
                 return None
-            attempt = replace(present.attempt, held=None, unresolved=reason, gone_at=gone_at)
-            return present.with_attempt(attempt, now=self._repository.now_ms())
+            now = self._repository.now_ms()
+            # Whoever began it is not at it any more, so the next one need not wait for the deadline.
+            deadline = min(present.attempt.deadline_at, now)
+            attempt = replace(present.attempt, held=None, unresolved=reason, gone_at=gone_at, deadline_at=deadline)
+            return present.with_attempt(attempt, now=now)
 
         await self._repository.change(cart.user_id, decide)
         raise Unresolved(reason)
