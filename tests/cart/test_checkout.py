@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -261,11 +261,32 @@ def test_another_price_at_the_platform_is_not_ordered() -> None:
 def test_an_expired_basket_is_made_anew_with_everything_in_it() -> None:
     async def scenario(world: World) -> None:
         cart = await world.fill()
-        await asyncio.sleep(3600)
+        world.platform.expire()
         assert world.platform.basket((await world.cart()).context.basket_id) is None  # type: ignore[union-attr]
         placed = await world.check_out()
         assert placed.order.items == cart.items
         assert world.platform.orders[0].subtotal == placed.order.totals.subtotal
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("verb", ["set_reference", "get_cart"])
+def test_a_basket_that_expires_while_it_is_prepared_is_made_anew(verb: str) -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        ask, times = getattr(world.provider, verb), 0
+
+        async def expiring(*given: Any) -> Any:
+            nonlocal times
+            times += 1
+            if times == 2 or (verb == "set_reference" and times == 1):
+                world.platform.expire()
+            return await ask(*given)
+
+        setattr(world.provider, verb, expiring)
+        placed = await world.check_out()
+        assert placed.order.items == cart.items
+        assert [placed.order.number] == world.live_orders
 
     simulate(scenario)
 

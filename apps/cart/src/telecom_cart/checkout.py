@@ -25,7 +25,7 @@ from typing import Any, Final
 from mainspring.errors import MainspringError
 from telecom_cart import crashes
 from telecom_cart.closing import Closer
-from telecom_cart.contexts import lines_of, made_equal, objections
+from telecom_cart.contexts import lines_of, objections, referred
 from telecom_cart.errors import (
     AmbiguousCheckout,
     CartError,
@@ -50,6 +50,7 @@ from telecom_cart.trust import Trust
 from telecom_cart.wakes import Wakes
 
 _LOOK_SECONDS: Final = 0.2
+AWAY: Final = "The platform did not take it"
 
 
 @dataclass(frozen=True)
@@ -281,11 +282,11 @@ class Checkouts:
             known = present.context
             if known is not None and known.basket_id and known.place == self._provider.place:
                 await keep(known)
-            context, _ = await made_equal(self._provider, present.context, wanted, currency=cart.currency, keep=keep)
-            await self._provider.set_reference(context, attempt.reference)
-            basket = await self._provider.get_cart(context)
-        except (Unreachable, ContextGone) as error:
-            await self._end(present, self._closer.not_made, f"The platform could not be reached: {error}")
+            basket = await referred(
+                self._provider, known, wanted, currency=cart.currency, keep=keep, reference=attempt.reference
+            )
+        except Unreachable as error:
+            await self._end(present, self._closer.not_made, f"{AWAY}: {error}")
             return None
         except Refused as refused:
             await self._end(present, self._closer.rejected, *refused.reasons)
@@ -328,7 +329,8 @@ class Checkouts:
             else:
                 await self._end(cart, self._closer.rejected, *refused.reasons)
         except Unreachable as error:
-            await self._end(cart, self._closer.not_made, f"The platform could not be reached: {error}")
+            nothing_sent = replace(attempt, submitted_at=None)
+            await self._closer.not_made(cart, nothing_sent, (f"{AWAY}: {error}",))
         except (Uncertain, ContextGone):
             crashes.reach(crashes.ANSWERED)
             try:

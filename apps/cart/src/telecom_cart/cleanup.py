@@ -96,7 +96,7 @@ class Cleaner:
         return "removed"
 
     async def _validated(self, cart: Cart, now: int) -> str:
-        """A basket that nobody used for a while may have expired; the next change makes another one."""
+        """A basket that nobody used for a while may have expired, and is then made anew."""
         context = cart.context
         if context is not None and context.place != self._provider.place:
             return await self._moved(cart)
@@ -113,9 +113,10 @@ class Cleaner:
                 return None
             if is_there:
                 return replace(present, context_used_at=now)
-            told = "The basket has expired at the platform. The next change makes another one."
-            return replace(present, context=replace(context, basket_id=""), sync=SyncStatus.FAILED, sync_error=told)
+            return replace(present, context=replace(context, basket_id=""), sync=SyncStatus.PENDING)
 
+        if not is_there:
+            await self._wakes.synchronise(cart.user_id)
         await self._repository.change(cart.user_id, validated)
         return "kept" if is_there else "expired"
 

@@ -92,3 +92,17 @@ async def made_equal(
             continue
         return context, basket
     raise Unreachable("Baskets vanish at the platform as soon as they are made")
+
+
+async def referred(
+    provider: Provider, context: Context | None, wanted: Sequence[Line], *, currency: str, keep: Keep, reference: str
+) -> Basket:
+    """The basket with these lines and this reference, as it was read back. It is made anew if it expires meanwhile."""
+    for _ in range(_TRIES):
+        context, _ = await made_equal(provider, context, wanted, currency=currency, keep=keep)
+        try:
+            await provider.set_reference(context, reference)
+            return await provider.get_cart(context)
+        except ContextGone:
+            context = replace(context, basket_id="")
+    raise Unreachable("Baskets vanish at the platform as soon as they are made")

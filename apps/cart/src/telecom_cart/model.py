@@ -103,6 +103,7 @@ class Attempt:
     stage: Stage = Stage.PREPARING
     context: Context | None = None
     submitted_at: int | None = None
+    """None, if certainly nothing was asked for that could make an order."""
     closed_at: int | None = None
     closing: Closing | None = None
     reasons: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from mainspring import DueJob, DueTimer, Mainspring
@@ -17,18 +18,20 @@ from telecom_cart.cleanup import Cleaner
 from telecom_cart.closing import Closer
 from telecom_cart.keys import Keys
 from telecom_cart.model import Context
-from telecom_cart.provider import ContextGone, Provider
+from telecom_cart.provider import ContextGone, Provider, ProviderError
 from telecom_cart.queues import Queues
-from telecom_cart.recovery import Recovery
+from telecom_cart.recovery import Recovery, Unresolved
 from telecom_cart.repository import Repository
 from telecom_cart.settings import Settings
 from telecom_cart.settling import Settling
-from telecom_cart.sync import Synchroniser
+from telecom_cart.sync import Busy, Synchroniser
 from telecom_cart.touches import Touches
 from telecom_cart.trust import Trust
 from telecom_cart.wakes import CLOSE_BASKET, NAMESPACE, RECOVER, SYNCHRONISE, Wakes
 
 CLEAN_UP: Final = "telecom-cart-clean-up"
+Answer = dict[str, bool] | None
+"""What Mainspring is told of a timer: None is done."""
 
 logger = logging.getLogger("telecom_cart")
 
@@ -129,21 +132,34 @@ class Shop:
 
     # --- what Mainspring calls ------------------------------------------------------------------------------
 
-    async def _synchronise(self, timer: DueTimer) -> None:
-        await self.synchroniser.run(timer.payload["userId"])
+    async def _synchronise(self, timer: DueTimer) -> Answer:
+        return await _answered("a cart is not synchronised", self.synchroniser.run(timer.payload["userId"]))
 
-    async def _recover(self, timer: DueTimer) -> None:
-        await self.recovery.run(timer.payload["userId"], timer.payload["cartId"])
+    async def _recover(self, timer: DueTimer) -> Answer:
+        looking = self.recovery.run(timer.payload["userId"], timer.payload["cartId"])
+        return await _answered("what became of a checkout is not known", looking)
 
-    async def _close_basket(self, timer: DueTimer) -> None:
+    async def _close_basket(self, timer: DueTimer) -> Answer:
         place = timer.payload.get("place", "")
         if place != self.provider.place:
-            return  # of another shop: it expires there
-        try:
-            await self.provider.close_cart(Context(timer.payload["session"], timer.payload["basketId"], place))
-        except ContextGone:
-            return
+            return None  # of another shop: it expires there
+        context = Context(timer.payload["session"], timer.payload["basketId"], place)
+        return await _answered("a basket is not closed", self._closed(context))
+
+    async def _closed(self, context: Context) -> None:
+        with suppress(ContextGone):
+            await self.provider.close_cart(context)
 
     async def _clean_up(self, _: DueJob) -> None:
         done = await self.cleaner.sweep()
         logger.info("carts cleaned up: %s", ", ".join(f"{count} {what}" for what, count in done.items()) or "none")
+
+
+async def _answered(complaint: str, work: Coroutine[Any, Any, None]) -> Answer:
+    """What is to be expected of a platform is a line in the log, and tried again by the policy of the timer."""
+    try:
+        await work
+    except (Busy, ProviderError, Unresolved) as error:
+        logger.warning("%s, and tried again: %s", complaint, error)
+        return {"ok": False}
+    return None
