@@ -309,3 +309,15 @@ async def test_a_platform_that_wants_fewer_requests_at_the_order_is_away_for_a_w
     assert response.headers["retry-after"] == "10"
     assert (await cart.cart())["checkoutError"]["code"] == "EXTERNAL_PROVIDER_ERROR"
     assert (await cart.check_out()).status_code == 200
+
+
+async def test_health_counts_the_checkouts_of_which_nobody_knows_what_became(cart: Served) -> None:
+    await cart.add()
+    await cart.synced()
+    cart.fault("checkout", FaultKind.APPLY_THEN_DROP)
+    cart.fault("find_order", FaultKind.DOWN, times=None)
+    problem(await cart.check_out(), 503, "CHECKOUT_UNKNOWN")
+    assert (await cart.client.get("/health")).json()["unknownCheckouts"] == 1
+    cart.provider.faults.clear()
+    assert (await cart.check_out()).status_code == 200
+    assert (await cart.client.get("/health")).json()["unknownCheckouts"] == 0

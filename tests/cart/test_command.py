@@ -77,6 +77,8 @@ def test_the_help_teaches() -> None:
         [],
         ["serve"],
         ["serve", "--provider", "double", "--lookup", "soon"],
+        ["serve", "--provider", "double", "--currency", "JPY"],
+        ["serve", "--provider", "double", "--currency", "cad"],
         ["settle", "ann"],
         ["settle", "ann", "--order", "7", "--not-made"],
     ],

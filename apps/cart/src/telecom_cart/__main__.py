@@ -18,7 +18,7 @@ from telecom_cart.errors import CartError
 from telecom_cart.platforms import Name, NotConfigured, PlatformChoice
 from telecom_cart.provider import Lookup
 from telecom_cart.serving import Serving, log_to_stderr, serve, settling_on
-from telecom_cart.settings import Settings
+from telecom_cart.settings import CURRENCIES, Settings
 
 DEFAULT_STORE: Final = "sqlite:///.telecom-cart/cart.db"
 SECRETS: Final = """
@@ -124,7 +124,13 @@ def main() -> None:
     show_default=True,
     help="So long a request waits for its checkout, and is then told that it is in progress.",
 )
-@click.option("--currency", default=Settings.currency, show_default=True, help="Of all carts.")
+@click.option(
+    "--currency",
+    type=click.Choice(CURRENCIES),
+    default=Settings.currency,
+    show_default=True,
+    help="Of all carts: the taxes that come with it are Canadian, and in its cents.",
+)
 @click.option(
     "--end-with-stdin", is_flag=True, help="End when standard input does, as with whoever holds its other end."
 )

@@ -94,6 +94,8 @@ class Closer:
         is_open = closing is not Closing.ORDERED
         async with self._wakes.before_write(cart.user_id) if is_open else nullcontext():
             await self._repository.change(cart.user_id, decide)
+        if attempt.unresolved:
+            await self._repository.forget_unknown(attempt.reference)
 
     async def _forget_timer(self, attempt: Attempt) -> None:
         with suppress(MainspringError):  # it finds nothing to do

@@ -203,6 +203,14 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Unknown:
+    """An attempt of which nobody knew what became, for whoever looks for such."""
+
+    user_id: str
+    cart_id: str
+
+
+@dataclass(frozen=True)
 class Latest:
     """The last order of a user, by which a late repeat is known."""
 

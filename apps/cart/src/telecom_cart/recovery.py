@@ -24,7 +24,7 @@ from typing import NoReturn
 
 from telecom_cart import crashes
 from telecom_cart.closing import Closer
-from telecom_cart.model import Attempt, Cart, Hold, Stage
+from telecom_cart.model import Attempt, Cart, Hold, Stage, Unknown
 from telecom_cart.provider import (
     Absent,
     Closed,
@@ -194,7 +194,10 @@ class Recovery:
             attempt = replace(present.attempt, held=None, unresolved=reason, gone_at=gone_at, deadline_at=deadline)
             return present.with_attempt(attempt, now=now)
 
-        await self._repository.change(cart.user_id, decide)
+        reference = cart.attempt.reference if cart.attempt is not None else ""
+        await self._repository.unknown.put(reference, Unknown(cart.user_id, cart.id))
+        if await self._repository.change(cart.user_id, decide) is None:  # somebody else has found out
+            await self._repository.forget_unknown(reference)
         raise Unresolved(reason)
 
 

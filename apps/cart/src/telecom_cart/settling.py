@@ -17,10 +17,15 @@ class Settling:
         self._closer = closer
 
     async def unknown(self) -> AsyncIterator[Cart]:
-        """The carts of which nobody knows whether they were ordered. It looks at all there are."""
-        async for document in self._repository.carts.scan():
-            if document.value.checkout_status is CheckoutStatus.UNKNOWN:
-                yield document.value
+        """The carts of which nobody knows whether they were ordered."""
+        async for document in self._repository.unknown.scan():
+            cart = await self._repository.cart(document.value.user_id)
+            is_it = cart is not None and cart.attempt is not None and cart.attempt.reference == document.key
+            if is_it and cart is not None and cart.checkout_status is CheckoutStatus.UNKNOWN:
+                yield cart
+
+    async def count(self) -> int:
+        return len([cart async for cart in self.unknown()])
 
     async def settle(self, user_id: str, *, order_number: str | None) -> None:
         """It is this order, or there is none. Not while anybody is still at it, and may order."""

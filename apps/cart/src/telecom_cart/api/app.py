@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from telecom_cart.api import carts, contract, demo, problems
 from telecom_cart.api.correlation import Correlation
+from telecom_cart.api.heads import Heads
 from telecom_cart.api.health import SharedHealth
 from telecom_cart.api.keyed import KeyedAdds
 from telecom_cart.shop import Shop
@@ -25,6 +26,7 @@ def create_app(shop: Shop, *, simulator: str | None = None, health: SharedHealth
     contract.install(app)
     # The last one stands outermost.
     app.add_middleware(KeyedAdds, store=shop.idempotency_store)
+    app.add_middleware(Heads)
     app.add_middleware(problems.Unforeseen)
     app.add_middleware(Correlation)
     return app
@@ -43,6 +45,7 @@ def _health(shop: Shop, health: SharedHealth) -> APIRouter:
             "detail": found.detail or await shop.trust.doubt() or None,
             "facts": found.facts,
         }
-        return JSONResponse({"status": "healthy" if found.is_up else "degraded", "provider": provider})
+        told = {"status": "healthy" if found.is_up else "degraded", "provider": provider}
+        return JSONResponse({**told, "unknownCheckouts": await shop.settling.count()})
 
     return routes
