@@ -17,7 +17,7 @@ from telecom_cart.shop import Shop
 def create_app(shop: Shop, *, simulator: str | None = None, health: SharedHealth | None = None) -> FastAPI:
     """To be served inside the block of the shop."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url="/openapi.json", redirect_slashes=False)
-    routers = [carts.router(shop), _health(shop, health or SharedHealth(shop.provider))]
+    routers = [carts.router(shop), _health(shop, health or SharedHealth(shop))]
     if simulator is not None:
         routers.append(demo.router(simulator))
     for router in routers:
@@ -38,7 +38,7 @@ def _health(shop: Shop, health: SharedHealth) -> APIRouter:
     @routes.get("/health", **contract.GET_HEALTH)
     async def get_health() -> Response:
         await shop.repository.reach()
-        found = await health.get()
+        found, unknown = await health.get()
         provider = {
             "name": shop.provider.name,
             "status": "up" if found.is_up else "down",
@@ -46,6 +46,6 @@ def _health(shop: Shop, health: SharedHealth) -> APIRouter:
             "facts": found.facts,
         }
         told = {"status": "healthy" if found.is_up else "degraded", "provider": provider}
-        return JSONResponse({**told, "unknownCheckouts": await shop.settling.count()})
+        return JSONResponse({**told, "unknownCheckouts": unknown})
 
     return routes
