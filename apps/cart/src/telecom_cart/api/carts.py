@@ -40,6 +40,8 @@ def router(shop: Shop) -> APIRouter:
 
     async def seen(said: Asked) -> str | None:
         """The state that has to be the present one; None: any will do."""
+        if said.tag is not None and said.tag.startswith("W/"):
+            raise Outdated("Expected a strong tag, which a weak one never equals.")
         if said.tag != "*":
             return said.tag
         try:

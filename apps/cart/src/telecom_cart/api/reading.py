@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from telecom_cart.api.refusals import BodyTooLarge, NotJson
 from telecom_cart.checks import checked_product, checked_user
-from telecom_cart.errors import FieldProblem, Outdated, ValidationFailed
+from telecom_cart.errors import FieldProblem, ValidationFailed
 from telecom_cart.keys import Keys
 
 T = TypeVar("T")
@@ -35,12 +35,12 @@ async def document(request: Request, *, is_optional: bool = False) -> object:
 
 
 def if_match(request: Request) -> str | None:
-    """The state of the cart that the caller has seen, or *; None: nobody says."""
+    """The state of the cart that the caller has seen, or * or a weak tag as they stand; None: nobody says."""
     given = request.headers.getlist("if-match")
-    if not given or given == ["*"]:
-        return given[0] if given else None
-    if len(given) == 1 and given[0].startswith("W/"):
-        raise Outdated("Expected a strong tag, which a weak one never equals.")
+    if not given:
+        return None
+    if given == ["*"] or (len(given) == 1 and given[0].startswith("W/")):
+        return given[0]
     found = _TAG.fullmatch(given[0]) if len(given) == 1 else None
     if found is None:
         expected = 'Expected one tag in quotes as ETag gives it, such as "c0ffee.3", or *'
