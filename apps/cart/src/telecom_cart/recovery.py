@@ -196,8 +196,7 @@ class Recovery:
 
         reference = cart.attempt.reference if cart.attempt is not None else ""
         await self._repository.unknown.put(reference, Unknown(cart.user_id, cart.id))
-        if await self._repository.change(cart.user_id, decide) is None:  # somebody else has found out
-            await self._repository.forget_unknown(reference)
+        await self._repository.change(cart.user_id, decide)
         raise Unresolved(reason)
 
 

@@ -17,11 +17,12 @@ class Settling:
         self._closer = closer
 
     async def unknown(self) -> AsyncIterator[Cart]:
-        """The carts of which nobody knows whether they were ordered."""
+        """The carts of which nobody knows whether they were ordered. An entry that somebody left behind is removed."""
         async for document in self._repository.unknown.scan():
             cart = await self._repository.cart(document.value.user_id)
-            is_it = cart is not None and cart.attempt is not None and cart.attempt.reference == document.key
-            if is_it and cart is not None and cart.checkout_status is CheckoutStatus.UNKNOWN:
+            if cart is None or cart.attempt is None or cart.attempt.reference != document.key or not cart.is_sealed:
+                await self._repository.forget_unknown(document.key)
+            elif cart.checkout_status is CheckoutStatus.UNKNOWN:
                 yield cart
 
     async def count(self) -> int:
