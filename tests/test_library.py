@@ -111,14 +111,17 @@ async def test_a_failure_of_the_engine_surfaces_also_beside_one_of_the_program()
     async def fail() -> None:
         raise RuntimeError("the engine")
 
-    for own in ([], [ValueError("its own")]):
+    async def run(own: Exception | None) -> None:
+        async with Mainspring("memory://") as ms:
+            assert ms._instance._tasks is not None
+            ms._instance._tasks.create_task(fail())
+            if own is not None:
+                raise own
+            await asyncio.sleep(10)
+
+    for own in (None, ValueError("its own")):
         with pytest.raises(BaseExceptionGroup) as raised:
-            async with Mainspring("memory://") as ms:
-                assert ms._instance._tasks is not None
-                ms._instance._tasks.create_task(fail())
-                if own:
-                    raise own[0]
-                await asyncio.sleep(10)
+            await run(own)
         assert "the engine" in str([*raised.value.exceptions])
 
 

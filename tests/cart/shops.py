@@ -21,7 +21,7 @@ CLIENT, ADMIN = "hidden-client-secret", "hidden-admin-secret"
 
 
 class SimulatedShop(Obeying):
-    secrets = (CLIENT, ADMIN)
+    secrets: tuple[str, ...] = (CLIENT, ADMIN)
 
     def __init__(self, simulation: Simulation, provider: Provider, *, has_one_basket: bool, finds_many: bool) -> None:
         super().__init__(simulation.platform, simulation.faults, has_one_basket=has_one_basket, finds_many=finds_many)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final
 
@@ -115,9 +116,8 @@ class Cleaner:
                 return replace(present, context_used_at=now)
             return replace(present, context=replace(context, basket_id=""), sync=SyncStatus.PENDING)
 
-        if not is_there:
-            await self._wakes.synchronise(cart.user_id)
-        await self._repository.change(cart.user_id, validated)
+        async with nullcontext() if is_there else self._wakes.before_write(cart.user_id):
+            await self._repository.change(cart.user_id, validated)
         return "kept" if is_there else "expired"
 
     async def _moved(self, cart: Cart) -> str:
@@ -128,6 +128,6 @@ class Cleaner:
                 return None
             return replace(present, context=None, sync=SyncStatus.PENDING)
 
-        await self._wakes.synchronise(cart.user_id)
-        await self._repository.change(cart.user_id, moved)
+        async with self._wakes.before_write(cart.user_id):
+            await self._repository.change(cart.user_id, moved)
         return "moved"
