@@ -96,3 +96,60 @@ async def test_targets_are_checked() -> None:
             await ms.timers.create("app", "t", in_seconds=1)
         with pytest.raises(InvalidInput):
             await ms.timers.create("app", "t", in_seconds=1, url="http://10.0.0.1/")
+
+
+async def test_what_the_program_raises_in_the_block_comes_out_as_itself() -> None:
+    with pytest.raises(ValueError, match="its own"):
+        async with Mainspring("memory://"):
+            raise ValueError("its own")
+    with pytest.raises(ExceptionGroup, match="of its own"):
+        async with Mainspring("memory://"):
+            raise ExceptionGroup("of its own", [ValueError()])
+
+
+async def test_a_failure_of_the_engine_surfaces_also_beside_one_of_the_program() -> None:
+    async def fail() -> None:
+        raise RuntimeError("the engine")
+
+    async def run(own: Exception | None) -> None:
+        async with Mainspring("memory://") as ms:
+            assert ms._instance._tasks is not None
+            ms._instance._tasks.create_task(fail())
+            if own is not None:
+                raise own
+            await asyncio.sleep(10)
+
+    for own in (None, ValueError("its own")):
+        with pytest.raises(BaseExceptionGroup) as raised:
+            await run(own)
+        assert "the engine" in str([*raised.value.exceptions])
+
+
+async def test_at_rest_documents_and_timers_can_be_changed_and_nothing_runs(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'app.db'}"
+    ran: list[str] = []
+
+    def program() -> Mainspring:
+        ms = Mainspring(url)
+
+        @ms.handler("remind")
+        async def remind(timer: DueTimer) -> None:
+            ran.append(timer.timer_id)
+
+        return ms
+
+    ms = program()
+    async with ms.at_rest():
+        await ms.timers.create("app", "t1", in_seconds=0, handler="remind")
+        await ms.timers.create("app", "t2", in_seconds=0, handler="remind")
+        await ms.timers.delete("app", "t2")
+        await ms.records("notes", str).put("a", "b")
+        await asyncio.sleep(0.3)
+        assert ran == []
+    async with program() as ms:
+        found = await ms.records("notes", str).get("a")
+        assert found is not None
+        async with asyncio.timeout(5):
+            while not ran:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert (found.value, ran) == ("b", ["t1"])

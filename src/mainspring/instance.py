@@ -7,8 +7,8 @@ any background task ends the `async with` block with that error: an instance run
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
 from mainspring import background, telemetry
@@ -202,6 +202,17 @@ class Instance:
 
     async def __aexit__(self, *exception: object) -> bool | None:
         return await self._stack.__aexit__(*exception)  # type: ignore[arg-type]
+
+    @asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[None]:
+        """The store alone: it is read and written, and nothing runs here. Those that run find what is due."""
+        await self.store.open()
+        try:
+            await follow(self.clock, self.store.time, is_aligned=False)
+            await self.namespaces.refresh()
+            yield
+        finally:
+            await self.store.close()
 
     @property
     def calls_in_flight(self) -> int:

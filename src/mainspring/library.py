@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
+from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import parse_qsl, urlsplit
 
@@ -190,8 +191,23 @@ class Mainspring:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(self, *exception: object) -> bool | None:
-        return await self._stack.__aexit__(*exception)  # type: ignore[arg-type]
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        """What the program raised comes out as itself; a failure of the engine, alone or beside it, in a group."""
+        try:
+            return await self._stack.__aexit__(kind, error, traceback)
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) == 1 and group.exceptions[0] is error:
+                return False
+            raise
+
+    @asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[Self]:
+        """Instead of `async with` itself: timers and documents can be read and written, and nothing runs here, no
+        timer, job or fetch. For a tool beside the programs that do run."""
+        async with self._instance.at_rest():
+            yield self
 
 
 @asynccontextmanager

@@ -64,7 +64,7 @@ async def served(**settings: Any) -> AsyncIterator[Served]:
     provider = DoubleProvider(Platform(loop.time), faults=Faults(), latency_seconds=0.001)
     shop = Shop(ms, provider, Settings(**{"sync_delay_seconds": 0.01, **settings}))
     async with ms, shop:
-        app = create_app(shop, health=SharedHealth(provider, shared_seconds=0.05, timeout_seconds=0.2))
+        app = create_app(shop, health=SharedHealth(shop, shared_seconds=0.05, timeout_seconds=0.2))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://cart") as client:
             yield Served(client, shop, provider)

@@ -31,6 +31,8 @@ class World:
     provider: DoubleProvider
     settings: Settings
     shop: Shop
+    first: Shop
+    """Whom the job calls."""
 
     def fault(self, verb: str, kind: FaultKind, *, times: int | None = 1, seconds: float = 1.0) -> None:
         self.provider.faults.add(verb, Fault(kind, times, seconds))
@@ -56,13 +58,16 @@ class World:
         except CartError as error:
             return error
 
-    async def kill(self) -> None:
-        """The process dies: nothing that it had in memory goes on. Another one takes its place."""
+    async def kill(self, successor: DoubleProvider | None = None) -> None:
+        """The process dies: nothing that it had in memory goes on. Another one takes its place, with its timers and
+        its job, maybe in front of another platform."""
         for task in list(self.shop._tasks):
             task.cancel()
         await asyncio.sleep(0)
+        self.provider = successor or self.provider
         self.shop = Shop(self.ms, self.provider, self.settings, is_only=False)
         self.shop.attend()
+        self.first.cleaner = self.shop.cleaner
 
     @property
     def live_orders(self) -> list[str]:
@@ -89,7 +94,7 @@ async def opened(
     ms = Mainspring("memory://", clock=SimulatedClock(loop))
     shop = Shop(ms, provider, settings)
     async with ms, shop:
-        world = World(ms, platform, provider, settings, shop)
+        world = World(ms, platform, provider, settings, shop, shop)
         try:
             yield world
         finally:

@@ -167,6 +167,12 @@ async def test_every_wrong_field_is_named(cart: Served) -> None:
     assert sorted(pointers(problem(response, 400, "VALIDATION_ERROR"))) == ["/more", "/province"]
     response = await cart.check_out(body={"cartId": 7, "more": 1})
     assert sorted(pointers(problem(response, 400, "VALIDATION_ERROR"))) == ["/cartId", "/more"]
+    response = await cart.client.put("/v1/carts/~/items/~", json={"quantity": -1}, headers={"If-Match": "bare"})
+    expected = ["/productId", "/quantity", "/userId", "If-Match"]
+    assert sorted(pointers(problem(response, 400, "VALIDATION_ERROR"))) == expected
+    response = await cart.check_out("~", body={"cartId": 7}, If_Match="bare", Idempotency_Key="k k")
+    expected = ["/cartId", "/userId", "Idempotency-Key", "If-Match"]
+    assert sorted(pointers(problem(response, 400, "VALIDATION_ERROR"))) == expected
 
 
 @pytest.mark.parametrize(
@@ -275,8 +281,19 @@ async def test_unknown_paths_and_methods_are_problems_too(cart: Served) -> None:
         problem(await cart.client.get(path), 404, "NOT_FOUND")
     response = await cart.client.patch("/v1/carts/ann")
     problem(response, 405, "METHOD_NOT_ALLOWED")
-    assert response.headers["allow"] == "DELETE, GET"
+    assert response.headers["allow"] == "DELETE, GET, HEAD"
     assert (await cart.client.get("/v1/carts/ann/items/x")).headers["allow"] == "DELETE, PUT"
+
+
+async def test_head_is_answered_like_get_without_the_body(cart: Served) -> None:
+    tag = (await cart.add()).headers["etag"]
+    for path in ("/v1/carts/ann", "/v1/carts/ann/summary", "/health", "/openapi.json"):
+        response = await cart.client.head(path)
+        assert (response.status_code, response.content) == (200, b""), path
+        assert int(response.headers["content-length"]) > 0
+    assert (await cart.client.head("/v1/carts/ann")).headers["etag"] == tag
+    assert (await cart.client.head("/v1/orders/none")).status_code == 404
+    assert (await cart.client.head("/v1/carts/ann/checkout")).status_code == 405
 
 
 # --- adding with a key ----------------------------------------------------------------------------------------
@@ -340,7 +357,7 @@ async def test_health_says_how_the_platform_is_and_carts_work_all_the_same(cart:
         return got
 
     provider: dict[str, Any] = {"name": "double", "status": "up", "detail": None, "facts": {}}
-    assert await health() == {"status": "healthy", "provider": provider}
+    assert await health() == {"status": "healthy", "provider": provider, "unknownCheckouts": 0}
     cart.fault("*", FaultKind.DOWN, times=None)
     found = await health()
     assert (found["status"], found["provider"]["status"]) == ("degraded", "down")
@@ -371,6 +388,16 @@ async def test_the_contract_names_every_route_every_code_and_what_is_not_done(ca
         "GET /v1/orders/{orderId}",
         "GET /health",
     }
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            for status, answer in operation["responses"].items():
+                named = set(answer["headers"])
+                assert "X-Correlation-Id" in named
+                assert ("Retry-After" in named) == (status == "503" or "IN_PROGRESS" in str(answer) or status == "409")
+                shows_cart = method != "delete" or "items" in path
+                shows_cart = shows_cart and path.startswith("/v1/carts") and not path.endswith("checkout")
+                assert ("ETag" in named) == (status == "200" and shows_cart)
+                assert ("Idempotent-Replayed" in named) == (method == "post" and "items" in path and status == "200")
     assert "takes no payment and knows no login" in document["info"]["description"]
     assert document["components"]["schemas"]["Cart"]["properties"].keys() == CART_FIELDS
     for named in re.findall(r"#/components/schemas/(\w+)", str(document)):

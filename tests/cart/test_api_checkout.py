@@ -165,7 +165,7 @@ async def test_nobody_settles_a_checkout_that_is_still_under_way() -> None:
         cart.fault("checkout", FaultKind.DELAY, seconds=1)
         problem(await cart.check_out(), 422, "CHECKOUT_IN_PROGRESS")
         with pytest.raises(CartNotFound):
-            await cart.shop.recovery.settle("ann", order_number=None)
+            await cart.shop.settling.settle("ann", order_number=None)
         await asyncio.sleep(1)
         assert (await cart.check_out()).json()["orderNumber"] in live_orders(cart)
 
@@ -255,3 +255,70 @@ def test_every_code_has_a_status() -> None:
         if isinstance(kind, type) and issubclass(kind, CartError)
     }
     assert codes == STATUSES.keys()
+
+
+async def test_the_order_of_another_user_is_not_given_for_its_cart_id_or_tag(cart: Served) -> None:
+    hers = (await cart.add("ann")).json()
+    await cart.check_out("ann")
+    await cart.add("bob")
+    for wish in ({"body": {"cartId": hers["id"]}}, {"If_Match": f'"{hers["version"]}"'}):
+        for user in ("bob", "cid"):
+            response = await cart.check_out(user, **wish)
+            assert problem(response, 404, "CART_NOT_FOUND")["detail"] == "This cart is gone, and was not ordered."
+    assert len(live_orders(cart)) == 1
+
+
+async def test_a_cart_id_and_a_tag_of_two_carts_are_refused(cart: Served) -> None:
+    old = (await cart.add()).json()
+    await cart.check_out()
+    new = (await cart.add()).json()
+    for cart_id, tag in ((old["id"], new["version"]), (new["id"], old["version"])):
+        response = await cart.check_out(body={"cartId": cart_id}, If_Match=f'"{tag}"')
+        assert pointers(problem(response, 400, "VALIDATION_ERROR")) == ["/cartId"]
+    assert len(live_orders(cart)) == 1
+
+
+async def test_a_new_key_on_an_empty_cart_stands_for_no_old_order(cart: Served) -> None:
+    await cart.add()
+    first = (await cart.check_out(Idempotency_Key="k1")).json()
+    problem(await cart.check_out(Idempotency_Key="k2"), 404, "CART_NOT_FOUND")
+    await cart.cart()
+    problem(await cart.check_out(Idempotency_Key="k2"), 400, "EMPTY_CART")
+    await cart.add(item=PLAN)
+    second = (await cart.check_out(Idempotency_Key="k2")).json()
+    assert (second["replayed"], [item["productId"] for item in second["items"]]) == (False, ["plan-20"])
+    for key, order in (("k1", first), ("k2", second)):
+        assert (await cart.check_out(Idempotency_Key=key)).json()["orderId"] == order["orderId"]
+
+
+async def test_a_checkout_that_failed_may_be_sent_again_as_it_is_when_it_says_so(cart: Served) -> None:
+    tag = (await cart.add()).headers["etag"]
+    await cart.synced()
+    cart.fault("checkout", FaultKind.FAILED_ORDER_400)
+    assert problem(await cart.check_out(If_Match=tag), 422, "CHECKOUT_FAILED")["retryable"]
+    response = await cart.check_out(If_Match=tag)
+    assert (response.status_code, response.json()["replayed"]) == (200, False)
+
+
+async def test_a_platform_that_wants_fewer_requests_at_the_order_is_away_for_a_while(cart: Served) -> None:
+    await cart.add()
+    await cart.synced()
+    cart.fault("checkout", FaultKind.THROTTLE)
+    response = await cart.check_out()
+    assert "wants fewer requests" in problem(response, 503, "EXTERNAL_PROVIDER_ERROR")["detail"]
+    assert response.headers["retry-after"] == "10"
+    assert (await cart.cart())["checkoutError"]["code"] == "EXTERNAL_PROVIDER_ERROR"
+    assert (await cart.check_out()).status_code == 200
+
+
+async def test_health_counts_the_checkouts_of_which_nobody_knows_what_became(cart: Served) -> None:
+    await cart.add()
+    await cart.synced()
+    cart.fault("checkout", FaultKind.APPLY_THEN_DROP)
+    cart.fault("find_order", FaultKind.DOWN, times=None)
+    problem(await cart.check_out(), 503, "CHECKOUT_UNKNOWN")
+    assert (await cart.client.get("/health")).json()["unknownCheckouts"] == 1
+    cart.provider.faults.clear()
+    assert (await cart.check_out()).status_code == 200
+    await asyncio.sleep(0.06)  # it is shared for so long
+    assert (await cart.client.get("/health")).json()["unknownCheckouts"] == 0

@@ -444,7 +444,7 @@ def test_a_synchronisation_whose_timer_was_lost_is_found_by_the_sweep(hold: Hold
     simulate(scenario)
 
 
-def test_a_basket_that_was_idle_is_validated_and_its_end_is_told() -> None:
+def test_a_basket_that_was_idle_is_validated_and_made_anew_when_it_has_expired() -> None:
     async def scenario(world: World) -> None:
         await world.fill()
         calls = len(world.platform.ledger)
@@ -453,9 +453,12 @@ def test_a_basket_that_was_idle_is_validated_and_its_end_is_told() -> None:
         await asyncio.sleep(400)
         assert "validate_context" in verbs(world, calls)
         assert (await world.cart()).sync is SyncStatus.SYNCED
+        old = set(world.platform.baskets)
         await asyncio.sleep(1_500)
         cart = await world.cart()
-        assert (cart.sync, "expired" in cart.sync_error) == (SyncStatus.FAILED, True)
+        assert (cart.sync, cart.sync_error) == (SyncStatus.SYNCED, "")
+        assert not old & set(world.platform.baskets)
+        assert await seen(world) == wanted(cart)
         assert (await world.check_out()).order.items == cart.items
 
     simulate(scenario)
@@ -531,3 +534,21 @@ def test_a_line_is_what_the_platform_says_it_is() -> None:
         assert await seen(world) == wanted(await world.cart())
 
     simulate(scenario)
+
+
+def test_an_outage_is_a_line_for_each_try_and_no_tracebacks(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        world.fault("*", FaultKind.DOWN, times=None)
+        await world.shop.carts.add_item("ann", CASE)
+        await asyncio.sleep(20)
+        assert (await world.cart()).sync is SyncStatus.PENDING
+        world.provider.faults.clear()
+        await asyncio.sleep(40)
+        assert (await world.cart()).sync is SyncStatus.SYNCED
+
+    simulate(scenario)
+    told = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert told
+    assert {(record.levelname, record.exc_info) for record in told} == {("WARNING", None)}
+    assert "a cart is not synchronised, and tried again: The platform is down" in told[0].getMessage()

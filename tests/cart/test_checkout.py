@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -22,7 +22,7 @@ from telecom_cart.errors import (
     ValidationFailed,
 )
 from telecom_cart.model import Cart, CheckoutStatus, Closing, Context, Item, SyncStatus
-from telecom_cart.provider import Lookup, PlacedOrder
+from telecom_cart.provider import Absent, Found, Lookup, PlacedOrder, Unsure
 from telecom_cart.providers.faults import FaultKind
 from telecom_cart.settings import Settings
 from telecom_cart.shop import Shop
@@ -104,18 +104,6 @@ def test_a_key_stands_for_one_cart() -> None:
     simulate(scenario)
 
 
-def test_a_key_that_was_answered_with_the_last_order_stands_for_that_one() -> None:
-    async def scenario(world: World) -> None:
-        await world.fill()
-        first = await world.check_out()
-        assert (await world.check_out(key="k")).order == first.order
-        await world.fill()
-        assert (await world.check_out(key="k")).order == first.order
-        assert len(world.live_orders) == 1
-
-    simulate(scenario)
-
-
 def test_what_cannot_be_ordered_is_refused_for_its_reason() -> None:
     async def scenario(world: World) -> None:
         with pytest.raises(CartNotFound):
@@ -181,6 +169,37 @@ def test_nobody_knows_while_the_platform_cannot_be_asked_and_then_it_is_found() 
     simulate(scenario)
 
 
+@pytest.mark.parametrize(("seconds", "turns"), [(5, [0, 5]), (33, [0, 5, 10, 20])])
+def test_what_is_unknown_is_asked_again_after_five_seconds_doubling_and_by_a_repeat_at_once(
+    seconds: float, turns: list[int]
+) -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        world.fault("checkout", FaultKind.APPLY_THEN_DROP)
+        asked: list[int] = []
+        find = world.provider.find_order
+
+        async def counted(context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
+            asked.append(round(world.platform.now() - begun))
+            return await find(context, reference, since=since)
+
+        world.provider.find_order = counted  # type: ignore[method-assign]
+        world.fault("find_order", FaultKind.DOWN, times=None)
+        begun = world.platform.now()
+        with pytest.raises(CheckoutUnknown):
+            await world.check_out()
+        await asyncio.sleep(seconds + 1)
+        assert len(asked) == len(turns)
+        assert all(at <= turn * 1.5 for at, turn in zip(asked, turns, strict=True))
+        world.provider.faults.clear()
+        since = world.platform.now()
+        assert (await world.check_out(cart_id=cart.id)).is_replay
+        assert world.platform.now() - since < 1
+        assert len(world.live_orders) == 1
+
+    simulate(scenario)
+
+
 def test_with_a_look_up_that_lags_an_absent_order_is_not_believed_too_early() -> None:
     async def scenario(world: World) -> None:
         cart = await world.fill()
@@ -204,7 +223,7 @@ def test_without_a_bound_of_the_lag_a_person_decides() -> None:
             await world.check_out()
         await asyncio.sleep(3_600)
         assert "a person has to decide" in str((await world.cart()).attempt)
-        await world.shop.recovery.settle("ann", order_number=world.live_orders[0])
+        await world.shop.settling.settle("ann", order_number=world.live_orders[0])
         placed = await world.check_out(cart_id=cart.id)
         assert [placed.order.number] == world.live_orders
 
@@ -242,11 +261,32 @@ def test_another_price_at_the_platform_is_not_ordered() -> None:
 def test_an_expired_basket_is_made_anew_with_everything_in_it() -> None:
     async def scenario(world: World) -> None:
         cart = await world.fill()
-        await asyncio.sleep(3600)
+        world.platform.expire()
         assert world.platform.basket((await world.cart()).context.basket_id) is None  # type: ignore[union-attr]
         placed = await world.check_out()
         assert placed.order.items == cart.items
         assert world.platform.orders[0].subtotal == placed.order.totals.subtotal
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("verb", ["set_reference", "get_cart"])
+def test_a_basket_that_expires_while_it_is_prepared_is_made_anew(verb: str) -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        ask, times = getattr(world.provider, verb), 0
+
+        async def expiring(*given: Any) -> Any:
+            nonlocal times
+            times += 1
+            if times == 2 or (verb == "set_reference" and times == 1):
+                world.platform.expire()
+            return await ask(*given)
+
+        setattr(world.provider, verb, expiring)
+        placed = await world.check_out()
+        assert placed.order.items == cart.items
+        assert [placed.order.number] == world.live_orders
 
     simulate(scenario)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,8 +17,20 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from mainspring import Mainspring
+from mainspring.model import State
 from telecom_cart.__main__ import main
 from telecom_cart.api.problems import STATUSES
+from telecom_cart.checkout import Wish
+from telecom_cart.errors import CheckoutUnknown
+from telecom_cart.model import CheckoutStatus, Item
+from telecom_cart.providers.double import DoubleProvider
+from telecom_cart.providers.faults import Fault, FaultKind, Faults
+from telecom_cart.providers.platform import Platform
+from telecom_cart.repository import Repository
+from telecom_cart.serving import settling_on
+from telecom_cart.settings import Settings
+from telecom_cart.shop import Shop
 from tests.cart.processes import COMMAND, ROOT, demo, environment, running
 from tests.cart.serving import PHONE
 from tests.servers.process import accepts_connections, free_port
@@ -40,7 +53,8 @@ def run(arguments: Sequence[str], folder: Path, **more: str) -> subprocess.Compl
 
 
 def serving(port: int) -> list[str]:
-    return ["serve", "--store", "sqlite:///cart.db", "--port", str(port), "--attempt-seconds", "1"]
+    store = ["--store", "sqlite:///cart.db", "--provider", "double"]
+    return ["serve", *store, "--port", str(port), "--attempt-seconds", "1"]
 
 
 def answered(response: httpx.Response) -> dict[str, Any]:
@@ -51,14 +65,23 @@ def answered(response: httpx.Response) -> dict[str, Any]:
 
 def test_the_help_teaches() -> None:
     said = CliRunner().invoke(main, ["--help"]).output
-    for command in ("serve", "demo", "settle"):
+    for command in ("serve", "demo", "unknown", "settle"):
         assert f"python -m telecom_cart {command}" in said
         assert CliRunner().invoke(main, [command, "--help"]).exit_code == 0
     assert "TELECOM_CART_SHOPIFY_STOREFRONT_TOKEN" in CliRunner().invoke(main, ["serve", "--help"]).output
 
 
 @pytest.mark.parametrize(
-    "arguments", [["serve", "--lookup", "soon"], ["settle", "ann"], ["settle", "ann", "--order", "7", "--not-made"]]
+    "arguments",
+    [
+        [],
+        ["serve"],
+        ["serve", "--provider", "double", "--lookup", "soon"],
+        ["serve", "--provider", "double", "--currency", "JPY"],
+        ["serve", "--provider", "double", "--currency", "cad"],
+        ["settle", "ann"],
+        ["settle", "ann", "--order", "7", "--not-made"],
+    ],
 )
 def test_what_makes_no_sense_is_refused(arguments: list[str]) -> None:
     assert CliRunner().invoke(main, arguments).exit_code == 2
@@ -72,6 +95,9 @@ def test_what_is_missing_is_named_and_secrets_are_not_said(tmp_path: Path) -> No
     assert done.returncode == 1
     assert "Expected TELECOM_CART_SALESFORCE_ORGANIZATION in the environment" in done.stderr
     assert "hunter2" not in done.stderr
+    told = {f"TELECOM_CART_SALESFORCE_{name}": "x" for name in ("ORGANIZATION", "SITE", "CLIENT_ID")}
+    done = run(["serve", "--provider", "salesforce", *url], tmp_path, **HIDDEN, **told)
+    assert "TELECOM_CART_SALESFORCE_ADMIN_CLIENT_ID" in done.stderr  # nobody has said that a look-up is strong
 
 
 def test_a_cart_that_is_told_to_end_ends_in_order_and_carts_and_orders_survive(tmp_path: Path) -> None:
@@ -90,9 +116,21 @@ def test_a_cart_that_is_told_to_end_ends_in_order_and_carts_and_orders_survive(t
 
 
 def test_a_checkout_that_is_not_unknown_is_not_settled(tmp_path: Path) -> None:
+    with running(serving(0), tmp_path, until="The cart is at"):
+        pass
     done = run(["settle", "ann", "--not-made", "--store", "sqlite:///cart.db"], tmp_path)
-    assert done.returncode == 1
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert "no checkout that anybody would have to decide about" in done.stderr
+
+
+def test_a_store_that_is_not_there_is_not_made_by_those_who_only_look(tmp_path: Path) -> None:
+    for arguments in (["unknown"], ["settle", "ann", "--not-made"]):
+        done = run([*arguments, "--store", "sqlite:///carts.db"], tmp_path)
+        assert (done.returncode, "There is no database carts.db" in done.stderr) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "carts.db").touch()
+    done = run(["unknown", "--store", "sqlite:///carts.db"], tmp_path)
+    assert (done.returncode, "No carts were ever served" in done.stderr) == (1, True)
 
 
 def test_a_person_settles_what_stayed_unknown(tmp_path: Path) -> None:
@@ -106,11 +144,43 @@ def test_a_person_settles_what_stayed_unknown(tmp_path: Path) -> None:
         asked = client.post(f"{cart}/v1/carts/ann/checkout", timeout=30)
         assert (asked.status_code, asked.json()["code"]) == (503, "CHECKOUT_UNKNOWN")
         [order] = answered(client.get(f"{simulator}/_sim/ledger"))["orders"]
-        known = ["--store", "sqlite:///.telecom-cart/cart.db", "--provider", "salesforce", "--simulated"]
-        done = run(["settle", "ann", "--order", order["number"], *known, "--provider-url", simulator], tmp_path)
+        store = ["--store", "sqlite:///.telecom-cart/cart.db"]
+        listed = run(["unknown", *store], tmp_path)
+        assert listed.stdout.split("\t")[:3] == ["ann", order["reference"], "salesforce:simulated/simulated"]
+        done = run(["settle", "ann", "--order", order["number"], *store], tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         placed = answered(client.post(f"{cart}/v1/carts/ann/checkout"))
-        assert placed["orderNumber"] == order["number"]
+        assert (placed["orderNumber"], placed["provider"]) == (order["number"], "salesforce")
+        assert run(["unknown", *store], tmp_path).stdout == ""
+
+
+async def test_to_settle_one_checkout_does_nothing_to_those_of_others(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'cart.db'}"
+    platform = Platform(time.time, run="served")
+    provider = DoubleProvider(platform, faults=Faults(), latency_seconds=0.001)
+    ms = Mainspring(url)
+    shop = Shop(ms, provider, Settings(attempt_seconds=0.3, retry_initial_seconds=0.3))
+    async with ms, shop:
+        for user in ("ann", "bob"):
+            await shop.carts.add_item(user, Item("phone", "A phone", "device", 1, 499_00))
+            provider.faults.add("checkout", Fault(FaultKind.APPLY_THEN_DROP))
+            provider.faults.add("find_order", Fault(FaultKind.DOWN, None))
+            with pytest.raises(CheckoutUnknown):
+                await shop.checkouts.run(user, Wish())
+    await asyncio.sleep(0.5)  # the recovery of both is due, and nobody is there
+    async with settling_on(url) as settling:
+        await settling.settle("ann", order_number=platform.orders[0].number)
+        await asyncio.sleep(0.5)
+        assert [cart.user_id async for cart in settling.unknown()] == ["bob"]
+    ms = Mainspring(url)
+    async with ms.at_rest():
+        repository = Repository(ms)
+        cart = await repository.cart("bob")
+        assert cart is not None
+        assert cart.checkout_status is CheckoutStatus.UNKNOWN
+        [latest] = [each.value async for each in repository.orders.scan()]
+        assert (latest.user_id, latest.place) == ("ann", "double:served")
+        assert {timer.state async for timer in ms.timers.list("cart")} == {State.SCHEDULED}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -29,7 +29,9 @@ schema = schemathesis.openapi.from_dict(
 def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port()
     folder = tmp_path_factory.mktemp("cart")
-    with running(["serve", "--store", "memory://", "--port", str(port)], folder, until="The cart is at"):
+    with running(
+        ["serve", "--store", "memory://", "--provider", "double", "--port", str(port)], folder, until="The cart is at"
+    ):
         yield f"http://127.0.0.1:{port}"
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import httpx
 import pytest
 
 from telecom_cart.providers.conformance import ProviderConformance
+from telecom_cart.providers.obedient_double import DoubleShop
 from telecom_cart.providers.obedient_shop import Shop
 from telecom_cart.simulators.serving import serving
 from telecom_cart.simulators.simulation import Simulation
-from tests.cart.shops import EVENTUAL, STRONG, DoubleShop, salesforce_shop, shopify_shop
+from tests.cart.processes import ROOT, environment
+from tests.cart.shops import EVENTUAL, STRONG, salesforce_shop, shopify_shop
+from tests.servers.process import accepts_connections, free_port
 
 Served = tuple[Simulation, str]
 
@@ -67,3 +76,36 @@ class TestShopifyWithEventualLookup(ProviderConformance):
     async def shop(self, shopify: Served) -> AsyncIterator[Shop]:
         async with shopify_shop(*shopify, EVENTUAL) as shop:
             yield shop
+
+
+@pytest.mark.slow
+def test_the_suite_of_the_guide_runs_as_written(tmp_path: Path) -> None:
+    (tmp_path / "test_my_provider.py").write_text(snippet("test_my_provider.py"))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_provider.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout
+    assert "passed" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_cart_of_the_guide_serves_as_written(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "my_cart.py").write_text(snippet("my_cart.py").replace("8710", str(port)))
+    process = subprocess.Popen([sys.executable, "my_cart.py"], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE)
+    try:
+        until = time.monotonic() + 30
+        while not accepts_connections(port) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).json()["status"] == "healthy"
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def snippet(name: str) -> str:
+    text = (ROOT / "apps/cart/docs/providers.md").read_text()
+    found = re.search(rf"```python\n(# {re.escape(name)}.*?)```", text, re.DOTALL)
+    assert found is not None
+    return found[1]

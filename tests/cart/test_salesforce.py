@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from telecom_cart.provider import Absent, Found, Line, Refused, Unsure
+from telecom_cart.provider import Absent, Found, Line, Refused
 from telecom_cart.providers.calling import minor_units, shown
 from telecom_cart.simulators.serving import serving
 from telecom_cart.simulators.simulation import Simulation
@@ -36,13 +36,12 @@ async def test_a_token_is_renewed_for_the_same_customer(shop: SimulatedShop) -> 
     assert {basket.session for basket in shop.platform.baskets.values()} == {session}
 
 
-async def test_a_strong_look_up_is_not_believed_once_an_order_had_another_number(shop: SimulatedShop) -> None:
+async def test_an_order_with_another_number_is_said_not_to_be_found_by_a_strong_look_up(shop: SimulatedShop) -> None:
     shop.simulation.order_number_from_reference = False
     context = await shop.provider.create_cart(await shop.provider.open_session(), [LINE], currency="CAD")
     await shop.provider.set_reference(context, "r-1")
-    assert (await shop.provider.checkout(context, "r-1")).number != "r-1"
-    assert isinstance(await shop.provider.find_order(context, "r-1", since=0), Unsure)
-    assert "strong" in (await shop.provider.health()).detail
+    placed = await shop.provider.checkout(context, "r-1")
+    assert (placed.number != "r-1", placed.is_findable) == (True, False)
 
 
 async def test_a_strict_platform_says_what_an_order_lacks(shop: SimulatedShop) -> None:

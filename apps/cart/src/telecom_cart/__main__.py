@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,9 +17,8 @@ from telecom_cart.demo import Demo, DemoFailed
 from telecom_cart.errors import CartError
 from telecom_cart.platforms import Name, NotConfigured, PlatformChoice
 from telecom_cart.provider import Lookup
-from telecom_cart.serving import Serving, log_to_stderr, mainspring_on, serve
-from telecom_cart.settings import Settings
-from telecom_cart.shop import Shop
+from telecom_cart.serving import Serving, log_to_stderr, serve, settling_on
+from telecom_cart.settings import CURRENCIES, Settings
 
 DEFAULT_STORE: Final = "sqlite:///.telecom-cart/cart.db"
 SECRETS: Final = """
@@ -47,22 +47,24 @@ class LookupType(click.ParamType[Lookup]):
         return Lookup(seconds)
 
 
+store_option = click.option(
+    "--store",
+    default=DEFAULT_STORE,
+    envvar="TELECOM_CART_STORE",
+    show_default=True,
+    help="Where carts, orders and timers live: any store of Mainspring. Instances on one store share the work.",
+)
+
+
 def platform_options(command: Callable[..., None]) -> Callable[..., None]:
     options = [
         click.option(
-            "--store",
-            default=DEFAULT_STORE,
-            envvar="TELECOM_CART_STORE",
-            show_default=True,
-            help="Where carts, orders and timers live: any store of Mainspring. Instances on one store share the work.",
-        ),
-        click.option(
             "--provider",
             type=click.Choice(["salesforce", "shopify", "double"]),
-            default="double",
+            required=True,
             envvar="TELECOM_CART_PROVIDER",
-            show_default=True,
-            help="The platform behind the cart. `double` lives in this process, and forgets everything with it.",
+            help="The platform behind the cart. `double` lives in this process, and forgets everything with it. "
+            "Checkouts that were begun at another shop stay unknown until that is served again, or a person decides.",
         ),
         click.option(
             "--provider-url", default="", envvar="TELECOM_CART_PROVIDER_URL", help="Where the platform is reached."
@@ -70,11 +72,13 @@ def platform_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--lookup",
             type=LookupType(),
-            default="strong",
+            default="unbounded",
             envvar="TELECOM_CART_LOOKUP",
             show_default=True,
             help="How late an order can be seen at the platform: at once, after so many seconds at most, or nobody "
-            "knows. In the last case a person decides about checkouts of which nothing is seen.",
+            "knows. In the last case a person decides about checkouts of which nothing is seen. Say `strong` only if "
+            "you know that the shop numbers orders by our references: where it does not, a lost reply is a second "
+            "order.",
         ),
         click.option(
             "--simulated",
@@ -87,27 +91,22 @@ def platform_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.group(
-    invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__)
-@click.pass_context
-def main(context: click.Context) -> None:
+def main() -> None:
     """A telecom shop's cart whose checkout cannot order twice.
 
     \b
     Try it, with a simulated platform and a page:     python -m telecom_cart demo
     Run it in front of a platform:                    python -m telecom_cart serve --provider salesforce \\
                                                         --provider-url https://CODE.api.commercecloud.salesforce.com
-    Decide about a checkout that stayed unknown:      python -m telecom_cart settle ann --order 00012345
-
-    Without a command it serves, with a platform that lives in the process.
+    Checkouts of which nobody knows what became:      python -m telecom_cart unknown
+    Decide about one of them:                         python -m telecom_cart settle ann --order 00012345
     """
-    if context.invoked_subcommand is None:
-        context.invoke(serve_command)
 
 
 @main.command("serve", epilog=SECRETS)
+@store_option
 @platform_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="It knows no login: think before you open it.")
 @click.option("--port", default=8710, type=click.IntRange(0, 65535), show_default=True, help="0 picks a free one.")
@@ -125,7 +124,13 @@ def main(context: click.Context) -> None:
     show_default=True,
     help="So long a request waits for its checkout, and is then told that it is in progress.",
 )
-@click.option("--currency", default=Settings.currency, show_default=True, help="Of all carts.")
+@click.option(
+    "--currency",
+    type=click.Choice(CURRENCIES),
+    default=Settings.currency,
+    show_default=True,
+    help="Of all carts: the taxes that come with it are Canadian, and in its cents.",
+)
 @click.option(
     "--end-with-stdin", is_flag=True, help="End when standard input does, as with whoever holds its other end."
 )
@@ -153,10 +158,7 @@ def serve_command(
         settings=Settings(currency=currency, attempt_seconds=attempt_seconds, answer_seconds=answer_seconds),
         ends_with_stdin=end_with_stdin,
     )
-    try:
-        uvloop.run(serve(serving, ready=lambda address: click.echo(f"The cart is at {address}")))
-    except (NotConfigured, MainspringError) as error:
-        raise click.ClickException(str(error)) from None
+    _run(serve(serving, ready=lambda address: click.echo(f"The cart is at {address}")))
 
 
 @main.command("demo")
@@ -188,46 +190,54 @@ def demo_command(provider: str, port: int, simulator_port: int, folder: Path) ->
         raise click.ClickException(str(error)) from None
 
 
-@main.command("settle", epilog=SECRETS)
+@main.command("unknown")
+@store_option
+def unknown_command(*, store: str) -> None:
+    """List the checkouts of which nobody knows what became, for a person to `settle`.
+
+    A line each, with tabs: the user, the reference to look for at the platform, which shop, since when, and why it is
+    not known. Most of them are found out soon; what says that a person has to decide is not.
+    """
+
+    async def listed() -> None:
+        async with settling_on(store) as settling:
+            async for cart in settling.unknown():
+                attempt = cart.attempt
+                assert attempt is not None
+                since = datetime.fromtimestamp(attempt.started_at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                click.echo("\t".join((cart.user_id, attempt.reference, attempt.place, since, attempt.unresolved)))
+
+    _run(listed())
+
+
+@main.command("settle")
 @click.argument("user")
 @click.option("--order", metavar="NUMBER", help="There is an order at the platform, and this is its number.")
 @click.option("--not-made", is_flag=True, help="There is none. The cart can be ordered again.")
-@platform_options
-def settle_command(
-    *,
-    user: str,
-    order: str | None,
-    not_made: bool,
-    store: str,
-    provider: Name,
-    provider_url: str,
-    lookup: Lookup,
-    simulated: bool,
-) -> None:
+@store_option
+def settle_command(*, user: str, order: str | None, not_made: bool, store: str) -> None:
     """Decide what became of USER's checkout, when nobody else can.
 
-    Look at the platform for an order with the attempt's reference first (`attempt.reference` of the cart). What you
-    say here is final: if you say that there is none, and there is, the next checkout orders again.
+    Look at the platform for an order with the attempt's reference first: `unknown` says it, and in which shop. What you
+    say here is final: if you say that there is none, and there is, the next checkout orders again. Nothing else is
+    changed, and the platform is not asked.
     """
     if (order is None) == (not not_made):
         raise click.UsageError("Say what you found: --order NUMBER or --not-made.")
 
     async def settle() -> None:
-        choice = PlatformChoice(provider, provider_url, lookup, is_simulated=simulated)
-        ms = mainspring_on(store, choice)
-        made = choice.provider(ms)
-        try:
-            shop = Shop(ms, made)
-            async with ms:
-                await shop.recovery.settle(user, order_number=order)
-        finally:
-            await made.close()
+        async with settling_on(store) as settling:
+            await settling.settle(user, order_number=order)
 
+    _run(settle())
+    click.echo(f"Settled: {f'it is order {order}' if order else 'nothing was ordered, and the cart is open again'}.")
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
     try:
-        asyncio.run(settle())
+        uvloop.run(work)
     except (CartError, NotConfigured, MainspringError) as error:
         raise click.ClickException(str(error)) from None
-    click.echo(f"Settled: {f'it is order {order}' if order else 'nothing was ordered, and the cart is open again'}.")
 
 
 if __name__ == "__main__":

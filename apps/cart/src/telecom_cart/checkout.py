@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from mainspring.errors import MainspringError
 from telecom_cart import crashes
 from telecom_cart.closing import Closer
-from telecom_cart.contexts import lines_of, made_equal, objections
+from telecom_cart.contexts import lines_of, objections, referred
 from telecom_cart.errors import (
     AmbiguousCheckout,
     CartError,
@@ -44,9 +46,11 @@ from telecom_cart.queues import Queues
 from telecom_cart.recovery import Recovery, Unresolved
 from telecom_cart.repository import Repository
 from telecom_cart.settings import Settings
+from telecom_cart.trust import Trust
 from telecom_cart.wakes import Wakes
 
 _LOOK_SECONDS: Final = 0.2
+AWAY: Final = "The platform did not take it"
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,11 @@ class Wish:
     @property
     def named(self) -> str | None:
         """The cart that is meant."""
-        return self.cart_id or (self.if_match.partition(".")[0] if self.if_match else None)
+        return self.cart_id or self.tagged
+
+    @property
+    def tagged(self) -> str | None:
+        return self.if_match.partition(".")[0] if self.if_match else None
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,7 @@ class Checkouts:
         keys: Keys,
         closer: Closer,
         recovery: Recovery,
+        trust: Trust,
         settings: Settings,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
@@ -98,6 +107,7 @@ class Checkouts:
         self._keys = keys
         self._closer = closer
         self._recovery = recovery
+        self._trust = trust
         self._settings = settings
         self._spawn = spawn
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -119,13 +129,12 @@ class Checkouts:
         """An order that was made before; or a sealed cart, and whether we sealed it."""
         cart = await self._repository.cart(user_id)
         meant = await self._meant(user_id, wish, cart)
-        if meant is not None and (order := await self._repository.order_of(meant)) is not None:
+        order = None if meant is None else await self._repository.order_of(meant)
+        if order is not None and order.user_id == user_id:
             return Placed(order, is_replay=True)
         if meant is not None and (cart is None or cart.id != meant):
             raise CartNotFound("This cart is gone, and was not ordered.")
-        if meant is None and (order := await self._last(user_id, cart)) is not None:
-            if wish.key is not None and await self._keys.cart_of(user_id, wish.key, order.cart_id) != order.cart_id:
-                return await self._begin(user_id, wish)  # the key was used elsewhere just now
+        if meant is None and wish.key is None and (order := await self._last(user_id, cart)) is not None:
             return Placed(order, is_replay=True)
         if cart is None:
             raise CartNotFound
@@ -141,7 +150,10 @@ class Checkouts:
             return await self._begin(user_id, wish)
 
     async def _meant(self, user_id: str, wish: Wish, cart: Cart | None) -> str | None:
-        """The id of the cart that is to be ordered, or was; None: nobody has said."""
+        """The id of the cart that is to be ordered, or was; None: nobody has said. A new key is a new wish: it stands
+        for the cart that there is, once there is something in it, and never for an old order."""
+        if wish.cart_id is not None and wish.if_match is not None and wish.cart_id != wish.tagged:
+            raise ValidationFailed(errors=(FieldProblem("/cartId", "Expected the cart that If-Match names"),))
         if wish.key is None:
             return wish.named
         present = wish.named or (cart.id if cart is not None and (cart.items or cart.is_sealed) else None)
@@ -177,6 +189,8 @@ class Checkouts:
         def decide(present: Cart | None) -> Cart:
             if present is None or present.id != cart.id or present.is_sealed or present.order_id:
                 raise _Overtaken
+            if present.attempt != cart.attempt:
+                raise _Overtaken  # by one that is over: its reference must not be used again
             if present.revision != cart.revision:
                 raise Outdated("The cart was changed while it was being ordered. Nothing was ordered.")
             attempt = Attempt(
@@ -186,6 +200,7 @@ class Checkouts:
                 deadline_at=now + round(seconds * 1000),
                 items=present.items,
                 totals=present.totals(datetime.fromtimestamp(now / 1000, UTC).date()),
+                place=self._provider.place,
             )
             return present.with_attempt(attempt, now=now)
 
@@ -264,13 +279,14 @@ class Checkouts:
                 raise
 
         try:
-            if present.context is not None and present.context.basket_id:
-                await keep(present.context)
-            context, _ = await made_equal(self._provider, present.context, wanted, currency=cart.currency, keep=keep)
-            await self._provider.set_reference(context, attempt.reference)
-            basket = await self._provider.get_cart(context)
-        except (Unreachable, ContextGone) as error:
-            await self._end(present, self._closer.not_made, f"The platform could not be reached: {error}")
+            known = present.context
+            if known is not None and known.basket_id and known.place == self._provider.place:
+                await keep(known)
+            basket = await referred(
+                self._provider, known, wanted, currency=cart.currency, keep=keep, reference=attempt.reference
+            )
+        except Unreachable as error:
+            await self._end(present, self._closer.not_made, f"{AWAY}: {error}")
             return None
         except Refused as refused:
             await self._end(present, self._closer.rejected, *refused.reasons)
@@ -313,19 +329,28 @@ class Checkouts:
             else:
                 await self._end(cart, self._closer.rejected, *refused.reasons)
         except Unreachable as error:
-            await self._end(cart, self._closer.not_made, f"The platform could not be reached: {error}")
+            nothing_sent = replace(attempt, submitted_at=None)
+            await self._closer.not_made(cart, nothing_sent, (f"{AWAY}: {error}",))
         except (Uncertain, ContextGone):
             crashes.reach(crashes.ANSWERED)
             try:
                 await self._recovery.run(cart.user_id, cart.id, own=attempt.reference)
             except Unresolved:
-                return  # the timer asks again
+                await self._ask_soon(cart, attempt)
         else:
             crashes.reach(crashes.ANSWERED)
+            with suppress(MainspringError):  # the order has to be recorded, whatever else is
+                await self._trust.note(placed)
             if placed.is_live:
                 await self._closer.ordered(cart, attempt, [placed])
             else:
                 await self._end(cart, self._closer.rejected, f"The platform's order {placed.number} is {placed.status}")
+
+    async def _ask_soon(self, cart: Cart, attempt: Attempt) -> None:
+        """Nobody waits for the deadline, which was for the case that we die. The timer for that is this one."""
+        with suppress(MainspringError):  # it asks later, then
+            soon = self._settings.retry_initial_seconds
+            await self._wakes.recover(cart.user_id, cart.id, attempt.reference, in_seconds=soon)
 
     async def _end(
         self, cart: Cart, close: Callable[[Cart, Attempt, tuple[str, ...]], Coroutine[Any, Any, None]], *reasons: str

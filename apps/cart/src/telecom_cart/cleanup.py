@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final
 
 from telecom_cart.closing import Closer
-from telecom_cart.model import Cart, CheckoutStatus, Context, SyncStatus
+from telecom_cart.model import Cart, CheckoutStatus, SyncStatus
 from telecom_cart.provider import Provider, ProviderError
 from telecom_cart.recovery import Recovery, Unresolved
 from telecom_cart.repository import Repository
@@ -96,8 +97,10 @@ class Cleaner:
         return "removed"
 
     async def _validated(self, cart: Cart, now: int) -> str:
-        """A basket that nobody used for a while may have expired; the next change makes another one."""
+        """A basket that nobody used for a while may have expired, and is then made anew."""
         context = cart.context
+        if context is not None and context.place != self._provider.place:
+            return await self._moved(cart)
         is_idle = now - cart.context_used_at > self._settings.idle_seconds * 1000
         if context is None or not context.basket_id or not is_idle or cart.sync is not SyncStatus.SYNCED:
             return "kept"
@@ -111,8 +114,20 @@ class Cleaner:
                 return None
             if is_there:
                 return replace(present, context_used_at=now)
-            told = "The basket has expired at the platform. The next change makes another one."
-            return replace(present, context=Context(context.session), sync=SyncStatus.FAILED, sync_error=told)
+            return replace(present, context=replace(context, basket_id=""), sync=SyncStatus.PENDING)
 
-        await self._repository.change(cart.user_id, validated)
+        async with nullcontext() if is_there else self._wakes.before_write(cart.user_id):
+            await self._repository.change(cart.user_id, validated)
         return "kept" if is_there else "expired"
+
+    async def _moved(self, cart: Cart) -> str:
+        """Its basket is in a shop that this process does not stand in front of: it gets one here."""
+
+        def moved(present: Cart | None) -> Cart | None:
+            if present is None or present.context != cart.context or present.is_sealed or present.syncing is not None:
+                return None
+            return replace(present, context=None, sync=SyncStatus.PENDING)
+
+        async with self._wakes.before_write(cart.user_id):
+            await self._repository.change(cart.user_id, moved)
+        return "moved"

@@ -22,10 +22,9 @@ logger = logging.getLogger("telecom_cart")
 
 
 class Closer:
-    def __init__(self, *, repository: Repository, wakes: Wakes, provider_name: str) -> None:
+    def __init__(self, *, repository: Repository, wakes: Wakes) -> None:
         self._repository = repository
         self._wakes = wakes
-        self._provider_name = provider_name
 
     async def ordered(self, cart: Cart, attempt: Attempt, orders: Sequence[PlacedOrder]) -> Order:
         """There is an order. More than one is a thing for a person, and said loudly."""
@@ -39,11 +38,12 @@ class Closer:
                 cart_id=cart.id,
                 reference=attempt.reference,
                 number=orders[0].number,
-                provider=self._provider_name,
+                provider=attempt.place.partition(":")[0],
                 items=attempt.items,
                 totals=attempt.totals,
                 placed_at=self._repository.now_ms(),
                 others=tuple(order.number for order in orders[1:]),
+                place=attempt.place,
             )
         )
         crashes.reach(crashes.RECORDED)
@@ -94,6 +94,8 @@ class Closer:
         is_open = closing is not Closing.ORDERED
         async with self._wakes.before_write(cart.user_id) if is_open else nullcontext():
             await self._repository.change(cart.user_id, decide)
+        if attempt.unresolved:
+            await self._repository.forget_unknown(attempt.reference)
 
     async def _forget_timer(self, attempt: Attempt) -> None:
         with suppress(MainspringError):  # it finds nothing to do

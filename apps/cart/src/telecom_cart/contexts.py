@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from telecom_cart.model import Context, Item
@@ -64,13 +65,15 @@ def _by_product(basket: Basket) -> dict[str, list[Line]]:
 async def made_equal(
     provider: Provider, context: Context | None, wanted: Sequence[Line], *, currency: str, keep: Keep
 ) -> tuple[Context, Basket]:
-    """The basket with these lines, as the platform has it afterwards, and as was read back."""
-    if context is None:
-        context = Context(await provider.open_session())
+    """The basket with these lines, as the platform has it afterwards, and as was read back. One that is elsewhere is
+    left there."""
+    if context is None or context.place != provider.place:
+        context = Context(await provider.open_session(), place=provider.place)
         await keep(context)
     for _ in range(_TRIES):
         if not context.basket_id:
-            context = await provider.create_cart(context.session, wanted, currency=currency)
+            made = await provider.create_cart(context.session, wanted, currency=currency)
+            context = replace(made, place=provider.place)
             await keep(context)
         try:
             basket = await provider.get_cart(context)
@@ -85,7 +88,21 @@ async def made_equal(
             if to_set or to_remove:
                 basket = await provider.get_cart(context)
         except ContextGone:
-            context = Context(context.session)
+            context = replace(context, basket_id="")
             continue
         return context, basket
+    raise Unreachable("Baskets vanish at the platform as soon as they are made")
+
+
+async def referred(
+    provider: Provider, context: Context | None, wanted: Sequence[Line], *, currency: str, keep: Keep, reference: str
+) -> Basket:
+    """The basket with these lines and this reference, as it was read back. It is made anew if it expires meanwhile."""
+    for _ in range(_TRIES):
+        context, _ = await made_equal(provider, context, wanted, currency=currency, keep=keep)
+        try:
+            await provider.set_reference(context, reference)
+            return await provider.get_cart(context)
+        except ContextGone:
+            context = replace(context, basket_id="")
     raise Unreachable("Baskets vanish at the platform as soon as they are made")

@@ -101,9 +101,10 @@ class Demo:
 
     async def _cart(self) -> Process:
         store = f"sqlite:///{self.folder / 'cart.db'}"
-        arguments = ("--store", store, "--provider", self.provider, "--provider-url", self.simulator, "--simulated")
+        # A simulator numbers its orders by our references.
+        platform = ("--provider", self.provider, "--provider-url", self.simulator, "--simulated", "--lookup", "strong")
         patience = ("--port", str(self.port), "--attempt-seconds", str(ATTEMPT_SECONDS))
-        return await _started("telecom_cart", "serve", *arguments, *patience)
+        return await _started("telecom_cart", "serve", "--store", store, *platform, *patience)
 
     async def _until_one_ends(self, *processes: Process) -> None:
         waits = {asyncio.ensure_future(process.wait()) for process in processes}

@@ -5,8 +5,8 @@ A cart is one document, so that items, seal and attempt change together or not a
     open ──checkout──▶ sealed ──▶ ordered            removed; the next read begins a new cart
                          └──▶ open, if the attempt ended without an order
 
-It is sealed while its last attempt is open. `revision` counts what users can see, and is in the ETag; the version of
-the record also counts what only we see, such as the basket at the provider.
+It is sealed while its last attempt is open. `revision` counts what users change, and is in the ETag; the version of the
+record also counts what becomes of it, such as an attempt, or the basket at the provider.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class Context:
     session: str
     basket_id: str = ""
     """It may contain a secret, behind a question mark. Users and logs see `shown_id`."""
+    place: str = ""
+    """Which shop at which platform it is in: `Provider.place`."""
 
     @property
     def shown_id(self) -> str:
@@ -101,6 +103,7 @@ class Attempt:
     stage: Stage = Stage.PREPARING
     context: Context | None = None
     submitted_at: int | None = None
+    """None, if certainly nothing was asked for that could make an order."""
     closed_at: int | None = None
     closing: Closing | None = None
     reasons: tuple[str, ...] = ()
@@ -110,6 +113,8 @@ class Attempt:
     """Why that is not known yet."""
     gone_at: int | None = None
     """When its basket was first seen to be gone, with no order of it: there can be no order that is made later."""
+    place: str = ""
+    """Which shop at which platform was asked to order: no other can tell what became of it."""
 
     @property
     def is_open(self) -> bool:
@@ -169,11 +174,12 @@ class Cart:
         return replace(self, items=items, sync=SyncStatus.PENDING, sync_error="").touched(now=now)
 
     def touched(self, *, now: int) -> Cart:
-        """Something that users can see is another one."""
+        """Something that users have put in is another one."""
         return replace(self, revision=self.revision + 1, updated_at=now, accessed_at=max(now, self.accessed_at))
 
     def with_attempt(self, attempt: Attempt, *, now: int) -> Cart:
-        return replace(self, attempt=attempt).touched(now=now)
+        """The revision stays: a checkout that failed can be asked for again with the same tag."""
+        return replace(self, attempt=attempt, updated_at=now, accessed_at=max(now, self.accessed_at))
 
 
 @dataclass(frozen=True)
@@ -192,6 +198,16 @@ class Order:
     placed_at: int
     others: tuple[str, ...] = ()
     """More orders that the provider has for this checkout. There must be none: if there are, a person is told."""
+    place: str = ""
+    """Which shop at which platform has it."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """An attempt of which nobody knew what became, for whoever looks for such."""
+
+    user_id: str
+    cart_id: str
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ class NotConfigured(Exception):
 class PlatformChoice:
     name: Name
     url: str = ""
-    lookup: Lookup = field(default_factory=Lookup)
+    lookup: Lookup = Lookup(None)  # noqa: RUF009 - it is frozen
+    """Believed as it is said, so strong is for somebody to say who knows."""
     is_simulated: bool = False
     """Simulators take any credentials."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)

@@ -70,6 +70,8 @@ class PlacedOrder:
     status: str
     is_live: bool
     """False: it failed or was cancelled, and counts as no order."""
+    is_findable: bool = True
+    """False: a strong `find_order` would not see it, whatever was declared. The cart then stops to believe it."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,9 @@ class Provider(Protocol):
     """A platform. Safe to be used by many tasks at once."""
 
     name: str
+    place: str
+    """Which shop at which platform: the name, a colon, and what tells this shop from others there. It is written down
+    with all that is begun here, and what was begun elsewhere is not asked of this one: it has to stay the same."""
     lookup: Lookup
     timeout_seconds: float
     """How long the platform may take over an order before it can be said to be late."""

@@ -9,6 +9,7 @@
 | submitting | absent                | gone       | asked again when it is gone for time-out and lag: not made;       |
 |            |                       |            | without a bound of that lag a person decides                      |
 | submitting | cannot be told        | any        | unknown, asked again later                                        |
+| submitting | in another shop       | any        | unknown: nobody here is asked, those who serve it or a person are |
 
 One at a time looks, by a hold on the attempt. Closing the basket is the fence: an instance that was frozen before it
 sent its request wakes up and orders a basket that is gone.
@@ -19,11 +20,11 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
+from typing import NoReturn
 
 from telecom_cart import crashes
 from telecom_cart.closing import Closer
-from telecom_cart.errors import CartNotFound
-from telecom_cart.model import Attempt, Cart, CheckoutStatus, Hold, Stage
+from telecom_cart.model import Attempt, Cart, Hold, Stage, Unknown
 from telecom_cart.provider import (
     Absent,
     Closed,
@@ -35,6 +36,7 @@ from telecom_cart.provider import (
     Unsure,
 )
 from telecom_cart.repository import Repository
+from telecom_cart.trust import DOUBT, Trust
 
 
 class Unresolved(Exception):
@@ -76,11 +78,14 @@ def decide(found: Found | Absent | Unsure, basket: Presence, *, lookup: Lookup, 
 
 
 class Recovery:
-    def __init__(self, *, repository: Repository, provider: Provider, closer: Closer, hold_seconds: float) -> None:
+    def __init__(
+        self, *, repository: Repository, provider: Provider, closer: Closer, trust: Trust, hold_seconds: float
+    ) -> None:
         """`hold_seconds`: so long it is left to whoever looks, who may have died."""
         self._repository = repository
         self._provider = provider
         self._closer = closer
+        self._trust = trust
         self._hold_ms = round(hold_seconds * 1000)
 
     async def run(self, user_id: str, cart_id: str, *, own: str = "") -> None:
@@ -97,18 +102,13 @@ class Recovery:
             await self._closer.ordered(cart, attempt, [PlacedOrder(order.number, "recorded", is_live=True)])
         elif attempt.stage is Stage.PREPARING:
             await self._closer.not_made(cart, attempt, ("It was interrupted before anything was sent.",))
+        elif attempt.place != self._provider.place:
+            place = attempt.place or "a platform that was not written down"
+            await self._unresolved(
+                cart, by, f"It was made at {place}, which this process does not serve.", attempt.gone_at
+            )
         else:
             await self._resolve(cart, attempt, by)
-
-    async def settle(self, user_id: str, *, order_number: str | None) -> None:
-        """A person knows: it is this order, or there is none. Not while anybody is still at it, and may order."""
-        cart = await self._repository.cart(user_id)
-        if cart is None or cart.attempt is None or cart.checkout_status is not CheckoutStatus.UNKNOWN:
-            raise CartNotFound("This user has no checkout that anybody would have to decide about.")
-        if order_number is not None:
-            await self._closer.ordered(cart, cart.attempt, [PlacedOrder(order_number, "settled", is_live=True)])
-        else:
-            await self._closer.not_made(cart, cart.attempt, ("A person found that there is no order.",))
 
     def _taken(self, by: str, cart_id: str, own: str, cart: Cart | None) -> Cart | None:
         if cart is None or cart.id != cart_id or cart.attempt is None or not cart.attempt.is_open:
@@ -147,7 +147,6 @@ class Recovery:
                 needs_person = action is Action.ASK_A_PERSON
                 reason = "The platform cannot tell; a person has to decide." if needs_person else _reason(found)
                 await self._unresolved(cart, by, reason, attempt.gone_at)
-                raise Unresolved(reason)
 
     def _is_settled(self, attempt: Attempt) -> bool:
         """Whether an order of a basket that is gone would be seen by now. That it was sent says nothing: who sends may
@@ -160,9 +159,12 @@ class Recovery:
     async def _found(self, attempt: Attempt) -> Found | Absent | Unsure:
         assert attempt.context is not None, "Expected a basket, which is written down before it is ordered"
         try:
-            return await self._provider.find_order(attempt.context, attempt.reference, since=attempt.started_at)
+            found = await self._provider.find_order(attempt.context, attempt.reference, since=attempt.started_at)
         except ProviderError as error:
             return Unsure(str(error))
+        if isinstance(found, Absent) and not await self._trust.believes(since=attempt.started_at):
+            return Unsure(f"{DOUBT}; a person has to decide.")
+        return found
 
     async def _presence(self, attempt: Attempt) -> Presence:
         assert attempt.context is not None
@@ -180,16 +182,22 @@ class Recovery:
             return Presence.UNKNOWN
         return Presence.CLOSED if closed is Closed.CLOSED else Presence.GONE
 
-    async def _unresolved(self, cart: Cart, by: str, reason: str, gone_at: int | None) -> None:
+    async def _unresolved(self, cart: Cart, by: str, reason: str, gone_at: int | None) -> NoReturn:
         def decide(present: Cart | None) -> Cart | None:
             if present is None or present.attempt is None or present.attempt.held is None:
                 return None
             if present.id != cart.id or present.attempt.held.by != by:
                 return None
-            attempt = replace(present.attempt, held=None, unresolved=reason, gone_at=gone_at)
-            return present.with_attempt(attempt, now=self._repository.now_ms())
+            now = self._repository.now_ms()
+            # Whoever began it is not at it any more, so the next one need not wait for the deadline.
+            deadline = min(present.attempt.deadline_at, now)
+            attempt = replace(present.attempt, held=None, unresolved=reason, gone_at=gone_at, deadline_at=deadline)
+            return present.with_attempt(attempt, now=now)
 
+        reference = cart.attempt.reference if cart.attempt is not None else ""
+        await self._repository.unknown.put(reference, Unknown(cart.user_id, cart.id))
         await self._repository.change(cart.user_id, decide)
+        raise Unresolved(reason)
 
 
 def _reason(found: Found | Absent | Unsure) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from mainspring import Mainspring
 from mainspring.errors import Conflict
 from telecom_cart.errors import OperationTimeout
-from telecom_cart.model import Attempt, Cart, Latest, Order, order_id_of
+from telecom_cart.model import Attempt, Cart, Latest, Order, Unknown, order_id_of
 
 ATTEMPTS_KEPT_SECONDS: Final = 90 * 86_400.0
 _TRIES: Final = 50
@@ -28,6 +28,8 @@ class Repository:
         """Closed ones, by reference."""
         self.latest = ms.records("latest-orders", Latest)
         """By user."""
+        self.unknown = ms.records("unknown-checkouts", Unknown)
+        """By reference. The cart itself says whether it still is."""
 
     def now_ms(self) -> int:
         return round(self._ms.now().timestamp() * 1000)
@@ -103,3 +105,8 @@ class Repository:
     async def keep(self, attempt: Attempt) -> None:
         """A closed attempt, for whoever asks later what happened."""
         await self.attempts.put(attempt.reference, attempt, expires_in=ATTEMPTS_KEPT_SECONDS)
+
+    async def forget_unknown(self, reference: str) -> None:
+        found = await self.unknown.get(reference)
+        if found is not None:
+            await self.unknown.delete(reference, expect=found.version)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket
@@ -14,12 +14,17 @@ from typing import Final
 import uvicorn
 
 from mainspring import Mainspring
+from mainspring.errors import NotFound
 from telecom_cart.api.app import create_app
 from telecom_cart.api.correlation import CorrelationFilter
+from telecom_cart.closing import Closer
 from telecom_cart.ending import on_end
-from telecom_cart.platforms import PlatformChoice
+from telecom_cart.platforms import NotConfigured, PlatformChoice
+from telecom_cart.repository import Repository
 from telecom_cart.settings import Settings
+from telecom_cart.settling import Settling
 from telecom_cart.shop import Shop
+from telecom_cart.wakes import NAMESPACE, Wakes
 
 DRAIN_SECONDS: Final = 10
 _LINE: Final = "%(asctime)s %(levelname)-7s %(name)s [%(correlation_id)s] %(message)s"
@@ -37,9 +42,30 @@ class Serving:
 
 def mainspring_on(store: str, platform: PlatformChoice) -> Mainspring:
     """The folder of an embedded store is made."""
-    if store.startswith("sqlite:///"):
-        Path(store.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    if (path := _file_of(store)) is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
     return Mainspring(store, allow_loopback=platform.is_local)
+
+
+@asynccontextmanager
+async def settling_on(store: str) -> AsyncIterator[Settling]:
+    """For what a person decides: the store alone, in which carts were served before. Nothing runs here."""
+    path = _file_of(store)
+    if path is not None and not path.exists():
+        raise NotConfigured(f"There is no database {path}: --store says where the carts are.")
+    ms = Mainspring(store)
+    async with ms.at_rest():
+        try:
+            await anext(ms.timers.list(NAMESPACE), None)
+        except NotFound:
+            raise NotConfigured("No carts were ever served from this store: --store says where they are.") from None
+        repository = Repository(ms)
+        yield Settling(repository=repository, closer=Closer(repository=repository, wakes=Wakes(ms, Settings())))
+
+
+def _file_of(store: str) -> Path | None:
+    """The file of an embedded store."""
+    return Path(store.removeprefix("sqlite:///").partition("?")[0]) if store.startswith("sqlite:///") else None
 
 
 async def serve(serving: Serving, *, ready: Callable[[str], None]) -> None:

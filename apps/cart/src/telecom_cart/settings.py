@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+CURRENCIES: Final = ("CAD",)
+"""Those that the taxes are for, which are taken in hundredths."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from mainspring import DueJob, DueTimer, Mainspring
@@ -17,16 +18,20 @@ from telecom_cart.cleanup import Cleaner
 from telecom_cart.closing import Closer
 from telecom_cart.keys import Keys
 from telecom_cart.model import Context
-from telecom_cart.provider import ContextGone, Provider
+from telecom_cart.provider import ContextGone, Provider, ProviderError
 from telecom_cart.queues import Queues
-from telecom_cart.recovery import Recovery
+from telecom_cart.recovery import Recovery, Unresolved
 from telecom_cart.repository import Repository
 from telecom_cart.settings import Settings
-from telecom_cart.sync import Synchroniser
+from telecom_cart.settling import Settling
+from telecom_cart.sync import Busy, Synchroniser
 from telecom_cart.touches import Touches
+from telecom_cart.trust import Trust
 from telecom_cart.wakes import CLOSE_BASKET, NAMESPACE, RECOVER, SYNCHRONISE, Wakes
 
 CLEAN_UP: Final = "telecom-cart-clean-up"
+Answer = dict[str, bool] | None
+"""What Mainspring is told of a timer: None is done."""
 
 logger = logging.getLogger("telecom_cart")
 
@@ -45,9 +50,15 @@ class Shop:
         self._tasks: set[asyncio.Task[None]] = set()
         wakes = Wakes(ms, settings)
         queues = Queues(limit=settings.queue_limit, seconds=settings.queue_seconds)
-        closer = Closer(repository=self.repository, wakes=wakes, provider_name=provider.name)
+        closer = Closer(repository=self.repository, wakes=wakes)
+        self.settling = Settling(repository=self.repository, closer=closer)
+        self.trust = Trust(ms, provider)
         self.recovery = Recovery(
-            repository=self.repository, provider=provider, closer=closer, hold_seconds=settings.attempt_seconds
+            repository=self.repository,
+            provider=provider,
+            closer=closer,
+            trust=self.trust,
+            hold_seconds=settings.attempt_seconds,
         )
         self.synchroniser = Synchroniser(repository=self.repository, provider=provider, wakes=wakes, settings=settings)
         self.carts = Carts(
@@ -61,6 +72,7 @@ class Shop:
             keys=Keys(self.idempotency_store),
             closer=closer,
             recovery=self.recovery,
+            trust=self.trust,
             settings=settings,
             spawn=self._spawn,
         )
@@ -120,18 +132,34 @@ class Shop:
 
     # --- what Mainspring calls ------------------------------------------------------------------------------
 
-    async def _synchronise(self, timer: DueTimer) -> None:
-        await self.synchroniser.run(timer.payload["userId"])
+    async def _synchronise(self, timer: DueTimer) -> Answer:
+        return await _answered("a cart is not synchronised", self.synchroniser.run(timer.payload["userId"]))
 
-    async def _recover(self, timer: DueTimer) -> None:
-        await self.recovery.run(timer.payload["userId"], timer.payload["cartId"])
+    async def _recover(self, timer: DueTimer) -> Answer:
+        looking = self.recovery.run(timer.payload["userId"], timer.payload["cartId"])
+        return await _answered("what became of a checkout is not known", looking)
 
-    async def _close_basket(self, timer: DueTimer) -> None:
-        try:
-            await self.provider.close_cart(Context(timer.payload["session"], timer.payload["basketId"]))
-        except ContextGone:
-            return
+    async def _close_basket(self, timer: DueTimer) -> Answer:
+        place = timer.payload.get("place", "")
+        if place != self.provider.place:
+            return None  # of another shop: it expires there
+        context = Context(timer.payload["session"], timer.payload["basketId"], place)
+        return await _answered("a basket is not closed", self._closed(context))
+
+    async def _closed(self, context: Context) -> None:
+        with suppress(ContextGone):
+            await self.provider.close_cart(context)
 
     async def _clean_up(self, _: DueJob) -> None:
         done = await self.cleaner.sweep()
         logger.info("carts cleaned up: %s", ", ".join(f"{count} {what}" for what, count in done.items()) or "none")
+
+
+async def _answered(complaint: str, work: Coroutine[Any, Any, None]) -> Answer:
+    """What is to be expected of a platform is a line in the log, and tried again by the policy of the timer."""
+    try:
+        await work
+    except (Busy, ProviderError, Unresolved) as error:
+        logger.warning("%s, and tried again: %s", complaint, error)
+        return {"ok": False}
+    return None

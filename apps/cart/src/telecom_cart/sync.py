@@ -19,7 +19,7 @@ from telecom_cart.wakes import Wakes
 
 
 class Busy(Exception):
-    """Somebody else is at it: try again."""
+    """Somebody else is at it."""
 
 
 class _Lost(Exception):

@@ -83,7 +83,7 @@ class Wakes:
             f"close-{_digest(context.basket_id)}",
             in_seconds=0,
             handler=CLOSE_BASKET,
-            payload={"session": context.session, "basketId": context.basket_id},
+            payload={"session": context.session, "basketId": context.basket_id, "place": context.place},
             retry_policy=self._closing,
             timeout_seconds=HANDLER_SECONDS,
         )

@@ -7,6 +7,7 @@ views           answers
 problems        errors: the one table of codes and statuses
 refusals        errors of HTTP itself, which the service does not know
 correlation     X-Correlation-Id, in answers and in log lines
+heads           HEAD, like GET
 keyed           Idempotency-Key for adding items
 contract        the OpenAPI document
 demo            the page and the simulator's controls, for trials only

@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from telecom_cart import __version__
 from telecom_cart.api.problems import MEDIA_TYPE, STATUSES
 from telecom_cart.checks import ID_LIMIT, MAX_PRICE, MAX_QUANTITY, NAME_LIMIT
+from telecom_cart.errors import CartError
 from telecom_cart.model import CheckoutStatus, Closing, Stage, SyncStatus
 from telecom_cart.taxes import Province
 
@@ -18,7 +19,7 @@ A telecom shop's cart whose checkout cannot order twice, in front of a commerce 
 
 - Money is in integer minor units of `currency`, instants are RFC 3339 in UTC, rates are integers per 100,000.
 - Every error is a problem (RFC 9457) with a `code`, and `retryable`: whether it makes sense to send the same again.
-- `ETag` names the state of a cart. With `If-Match`, a change of another state is refused with 412.
+- `ETag` names what is in a cart, items and province. With `If-Match`, a change of another state is refused with 412.
 - A checkout may be repeated as often as you like. Say which cart you mean, by `Idempotency-Key`, `If-Match` or
   `cartId`, and a repeat gets the order that there is, however late it comes.
 - Reads and changes never wait for the platform. Only a checkout does.
@@ -152,6 +153,7 @@ SCHEMAS: Final[dict[str, Any]] = {
                     "facts": {"type": "object", "additionalProperties": _TEXT},
                 }
             ),
+            "unknownCheckouts": {**_COUNT, "description": "Nobody knows what became of them yet; see `unknown`."},
         }
     ),
     "Problem": _object(
@@ -182,6 +184,17 @@ _KEY: Final = {
 }
 
 
+def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {name: {"description": description, "schema": schema}}
+
+
+_CORRELATED: Final = _header("X-Correlation-Id", "The request's, or one that was made; it is in every log line.", _TEXT)
+_TAGGED: Final = _header("ETag", "What is in the cart: for `If-Match`.", _TEXT)
+_REPLAYED: Final = _header("Idempotent-Replayed", "`true`, if this is the answer of before.", _TEXT)
+_AFTER: Final = _header("Retry-After", "Seconds to wait before the same is sent again.", _COUNT)
+_LATER: Final = {error.code for error in CartError.__subclasses__() if error.retry_after_seconds is not None}
+
+
 def _operation(
     summary: str,
     answer: str | None,
@@ -190,16 +203,25 @@ def _operation(
     body: str | None = None,
     is_body_required: bool = True,
     description: str = "",
+    headers: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What a route is declared with."""
     statuses: dict[int, list[str]] = {}
     for code in sorted({*codes, *_ALWAYS}, key=lambda code: STATUSES[code]):
         statuses.setdefault(STATUSES[code], []).append(code)
     responses: dict[int | str, Any] = {
-        status: {"description": ", ".join(named), "content": {MEDIA_TYPE: {"schema": _ref("Problem")}}}
+        status: {
+            "description": ", ".join(named),
+            "headers": _CORRELATED | (_AFTER if _LATER.intersection(named) else {}),
+            "content": {MEDIA_TYPE: {"schema": _ref("Problem")}},
+        }
         for status, named in statuses.items()
     }
-    success = {} if answer is None else {"content": {"application/json": {"schema": _ref(answer)}}}
+    success: dict[str, Any] = {"description": "Done", "headers": _CORRELATED | (headers or {})}
+    if answer is not None:
+        success["content"] = {"application/json": {"schema": _ref(answer)}}
+    if answer in ("Cart", "Summary"):
+        success["headers"] |= _TAGGED
     extra: dict[str, Any] = {"parameters": list(parameters)}
     if body is not None:
         extra["requestBody"] = {
@@ -211,7 +233,7 @@ def _operation(
         "description": description,
         "status_code": 204 if answer is None else 200,
         "response_model": None,
-        "responses": {204 if answer is None else 200: {"description": "Done", **success}, **responses},
+        "responses": {204 if answer is None else 200: success, **responses},
         "openapi_extra": extra,
     }
 
@@ -240,6 +262,7 @@ POST_ITEM: Final = _operation(
     parameters=(_USER, _IF_MATCH, _KEY),
     body="NewItem",
     description="A product that is in the cart already adds up. With an Idempotency-Key a repeat adds nothing.",
+    headers=_REPLAYED,
 )
 PUT_ITEM: Final = _operation(
     "Set the quantity of an item; 0 takes it out",

@@ -1,4 +1,4 @@
-"""How the platform really is, asked at most every few seconds, however many ask us."""
+"""How the platform really is, and how many checkouts are unknown: looked at every few seconds, however many ask us."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import time
 from typing import Final
 
-from telecom_cart.provider import Health, Provider, ProviderError
+from telecom_cart.provider import Health, ProviderError
+from telecom_cart.shop import Shop
 
 SHARED_SECONDS: Final = 5.0
 TIMEOUT_SECONDS: Final = 2.0
@@ -14,26 +15,26 @@ TIMEOUT_SECONDS: Final = 2.0
 
 class SharedHealth:
     def __init__(
-        self, provider: Provider, *, shared_seconds: float = SHARED_SECONDS, timeout_seconds: float = TIMEOUT_SECONDS
+        self, shop: Shop, *, shared_seconds: float = SHARED_SECONDS, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> None:
-        self._provider = provider
+        self._shop = shop
         self._shared_seconds = shared_seconds
         self._timeout_seconds = timeout_seconds
         self._asking = asyncio.Lock()
-        self._known: Health | None = None
+        self._known: tuple[Health, int] | None = None
         self._until = 0.0
 
-    async def get(self) -> Health:
+    async def get(self) -> tuple[Health, int]:
         async with self._asking:
             if self._known is None or time.monotonic() >= self._until:
-                self._known = await self._ask()
+                self._known = await self._ask(), await self._shop.settling.count()
                 self._until = time.monotonic() + self._shared_seconds
             return self._known
 
     async def _ask(self) -> Health:
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                return await self._provider.health()
+                return await self._shop.provider.health()
         except TimeoutError:
             return Health(False, f"It did not answer within {self._timeout_seconds:g} s")
         except ProviderError as error:

@@ -131,6 +131,7 @@ def install(app: FastAPI, routes: Sequence[Route]) -> None:
         # A path has a route for each of its methods, and the framework names those of the first one only.
         path = request.scope["path"]
         allowed = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+        allowed |= {"HEAD"} if "GET" in allowed else set()
         return response_of(told, {"Allow": ", ".join(sorted(allowed))} if allowed else error.headers)
 
     async def of_fastapi(_: Request, error: Exception) -> Response:

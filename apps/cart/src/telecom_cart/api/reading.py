@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final, NoReturn
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeVar
 
 from starlette.requests import Request
 
 from telecom_cart.api.refusals import BodyTooLarge, NotJson
-from telecom_cart.carts import Carts
-from telecom_cart.errors import CartNotFound, FieldProblem, Outdated, ValidationFailed
+from telecom_cart.checks import checked_product, checked_user
+from telecom_cart.errors import FieldProblem, ValidationFailed
 from telecom_cart.keys import Keys
+
+T = TypeVar("T")
 
 MAX_BODY_BYTES: Final = 16_384
 _TAG: Final = re.compile(r'"([\x21\x23-\x7e]{1,200})"')
@@ -30,19 +34,13 @@ async def document(request: Request, *, is_optional: bool = False) -> object:
         raise ValidationFailed(errors=(FieldProblem("", "Expected a JSON document, each name in it once"),)) from None
 
 
-async def if_match(request: Request, carts: Carts, user_id: str) -> str | None:
-    """The state of the cart that the caller has seen; None: any."""
+def if_match(request: Request) -> str | None:
+    """The state of the cart that the caller has seen, or * or a weak tag as they stand; None: nobody says."""
     given = request.headers.getlist("if-match")
     if not given:
         return None
-    if given == ["*"]:
-        try:
-            await carts.peek(user_id)
-        except CartNotFound:
-            raise Outdated("There is no cart.") from None
-        return None
-    if len(given) == 1 and given[0].startswith("W/"):
-        raise Outdated("Expected a strong tag, which a weak one never equals.")
+    if given == ["*"] or (len(given) == 1 and given[0].startswith("W/")):
+        return given[0]
     found = _TAG.fullmatch(given[0]) if len(given) == 1 else None
     if found is None:
         expected = 'Expected one tag in quotes as ETag gives it, such as "c0ffee.3", or *'
@@ -55,6 +53,52 @@ def idempotency_key(request: Request) -> str | None:
     if len(given) > 1:
         raise ValidationFailed(errors=(FieldProblem("Idempotency-Key", "Expected one"),))
     return Keys.check(given[0]) if given else None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request about a cart says. `body` is what its reader made of it."""
+
+    user_id: str
+    product_id: str
+    tag: str | None
+    key: str | None
+    body: Any
+
+
+async def asked(
+    request: Request,
+    read: Callable[[object], object] | None = None,
+    *,
+    is_optional: bool = False,
+    has_key: bool = False,
+) -> Asked:
+    """All parts of a request. What is wrong with any of them is named, not only the first."""
+    failed: list[ValidationFailed] = []
+
+    def tried(part: Callable[[], T]) -> T | None:
+        try:
+            return part()
+        except ValidationFailed as error:
+            failed.append(error)
+            return None
+
+    path = request.path_params
+    user_id = tried(lambda: checked_user(str(path["userId"])))
+    product_id = tried(lambda: checked_product(str(path["productId"]))) if "productId" in path else ""
+    tag = tried(lambda: if_match(request))
+    key = tried(lambda: idempotency_key(request)) if has_key else None
+    body: object = None
+    try:
+        body = read(await document(request, is_optional=is_optional)) if read is not None else None
+    except ValidationFailed as error:
+        failed.append(error)
+    if failed:
+        several = ValidationFailed(errors=tuple(problem for error in failed for problem in error.errors))
+        raise several if len(failed) > 1 else failed[0]
+    assert user_id is not None
+    assert product_id is not None
+    return Asked(user_id, product_id, tag, key, body)
 
 
 async def _body(request: Request) -> bytes:

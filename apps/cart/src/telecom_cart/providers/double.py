@@ -44,6 +44,7 @@ class DoubleProvider:
         timeout_seconds: float = 10.0,
     ) -> None:
         self.platform = platform
+        self.place = f"double:{platform.run}"
         self.faults = faults or Faults()
         self.lookup = lookup or Lookup()
         self.latency_seconds = latency_seconds

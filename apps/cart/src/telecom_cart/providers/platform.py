@@ -79,7 +79,7 @@ class Platform:
         self._orders: list[StoredOrder] = []
         self._ledger: list[Entry] = []
         self._count = 0
-        self._run = run
+        self.run = run
         self._later: list[tuple[float, Callable[[], None]]] = []
         self._as_of: float | None = None
 
@@ -124,7 +124,7 @@ class Platform:
 
     def next_id(self, prefix: str) -> str:
         self._count += 1
-        return f"{prefix}{self._run}{self._count:08d}"
+        return f"{prefix}{self.run}{self._count:08d}"
 
     def create(self, session: str, currency: str) -> StoredBasket:
         basket = StoredBasket(self.next_id("b"), session, currency, self.now() + self.life_seconds)

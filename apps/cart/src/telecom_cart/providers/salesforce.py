@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -78,6 +78,7 @@ class SalesforceProvider:
 
     def __init__(self, settings: SalesforceSettings, once: Once, *, patience: Patience | None = None) -> None:
         self.settings = settings
+        self.place = f"salesforce:{settings.organization}/{settings.site}"
         self.lookup = settings.lookup
         self.timeout_seconds = settings.timeout_seconds
         self._once = once
@@ -92,8 +93,6 @@ class SalesforceProvider:
         self._admins = Tokens(TokenSource(admin, settings.admin_client_id, settings.admin_client_secret), self._direct)
         self._probe = ""
         """The shopper that health asks as."""
-        self._numbers_differ = False
-        """An order was not numbered by its reference: the shop lacks the hook, and a strong look-up would be blind."""
 
     async def open_session(self) -> str:
         return await self._shoppers.open()
@@ -151,8 +150,8 @@ class SalesforceProvider:
         request = Request("POST", self._url(self._orders()), headers, _json({"basketId": context.basket_id}))
         answer = await self._once(request, request_id=reference, timeout_seconds=self.timeout_seconds)
         placed = _placed(answer)
-        self._numbers_differ = self._numbers_differ or placed.number != reference
-        return placed
+        # Numbered otherwise, the shop lacks the hook, and a look-up by the reference is blind.
+        return replace(placed, is_findable=self.lookup.lag_seconds != 0 or placed.number == reference)
 
     async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
         try:
@@ -180,16 +179,12 @@ class SalesforceProvider:
             pass
         except ProviderError as error:
             return Health(False, str(error))
-        if self._numbers_differ and self.lookup.lag_seconds == 0:
-            return Health(True, "Orders are not numbered by our references: their look-up cannot be strong")
         return Health(True)
 
     async def close(self) -> None:
         await self._direct.close()
 
     async def _by_number(self, context: Context, reference: str) -> Found | Absent | Unsure:
-        if self._numbers_differ:
-            return Unsure("Orders of this shop are not numbered by our references")
         answer = await self._ask(context.session, "GET", self._orders(reference))
         problem = document_of(answer)
         if answer.status == 404 and problem is not None and _code(problem) == "order-not-found":

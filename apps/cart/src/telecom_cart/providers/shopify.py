@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from telecom_cart.model import Context
 from telecom_cart.provider import (
@@ -78,6 +79,7 @@ class ShopifyProvider:
 
     def __init__(self, settings: ShopifySettings, once: Once, *, patience: Patience | None = None) -> None:
         self.settings = settings
+        self.place = f"shopify:{urlsplit(settings.base_url).netloc}"
         self.lookup = settings.lookup
         self.timeout_seconds = settings.timeout_seconds
         self._once = once

@@ -1,0 +1,39 @@
+"""What a person decides, because nobody else can. The platform is not asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from telecom_cart.closing import Closer
+from telecom_cart.errors import CartNotFound
+from telecom_cart.model import Cart, CheckoutStatus
+from telecom_cart.provider import PlacedOrder
+from telecom_cart.repository import Repository
+
+
+class Settling:
+    def __init__(self, *, repository: Repository, closer: Closer) -> None:
+        self._repository = repository
+        self._closer = closer
+
+    async def unknown(self) -> AsyncIterator[Cart]:
+        """The carts of which nobody knows whether they were ordered. An entry that somebody left behind is removed."""
+        async for document in self._repository.unknown.scan():
+            cart = await self._repository.cart(document.value.user_id)
+            if cart is None or cart.attempt is None or cart.attempt.reference != document.key or not cart.is_sealed:
+                await self._repository.forget_unknown(document.key)
+            elif cart.checkout_status is CheckoutStatus.UNKNOWN:
+                yield cart
+
+    async def count(self) -> int:
+        return len([cart async for cart in self.unknown()])
+
+    async def settle(self, user_id: str, *, order_number: str | None) -> None:
+        """It is this order, or there is none. Not while anybody is still at it, and may order."""
+        cart = await self._repository.cart(user_id)
+        if cart is None or cart.attempt is None or cart.checkout_status is not CheckoutStatus.UNKNOWN:
+            raise CartNotFound("This user has no checkout that anybody would have to decide about.")
+        if order_number is not None:
+            await self._closer.ordered(cart, cart.attempt, [PlacedOrder(order_number, "settled", is_live=True)])
+        else:
+            await self._closer.not_made(cart, cart.attempt, ("A person found that there is no order.",))

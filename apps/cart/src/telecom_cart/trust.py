@@ -1,0 +1,59 @@
+"""How far a look-up that is said to be strong is believed: until an order is seen that it would not find.
+
+That is kept in the store, so a restart does not forget it and other instances know it. When orders can be found again,
+it is believed for attempts that began after that; earlier ones are for a person.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from mainspring import Mainspring
+from mainspring.errors import Conflict
+from telecom_cart.provider import PlacedOrder, Provider
+
+DOUBT: Final = "Orders of this shop are not found by our references: its look-up is not strong"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Whether the last order could be found by its reference, and since when that is so."""
+
+    is_findable: bool
+    since: int
+
+
+class Trust:
+    def __init__(self, ms: Mainspring, provider: Provider) -> None:
+        self._ms = ms
+        self._provider = provider
+        self._seen = ms.records("lookups", Seen)
+        """By place. None: no order was ever seen that could not be found."""
+
+    async def note(self, placed: PlacedOrder) -> None:
+        """An order was placed."""
+        while self._is_said_to_be_strong:
+            found = await self._seen.get(self._provider.place)
+            if placed.is_findable == (found is None or found.value.is_findable):
+                return
+            now = round(self._ms.now().timestamp() * 1000)
+            with suppress(Conflict):
+                seen = Seen(placed.is_findable, now)
+                await self._seen.put(self._provider.place, seen, expect=found.version if found else 0)
+                return
+
+    async def believes(self, *, since: int) -> bool:
+        """Whether an order would be seen that was asked for since then, if there was one."""
+        found = await self._seen.get(self._provider.place) if self._is_said_to_be_strong else None
+        return found is None or (found.value.is_findable and found.value.since <= since)
+
+    async def doubt(self) -> str:
+        """What an operator is told."""
+        found = await self._seen.get(self._provider.place) if self._is_said_to_be_strong else None
+        return "" if found is None or found.value.is_findable else DOUBT
+
+    @property
+    def _is_said_to_be_strong(self) -> bool:
+        return self._provider.lookup.lag_seconds == 0
