@@ -230,6 +230,70 @@ def test_without_a_bound_of_the_lag_a_person_decides() -> None:
     simulate(scenario, lookup=Lookup(None))
 
 
+def test_a_cart_that_a_person_found_unordered_is_open_again_when_its_basket_is_closed() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        world.fault("checkout", FaultKind.APPLY_LATER, seconds=400)
+        for verb in ("find_order", "close_cart", "validate_context"):
+            world.fault(verb, FaultKind.FAIL_BEFORE, times=10**6)
+        with pytest.raises(CheckoutUnknown):
+            await world.check_out()
+        await world.shop.settling.settle("ann", order_number=None)
+        await asyncio.sleep(60)
+        with pytest.raises(CheckoutUnknown):  # whoever was held up could still order the basket
+            await world.check_out(cart_id=cart.id)
+        world.provider.faults.clear()
+        await asyncio.sleep(400)  # the late order finds its basket closed
+        placed = await world.check_out(cart_id=cart.id)
+        assert [placed.order.number] == world.live_orders
+
+    simulate(scenario)
+
+
+def test_an_order_that_is_there_after_all_stands_against_what_a_person_found() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        world.fault("checkout", FaultKind.APPLY_THEN_DROP)
+        world.fault("find_order", FaultKind.FAIL_BEFORE)
+        with pytest.raises(CheckoutUnknown):
+            await world.check_out()
+        await world.shop.settling.settle("ann", order_number=None)
+        await asyncio.sleep(600)
+        placed = await world.check_out(cart_id=cart.id)
+        assert [placed.order.number] == world.live_orders
+
+    simulate(scenario)
+
+
+def test_a_refusal_is_not_believed_while_the_platform_cannot_be_asked() -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        world.fault("checkout", FaultKind.FAILED_ORDER_400)
+        world.fault("find_order", FaultKind.FAIL_BEFORE, times=2)
+        with pytest.raises(CheckoutUnknown):
+            await world.check_out()
+        await asyncio.sleep(60)
+        placed = await world.check_out(cart_id=cart.id)
+        assert [placed.order.number] == world.live_orders
+
+    simulate(scenario)
+
+
+def test_a_bare_checkout_beside_that_of_the_next_cart_is_asked_which_is_meant() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        await world.check_out()
+        second = await world.fill()
+        world.fault("checkout", FaultKind.DELAY, seconds=3)
+        ordering = asyncio.create_task(world.check_out(cart_id=second.id))
+        await asyncio.sleep(1)
+        with pytest.raises(AmbiguousCheckout):
+            await world.check_out()
+        assert (await ordering).order.number == world.live_orders[-1]
+
+    simulate(scenario)
+
+
 def test_a_refusal_is_told_with_its_reasons_and_may_be_tried_again() -> None:
     async def scenario(world: World) -> None:
         await world.fill()

@@ -213,14 +213,15 @@ def unknown_command(*, store: str) -> None:
 @main.command("settle")
 @click.argument("user")
 @click.option("--order", metavar="NUMBER", help="There is an order at the platform, and this is its number.")
-@click.option("--not-made", is_flag=True, help="There is none. The cart can be ordered again.")
+@click.option("--not-made", is_flag=True, help="There is none. The cart can be ordered again soon.")
 @store_option
 def settle_command(*, user: str, order: str | None, not_made: bool, store: str) -> None:
     """Decide what became of USER's checkout, when nobody else can.
 
     Look at the platform for an order with the attempt's reference first: `unknown` says it, and in which shop. What you
     say here is final: if you say that there is none, and there is, the next checkout orders again. Nothing else is
-    changed, and the platform is not asked.
+    changed, and the platform is not asked. That there is none opens the cart again as soon as the cart's server has
+    closed the basket, so that nobody who was held up can order it.
     """
     if (order is None) == (not not_made):
         raise click.UsageError("Say what you found: --order NUMBER or --not-made.")
@@ -230,7 +231,8 @@ def settle_command(*, user: str, order: str | None, not_made: bool, store: str) 
             await settling.settle(user, order_number=order)
 
     _run(settle())
-    click.echo(f"Settled: {f'it is order {order}' if order else 'nothing was ordered, and the cart is open again'}.")
+    opened = "nothing was ordered, and the cart is open again when its basket is closed"
+    click.echo(f"Settled: {f'it is order {order}' if order else opened}.")
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

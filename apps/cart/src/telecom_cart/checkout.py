@@ -41,7 +41,7 @@ from telecom_cart.errors import (
 )
 from telecom_cart.keys import Keys
 from telecom_cart.model import Attempt, Cart, Closing, Context, Order, Stage
-from telecom_cart.provider import ContextGone, Found, Provider, Refused, Uncertain, Unreachable
+from telecom_cart.provider import ContextGone, Found, Provider, Refused, Uncertain, Unreachable, Unsure
 from telecom_cart.queues import Queues
 from telecom_cart.recovery import Recovery, Unresolved
 from telecom_cart.repository import Repository
@@ -175,7 +175,7 @@ class Checkouts:
             found = await self._repository.orders.get(latest.value.order_id)
             return None if found is None else found.value
         since = self._repository.now_ms() - latest.value.at
-        if not cart.is_sealed and since < self._settings.repeat_seconds * 1000:
+        if since < self._settings.repeat_seconds * 1000:
             raise AmbiguousCheckout
         return None
 
@@ -323,9 +323,11 @@ class Checkouts:
             placed = await self._provider.checkout(attempt.context, attempt.reference)
         except Refused as refused:
             crashes.reach(crashes.ANSWERED)
-            found = await self._provider.find_order(attempt.context, attempt.reference, since=attempt.started_at)
+            found = await self._recovery.asked(attempt)
             if isinstance(found, Found) and (live := [order for order in found.orders if order.is_live]):
                 await self._closer.ordered(cart, attempt, live)
+            elif isinstance(found, Unsure):
+                await self._recover(cart, attempt)
             else:
                 await self._end(cart, self._closer.rejected, *refused.reasons)
         except Unreachable as error:
@@ -333,10 +335,7 @@ class Checkouts:
             await self._closer.not_made(cart, nothing_sent, (f"{AWAY}: {error}",))
         except (Uncertain, ContextGone):
             crashes.reach(crashes.ANSWERED)
-            try:
-                await self._recovery.run(cart.user_id, cart.id, own=attempt.reference)
-            except Unresolved:
-                await self._ask_soon(cart, attempt)
+            await self._recover(cart, attempt)
         else:
             crashes.reach(crashes.ANSWERED)
             with suppress(MainspringError):  # the order has to be recorded, whatever else is
@@ -346,11 +345,14 @@ class Checkouts:
             else:
                 await self._end(cart, self._closer.rejected, f"The platform's order {placed.number} is {placed.status}")
 
-    async def _ask_soon(self, cart: Cart, attempt: Attempt) -> None:
-        """Nobody waits for the deadline, which was for the case that we die. The timer for that is this one."""
-        with suppress(MainspringError):  # it asks later, then
-            soon = self._settings.retry_initial_seconds
-            await self._wakes.recover(cart.user_id, cart.id, attempt.reference, in_seconds=soon)
+    async def _recover(self, cart: Cart, attempt: Attempt) -> None:
+        """Ask now; and if nobody can tell, soon, not at the deadline, which was for the case that we die."""
+        try:
+            await self._recovery.run(cart.user_id, cart.id, own=attempt.reference)
+        except Unresolved:
+            with suppress(MainspringError):  # it asks later, then
+                soon = self._settings.retry_initial_seconds
+                await self._wakes.recover(cart.user_id, cart.id, attempt.reference, in_seconds=soon)
 
     async def _end(
         self, cart: Cart, close: Callable[[Cart, Attempt, tuple[str, ...]], Coroutine[Any, Any, None]], *reasons: str

@@ -115,6 +115,8 @@ class Attempt:
     """When its basket was first seen to be gone, with no order of it: there can be no order that is made later."""
     place: str = ""
     """Which shop at which platform was asked to order: no other can tell what became of it."""
+    denied: bool = False
+    """Whether a person has found that there is no order. Then its basket is closed, so that there can be none later."""
 
     @property
     def is_open(self) -> bool:

@@ -9,6 +9,7 @@
 | submitting | absent                | gone       | asked again when it is gone for time-out and lag: not made;       |
 |            |                       |            | without a bound of that lag a person decides                      |
 | submitting | cannot be told        | any        | unknown, asked again later                                        |
+| submitting | denied by a person    | closed     | not made, unless it is found now                                  |
 | submitting | in another shop       | any        | unknown: nobody here is asked, those who serve it or a person are |
 
 One at a time looks, by a hold on the attempt. Closing the basket is the fence: an instance that was frozen before it
@@ -37,6 +38,8 @@ from telecom_cart.provider import (
 )
 from telecom_cart.repository import Repository
 from telecom_cart.trust import DOUBT, Trust
+
+DENIED = "A person found that there is no order."
 
 
 class Unresolved(Exception):
@@ -102,13 +105,27 @@ class Recovery:
             await self._closer.ordered(cart, attempt, [PlacedOrder(order.number, "recorded", is_live=True)])
         elif attempt.stage is Stage.PREPARING:
             await self._closer.not_made(cart, attempt, ("It was interrupted before anything was sent.",))
+        elif attempt.place != self._provider.place and attempt.denied:
+            await self._closer.not_made(cart, attempt, (DENIED,))  # nobody here could close its basket
         elif attempt.place != self._provider.place:
             place = attempt.place or "a platform that was not written down"
             await self._unresolved(
                 cart, by, f"It was made at {place}, which this process does not serve.", attempt.gone_at
             )
+        elif attempt.denied:
+            await self._fence(cart, attempt, by)
         else:
             await self._resolve(cart, attempt, by)
+
+    async def _fence(self, cart: Cart, attempt: Attempt, by: str) -> None:
+        """A person has found that there is no order: see to it that there can be none. Who looks again finds more."""
+        if await self._closed(attempt) is Presence.UNKNOWN:
+            await self._unresolved(cart, by, f"{DENIED} The platform has not closed it yet.", attempt.gone_at)
+        found = await self._found(attempt)
+        if isinstance(found, Found) and (live := [order for order in found.orders if order.is_live]):
+            await self._closer.ordered(cart, attempt, live)
+        else:
+            await self._closer.not_made(cart, attempt, (DENIED,))
 
     def _taken(self, by: str, cart_id: str, own: str, cart: Cart | None) -> Cart | None:
         if cart is None or cart.id != cart_id or cart.attempt is None or not cart.attempt.is_open:
@@ -156,12 +173,17 @@ class Recovery:
             return False
         return self._repository.now_ms() >= attempt.gone_at + (self._provider.timeout_seconds + lag) * 1000
 
-    async def _found(self, attempt: Attempt) -> Found | Absent | Unsure:
+    async def asked(self, attempt: Attempt) -> Found | Absent | Unsure:
+        """What the platform says, as it says it."""
         assert attempt.context is not None, "Expected a basket, which is written down before it is ordered"
         try:
-            found = await self._provider.find_order(attempt.context, attempt.reference, since=attempt.started_at)
+            return await self._provider.find_order(attempt.context, attempt.reference, since=attempt.started_at)
         except ProviderError as error:
             return Unsure(str(error))
+
+    async def _found(self, attempt: Attempt) -> Found | Absent | Unsure:
+        """What is believed of that."""
+        found = await self.asked(attempt)
         if isinstance(found, Absent) and not await self._trust.believes(since=attempt.started_at):
             return Unsure(f"{DOUBT}; a person has to decide.")
         return found

@@ -60,7 +60,8 @@ async def settling_on(store: str) -> AsyncIterator[Settling]:
         except NotFound:
             raise NotConfigured("No carts were ever served from this store: --store says where they are.") from None
         repository = Repository(ms)
-        yield Settling(repository=repository, closer=Closer(repository=repository, wakes=Wakes(ms, Settings())))
+        wakes = Wakes(ms, Settings())
+        yield Settling(repository=repository, closer=Closer(repository=repository, wakes=wakes), wakes=wakes)
 
 
 def _file_of(store: str) -> Path | None:

@@ -1,20 +1,28 @@
-"""What a person decides, because nobody else can. The platform is not asked."""
+"""What a person decides, because nobody else can. The platform is not asked here.
+
+That there is no order is true when it was looked for. Somebody who was frozen before sending may still make one: so the
+cart is open again only when whoever serves it has closed the basket (`Recovery`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from telecom_cart.closing import Closer
 from telecom_cart.errors import CartNotFound
 from telecom_cart.model import Cart, CheckoutStatus
 from telecom_cart.provider import PlacedOrder
+from telecom_cart.recovery import DENIED
 from telecom_cart.repository import Repository
+from telecom_cart.wakes import Wakes
 
 
 class Settling:
-    def __init__(self, *, repository: Repository, closer: Closer) -> None:
+    def __init__(self, *, repository: Repository, closer: Closer, wakes: Wakes) -> None:
         self._repository = repository
         self._closer = closer
+        self._wakes = wakes
 
     async def unknown(self) -> AsyncIterator[Cart]:
         """The carts of which nobody knows whether they were ordered. An entry that somebody left behind is removed."""
@@ -36,4 +44,18 @@ class Settling:
         if order_number is not None:
             await self._closer.ordered(cart, cart.attempt, [PlacedOrder(order_number, "settled", is_live=True)])
         else:
-            await self._closer.not_made(cart, cart.attempt, ("A person found that there is no order.",))
+            await self._deny(cart, cart.attempt.reference)
+
+    async def _deny(self, cart: Cart, reference: str) -> None:
+        def denied(present: Cart | None) -> Cart | None:
+            if present is None or present.attempt is None or not present.attempt.is_open:
+                return None
+            if present.attempt.reference != reference:
+                return None
+            return replace(
+                present,
+                attempt=replace(present.attempt, denied=True, unresolved=f"{DENIED} Its basket is being closed."),
+            )
+
+        await self._repository.change(cart.user_id, denied)
+        await self._wakes.recover(cart.user_id, cart.id, reference, in_seconds=0)

@@ -51,7 +51,7 @@ class Shop:
         wakes = Wakes(ms, settings)
         queues = Queues(limit=settings.queue_limit, seconds=settings.queue_seconds)
         closer = Closer(repository=self.repository, wakes=wakes)
-        self.settling = Settling(repository=self.repository, closer=closer)
+        self.settling = Settling(repository=self.repository, closer=closer, wakes=wakes)
         self.trust = Trust(ms, provider)
         self.recovery = Recovery(
             repository=self.repository,
