@@ -45,7 +45,9 @@ from telecom_cart.providers.shopify_answers import (
     REFERENCE,
     amount_of,
     attribute,
+    attributes_with,
     basket_of,
+    can_be_ordered,
     error_code,
     has,
     is_marked,
@@ -120,11 +122,11 @@ class ShopifyProvider:
 
     async def validate_context(self, context: Context) -> bool:
         cart = (await self._ask(documents.VALIDATE_CONTEXT, {"id": context.basket_id})).get("cart")
-        return cart is not None and not is_marked(cart)
+        return cart is not None and can_be_ordered(cart)
 
     async def set_reference(self, context: Context, reference: str) -> None:
-        attributes = {"attributes": [attribute(REFERENCE, reference)]}
-        await self._read(context)  # raises, if it was closed
+        cart = await self._read(context)  # raises, if it was closed
+        attributes = {"attributes": attributes_with(cart, REFERENCE, reference)}
         await self._change(context, documents.SET_REFERENCE, "cartAttributesUpdate", attributes)
 
     async def checkout(self, context: Context, reference: str) -> PlacedOrder:
@@ -159,10 +161,8 @@ class ShopifyProvider:
         return Found(tuple(found)) if found else Unsure("There are more orders than can be looked through")
 
     async def close_cart(self, context: Context) -> Closed:
-        """Marked first, so that whoever reads it leaves it alone; then emptied, until it is read as empty.
-
-        It keeps its reference: an order that is made in between has to be found by it.
-        """
+        """Marked first, so that whoever reads it leaves it alone; then emptied, until it is read as empty. It keeps its
+        reference: an order may be made of it in between, and has to be found."""
         was_open = False
         for _ in range(CLOSING_TURNS):
             try:
@@ -171,7 +171,7 @@ class ShopifyProvider:
                     return Closed.CLOSED if was_open else Closed.GONE
                 was_open = True
                 if not is_marked(cart):
-                    mark = {"attributes": [*(cart.get("attributes") or ()), attribute(CLOSED_MARK, "yes")]}
+                    mark = {"attributes": attributes_with(cart, CLOSED_MARK, "yes")}
                     await self._change(context, documents.MARK_CLOSED, "cartAttributesUpdate", mark)
                 if cart["lines"]:
                     ids = {"lineIds": line_ids(cart)}

@@ -19,6 +19,13 @@ def attribute(key: str, value: str) -> dict[str, str]:
     return {"key": key, "value": value}
 
 
+@understood()
+def attributes_with(cart: Mapping[str, Any], key: str, value: str) -> list[dict[str, str]]:
+    """The attributes of a cart, with this one. They are replaced as a whole: what is left out is lost."""
+    others = [attribute(str(each["key"]), str(each["value"])) for each in cart.get("attributes") or []]
+    return [*(each for each in others if each["key"] != key), attribute(key, value)]
+
+
 def line_input(line: Line) -> dict[str, object]:
     return {
         "merchandiseId": VARIANT + line.product_id,
@@ -43,6 +50,13 @@ def has(document: Mapping[str, Any], key: str, value: str) -> bool:
 @understood()
 def is_marked(cart: Mapping[str, Any]) -> bool:
     return has(cart, CLOSED_MARK, "yes")
+
+
+@understood()
+def can_be_ordered(cart: Mapping[str, Any]) -> bool:
+    """Whoever reads a mark leaves the cart alone, but an order that is under way does not read it: only a cart
+    without lines cannot be ordered."""
+    return not is_marked(cart) or bool(cart["lines"]["nodes"])
 
 
 @understood()

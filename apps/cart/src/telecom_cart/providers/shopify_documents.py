@@ -37,7 +37,7 @@ query GetCart($id: ID!, $after: String) {{
 """
 VALIDATE_CONTEXT = """
 query ValidateContext($id: ID!) {
-  cart(id: $id) { id attributes { key value } }
+  cart(id: $id) { id attributes { key value } lines(first: 1) { nodes { id } } }
 }
 """
 HEALTH = """
