@@ -25,7 +25,7 @@ from typing import Any, Final
 from mainspring.errors import MainspringError
 from telecom_cart import crashes
 from telecom_cart.closing import Closer
-from telecom_cart.contexts import lines_of, objections, referred
+from telecom_cart.contexts import lines_of, objections, made_equal
 from telecom_cart.errors import (
     AmbiguousCheckout,
     CartError,
@@ -282,7 +282,7 @@ class Checkouts:
             known = present.context
             if known is not None and known.basket_id and known.place == self._provider.place:
                 await keep(known)
-            basket = await referred(
+            _, basket = await made_equal(
                 self._provider, known, wanted, currency=cart.currency, keep=keep, reference=attempt.reference
             )
         except Unreachable as error:

@@ -4,6 +4,9 @@ The cart is the truth; a *basket* at the platform is a copy that may vanish at a
 be repeated: quantities are absolute, and what is gone is gone. `checkout` is called once per reference, ever; what
 became of it is asked for by `find_order`, and `close_cart` sees to it that nothing can become of it any more.
 
+A change of a basket (`add_item`, `remove_item`, `set_reference`) that got no answer may happen at any time later, also
+after a repeat of it. So it is `Unreachable` and not repeated by the provider, and the cart never orders that basket.
+
 Every method raises, and nothing else:
 
     ContextGone    there is no such basket: it expired, was closed, or became an order

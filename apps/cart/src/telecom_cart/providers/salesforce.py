@@ -111,8 +111,7 @@ class SalesforceProvider:
     async def add_item(self, context: Context, line: Line) -> None:
         items = _item_ids(await self._read(context), line.product_id)
         if not items and line.quantity:
-            # Added twice it would be twice as many: not repeated here. Who repeats `add_item` reads first.
-            await self._change(context, "POST", "/items", [_item(line)], may_repeat=False)
+            await self._change(context, "POST", "/items", [_item(line)])
             return
         for n, item in enumerate(items):
             if n or not line.quantity:
@@ -216,15 +215,14 @@ class SalesforceProvider:
     async def _read(self, context: Context) -> dict[str, Any]:
         return _checked(await self._ask(context.session, "GET", self._basket(context)))
 
-    async def _change(
-        self, context: Context, method: Method, path: str, body: object, *, may_repeat: bool = True
-    ) -> None:
+    async def _change(self, context: Context, method: Method, path: str, body: object) -> None:
+        """Not repeated: the first one may still arrive, after all that came later."""
         target = self._basket(context) + path
-        _checked(await self._ask(context.session, method, target, body, may_repeat=may_repeat))
+        _checked(await self._ask(context.session, method, target, body, may_repeat=False))
 
     async def _remove(self, context: Context, item: str) -> None:
         path = f"{self._basket(context)}/items/{_part(item)}"
-        answer = await self._ask(context.session, "DELETE", path)
+        answer = await self._ask(context.session, "DELETE", path, may_repeat=False)
         if answer.status != 404 or _code(document_of(answer) or {}) != "item-not-found":
             _checked(answer)
 

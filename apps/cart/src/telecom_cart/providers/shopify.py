@@ -105,7 +105,7 @@ class ShopifyProvider:
         present = line_ids(cart, line.product_id)
         if not present and line.quantity:
             lines = {"lines": [line_input(line)]}
-            await self._change(context, documents.ADD_ITEM, "cartLinesAdd", lines, may_repeat=False)
+            await self._change(context, documents.ADD_ITEM, "cartLinesAdd", lines)
         elif present:
             first = {"id": present[0], "quantity": line.quantity, "attributes": [attribute(PRICE, str(line.price))]}
             others = [{"id": each, "quantity": 0} for each in present[1:]]
@@ -172,10 +172,10 @@ class ShopifyProvider:
                 was_open = True
                 if not is_marked(cart):
                     mark = {"attributes": attributes_with(cart, CLOSED_MARK, "yes")}
-                    await self._change(context, documents.MARK_CLOSED, "cartAttributesUpdate", mark)
+                    await self._change(context, documents.MARK_CLOSED, "cartAttributesUpdate", mark, may_repeat=True)
                 if cart["lines"]:
                     ids = {"lineIds": line_ids(cart)}
-                    await self._change(context, documents.EMPTY_CART, "cartLinesRemove", ids)
+                    await self._change(context, documents.EMPTY_CART, "cartLinesRemove", ids, may_repeat=True)
             except ContextGone:
                 # Never `CLOSED`: it may have been ordered between two of these requests.
                 return Closed.GONE
@@ -192,7 +192,7 @@ class ShopifyProvider:
         await self._direct.close()
 
     async def _prepare(self, context: Context, reference: str) -> None:
-        """All that comes before the order, and may be repeated."""
+        """All that comes before the order."""
         basket = await self._read(context)
         if not has(basket, REFERENCE, reference):
             raise Refused("The basket carries another reference")
@@ -258,8 +258,9 @@ class ShopifyProvider:
         name: str,
         variables: Mapping[str, object],
         *,
-        may_repeat: bool = True,
+        may_repeat: bool = False,
     ) -> dict[str, Any]:
+        """Only what closes a cart may be repeated: of a copy that arrives late there is nothing to fear."""
         asked = {"cartId": context.basket_id, **variables}
         return payload_of(await self._ask(document, asked, may_repeat=may_repeat), name)
 
