@@ -93,6 +93,35 @@ def test_a_late_duplicate_after_a_new_cart_was_begun_is_the_old_order_or_asked_w
     simulate(scenario)
 
 
+@pytest.mark.parametrize("is_synchronising", [True, False])
+def test_a_checkout_is_answered_in_time_although_the_clock_of_the_store_goes_back(is_synchronising: bool) -> None:
+    async def scenario(world: World) -> None:
+        if is_synchronising:
+            world.fault("create_cart", FaultKind.DELAY, seconds=3600)
+            await world.shop.carts.add_item("ann", PHONE)
+            await asyncio.sleep(1)
+        else:
+            await world.fill()
+            world.fault("checkout", FaultKind.DELAY, seconds=3600)
+        asking = asyncio.create_task(world.try_to_check_out())
+        await asyncio.sleep(1)
+        other = Shop(world.ms, world.provider, world.settings, is_only=False)
+        joining = asyncio.create_task(other.checkouts.run("ann", Wish()))
+        await asyncio.sleep(1)
+        for shop in (world.shop, other):
+            now_ms = shop.repository.now_ms
+            shop.repository.now_ms = lambda now_ms=now_ms: now_ms() - 3_600_000  # type: ignore[method-assign]
+        async with asyncio.timeout(20):
+            if is_synchronising:
+                assert isinstance(await asking, Placed)
+                assert (await joining).is_replay
+            else:
+                with pytest.raises(CheckoutInProgress):
+                    await joining
+
+    simulate(scenario)
+
+
 def test_a_key_stands_for_one_cart() -> None:
     async def scenario(world: World) -> None:
         await world.fill()

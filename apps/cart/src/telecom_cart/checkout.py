@@ -227,8 +227,9 @@ class Checkouts:
             except (Unresolved, TimeoutError):
                 pass
             return
-        until = self._repository.now_ms() + self._settings.answer_seconds * 1000
-        while self._repository.now_ms() < until:
+        clock = asyncio.get_running_loop().time  # the store's may be set back
+        until = clock() + self._settings.answer_seconds
+        while clock() < until:
             present = await self._repository.cart(cart.user_id)
             if present is None or present.id != cart.id or not present.is_sealed:
                 return
@@ -302,9 +303,10 @@ class Checkouts:
     async def _let_go(self, cart: Cart) -> Cart:
         """Wait for a synchronisation under way. One that does not end keeps its basket, and there will be another."""
         present = await self._repository.cart(cart.user_id)
-        until = self._repository.now_ms() + self._provider.timeout_seconds * 1000
+        clock = asyncio.get_running_loop().time
+        until = clock() + self._provider.timeout_seconds
         while present is not None and present.id == cart.id and present.syncing is not None:
-            if self._repository.now_ms() >= min(until, present.syncing.until):
+            if clock() >= until or self._repository.now_ms() >= present.syncing.until:
                 if present.context is not None and present.context.basket_id:
                     await self._wakes.close_basket(present.context)
                 return await self._change(
