@@ -41,7 +41,7 @@ from telecom_cart.errors import (
 )
 from telecom_cart.keys import Keys
 from telecom_cart.model import Attempt, Cart, Closing, Context, Order, Stage
-from telecom_cart.provider import ContextGone, Found, Provider, Refused, Uncertain, Unreachable
+from telecom_cart.provider import Basket, ContextGone, Found, Provider, Refused, Uncertain, Unreachable
 from telecom_cart.queues import Queues
 from telecom_cart.recovery import Recovery, Unresolved
 from telecom_cart.repository import Repository
@@ -253,20 +253,19 @@ class Checkouts:
         attempt = cart.attempt
         assert attempt is not None
         try:
-            prepared = await self._prepare(cart, attempt)
-            if prepared is None:
+            basket = await self._prepare(cart, attempt)
+            if basket is None:
                 return
             crashes.reach(crashes.PREPARED)
-            submitting = await self._set(
-                prepared, attempt.reference, stage=Stage.SUBMITTING, submitted_at=self._repository.now_ms()
-            )
+            now, since = self._repository.now_ms(), basket.read_at or 0
+            submitting = await self._set(cart, attempt.reference, stage=Stage.SUBMITTING, submitted_at=now, since=since)
             crashes.reach(crashes.SUBMITTING)
             await self._submit(submitting)
         except _Lost:
             return
 
-    async def _prepare(self, cart: Cart, attempt: Attempt) -> Cart | None:
-        """The cart with its basket as it is to be ordered. None: the attempt is over."""
+    async def _prepare(self, cart: Cart, attempt: Attempt) -> Basket | None:
+        """The basket as it is to be ordered. None: the attempt is over."""
         wanted = lines_of(attempt.items)
         present = await self._let_go(cart)
 
@@ -298,7 +297,7 @@ class Checkouts:
         if found:
             await self._end(present, self._closer.rejected, *found)
             return None
-        return present
+        return basket
 
     async def _let_go(self, cart: Cart) -> Cart:
         """Wait for a synchronisation under way. One that does not end keeps its basket, and there will be another."""
@@ -325,7 +324,7 @@ class Checkouts:
             placed = await self._provider.checkout(attempt.context, attempt.reference)
         except Refused as refused:
             crashes.reach(crashes.ANSWERED)
-            found = await self._provider.find_order(attempt.context, attempt.reference, since=attempt.started_at)
+            found = await self._provider.find_order(attempt.context, attempt.reference, since=attempt.since)
             if isinstance(found, Found) and (live := [order for order in found.orders if order.is_live]):
                 await self._closer.ordered(cart, attempt, live)
             else:

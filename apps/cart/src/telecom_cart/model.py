@@ -104,6 +104,8 @@ class Attempt:
     context: Context | None = None
     submitted_at: int | None = None
     """None, if certainly nothing was asked for that could make an order."""
+    since: int = 0
+    """No order of it can have been made before, by the clock of the platform."""
     closed_at: int | None = None
     closing: Closing | None = None
     reasons: tuple[str, ...] = ()

@@ -65,6 +65,8 @@ class Basket:
     """Without taxes and shipping: platforms tax by themselves."""
     currency: str
     reference: str = ""
+    read_at: int | None = field(default=None, compare=False)
+    """What the clock of the platform said, in ms since the epoch; ours may be another. None: it said nothing."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,9 @@ class Provider(Protocol):
         ...
 
     async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
-        """The orders with this reference. `since`: none can have been made before, in ms since the epoch. Raises
-        nothing: what cannot be asked is `Unsure`."""
+        """The orders with this reference. `since`: none can have been made before, in ms since the epoch, by the clock
+        of the platform as `Basket.read_at` told it; 0 if it told nothing. Raises nothing: what cannot be asked is
+        `Unsure`."""
         ...
 
     async def close_cart(self, context: Context) -> Closed:

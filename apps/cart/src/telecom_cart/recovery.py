@@ -159,7 +159,7 @@ class Recovery:
     async def _found(self, attempt: Attempt) -> Found | Absent | Unsure:
         assert attempt.context is not None, "Expected a basket, which is written down before it is ordered"
         try:
-            found = await self._provider.find_order(attempt.context, attempt.reference, since=attempt.started_at)
+            found = await self._provider.find_order(attempt.context, attempt.reference, since=attempt.since)
         except ProviderError as error:
             return Unsure(str(error))
         if isinstance(found, Absent) and not await self._trust.believes(since=attempt.started_at):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from email.utils import parsedate_to_datetime
 from typing import Any, Literal, Protocol
 
 from aiohttp import (
@@ -130,8 +131,20 @@ class Direct:
 
 def asked_wait(answer: Answer) -> float:
     """The seconds that a platform asks to wait for."""
-    asked = {name.lower(): value for name, value in answer.headers.items()}.get("retry-after", "")
+    asked = _header(answer, "retry-after")
     return float(asked) if re.fullmatch(r"\d{1,6}", asked) else 0.0
+
+
+def told_time(answer: Answer) -> int | None:
+    """What the clock of the platform said, in ms since the epoch. None: it said nothing."""
+    try:
+        return round(parsedate_to_datetime(_header(answer, "date")).timestamp() * 1000)
+    except ValueError:
+        return None
+
+
+def _header(answer: Answer, wanted: str) -> str:
+    return next((value for name, value in answer.headers.items() if name.lower() == wanted), "")
 
 
 def document_of(answer: Answer) -> dict[str, Any] | None:

@@ -76,7 +76,8 @@ class DoubleProvider:
         def read() -> Basket:
             basket = self._there(context)
             lines = tuple(self.platform.lines(basket).values())
-            return Basket(lines, self.platform.subtotal(basket), basket.currency, basket.reference)
+            read_at = round(self.platform.now() * 1000)
+            return Basket(lines, self.platform.subtotal(basket), basket.currency, basket.reference, read_at)
 
         return await self._call("get_cart", context.basket_id, read)
 

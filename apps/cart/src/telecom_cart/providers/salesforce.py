@@ -45,6 +45,7 @@ from telecom_cart.providers.calling import (
     document_of,
     minor_units,
     shown,
+    told_time,
     understood,
 )
 from telecom_cart.providers.slas import Tokens, TokenSource
@@ -52,9 +53,11 @@ from telecom_cart.providers.slas import Tokens, TokenSource
 REFERENCE = "c_orderRef"
 PRICE = "c_unitPriceMinor"
 NO_ORDER = ("failed", "cancelled")
-PAGE_SIZE, MOST_PAGES = 50, 40
+PAGE_SIZE, MOST_PAGES = 50, 100
+"""Of one look for an order. The next one goes on from there."""
+KEPT_SEARCHES = 1000
 CLOCKS_DIFFER_BY_MS = 300_000
-"""How far their clock may be from ours."""
+"""How far the clocks of their machines may be from each other."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ class SalesforceProvider:
         self._admins = Tokens(TokenSource(admin, settings.admin_client_id, settings.admin_client_secret), self._direct)
         self._probe = ""
         """The shopper that health asks as."""
+        self._searched: dict[str, int] = {}
+        """By reference, until when all orders were looked through in vain, by their clock."""
 
     async def open_session(self) -> str:
         return await self._shoppers.open()
@@ -125,7 +130,8 @@ class SalesforceProvider:
             await self._remove(context, item)
 
     async def get_cart(self, context: Context) -> Basket:
-        return _basket(await self._read(context))
+        answer = await self._ask(context.session, "GET", self._basket(context))
+        return replace(_basket(_checked(answer)), read_at=told_time(answer))
 
     async def validate_context(self, context: Context) -> bool:
         try:
@@ -191,26 +197,41 @@ class SalesforceProvider:
         return Found((_order(_checked(answer)),))
 
     async def _by_search(self, reference: str, since: int) -> Found | Absent | Unsure:
-        start = datetime.fromtimestamp((since - CLOCKS_DIFFER_BY_MS) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        start = max(since - CLOCKS_DIFFER_BY_MS, self._searched.get(reference, 0), 0)
         path = f"/checkout/orders/v1/organizations/{self.settings.organization}/orders"
         found: list[PlacedOrder] = []
+        until, is_last = start, False
         for page in range(MOST_PAGES):
             query = {
-                "creationDateFrom": start,
+                "creationDateFrom": datetime.fromtimestamp(start // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 "sortBy": "creation_date",
                 "sortOrder": "asc",
                 "limit": str(PAGE_SIZE),
                 "offset": str(page * PAGE_SIZE),
             }
             answer = await self._ask("", "GET", path, query=query, tokens=self._admins)
-            document = _checked(answer)
-            rows = document.get("data")
+            rows = _checked(answer).get("data")
             if not isinstance(rows, list):
                 return Unsure("The list of orders has another form")
             found += _orders_with(reference, rows)
-            if len(rows) < PAGE_SIZE:
-                return Found(tuple(found)) if found else Absent()
-        return Found(tuple(found)) if found else Unsure("There are more orders since then than can be looked through")
+            if page == 0:
+                until = self._seen_until(answer)
+            if is_last := len(rows) < PAGE_SIZE:
+                break
+            if page == MOST_PAGES - 1:
+                until = min(until, _made_at(rows[-1]))
+        if found:
+            return Found(tuple(found))
+        self._searched.pop(reference, None)
+        self._searched[reference] = max(start, until)
+        while len(self._searched) > KEPT_SEARCHES:
+            del self._searched[next(iter(self._searched))]
+        return Absent() if is_last else Unsure("There are more orders since then than can be looked through at once")
+
+    def _seen_until(self, answer: Answer) -> int:
+        """All orders that were made until then are in the list by now, by their clock."""
+        now, lag = told_time(answer), self.lookup.lag_seconds
+        return 0 if now is None or lag is None else now - round(lag * 1000) - CLOCKS_DIFFER_BY_MS
 
     async def _read(self, context: Context) -> dict[str, Any]:
         return _checked(await self._ask(context.session, "GET", self._basket(context)))
@@ -311,6 +332,11 @@ def _item_ids(basket: Mapping[str, Any], product_id: str) -> list[str]:
 @understood()
 def _orders_with(reference: str, rows: list[dict[str, Any]]) -> list[PlacedOrder]:
     return [_order(row) for row in rows if row.get(REFERENCE) == reference]
+
+
+@understood()
+def _made_at(row: Mapping[str, Any]) -> int:
+    return round(datetime.fromisoformat(str(row["creationDate"])).timestamp() * 1000)
 
 
 @understood()
