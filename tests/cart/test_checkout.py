@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from telecom_cart.api.views import order_view
 from telecom_cart.checkout import Placed, Wish
 from telecom_cart.errors import (
     AmbiguousCheckout,
@@ -24,6 +25,7 @@ from telecom_cart.errors import (
 from telecom_cart.model import Cart, CheckoutStatus, Closing, Context, Item, SyncStatus
 from telecom_cart.provider import Absent, Found, Lookup, PlacedOrder, Unsure
 from telecom_cart.providers.faults import FaultKind
+from telecom_cart.providers.platform import StoredOrder
 from telecom_cart.settings import Settings
 from telecom_cart.shop import Shop
 from tests.cart.simulated import PHONE, World, simulate
@@ -109,6 +111,31 @@ def test_an_order_is_looked_for_by_the_clock_of_the_platform_whatever_ours_says(
         assert (await world.check_out()).order.number
         [made] = world.platform.orders
         assert before <= asked[0] <= made.made_at * 1000
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_an_order_at_another_price_than_was_read_back_says_so_and_is_told(
+    caplog: pytest.LogCaptureFixture, is_lost: bool
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        order = world.platform.order
+
+        def dearer(basket_id: str, **given: str) -> StoredOrder | None:
+            with world.platform.drifted():
+                return order(basket_id, **given)
+
+        world.platform.order = dearer  # type: ignore[method-assign]
+        if is_lost:
+            world.fault("checkout", FaultKind.APPLY_THEN_DROP)
+        placed = await world.check_out()
+        [theirs] = world.platform.orders
+        assert placed.order.totals.subtotal == 549_00
+        assert placed.order.platform_subtotal == theirs.subtotal == 549_00 + 3
+        assert any(theirs.number in record.message and "54903" in record.message for record in caplog.records)
+        assert order_view(placed.order)["platformSubtotal"] == 549_03
 
     simulate(scenario)
 

@@ -89,6 +89,17 @@ async def test_faults_are_added_listed_and_cleared(sim: httpx.AsyncClient) -> No
     assert (await sim.delete("/faults")).json()["waiting"] == []
 
 
+async def test_a_price_that_drifts_once_is_as_before_afterwards(shop: SimulatedShop, sim: httpx.AsyncClient) -> None:
+    context = await shop.provider.create_cart(await shop.provider.open_session(), [PHONE], currency="CAD")
+    await sim.post("/faults", json={"verb": "get_cart", "kind": "priceDrift"})
+    prices = [(await shop.provider.get_cart(context)).subtotal for _ in range(2)]
+    assert prices == [PHONE.price + 1, PHONE.price]
+    await sim.post("/faults", json={"verb": "get_cart", "kind": "priceDrift", "times": None})
+    assert (await shop.provider.get_cart(context)).subtotal == PHONE.price + 1
+    await sim.delete("/faults")
+    assert (await shop.provider.get_cart(context)).subtotal == PHONE.price
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [

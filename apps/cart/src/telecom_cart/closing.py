@@ -31,6 +31,10 @@ class Closer:
         if len(orders) > 1:
             numbers = ", ".join(order.number for order in orders)
             logger.error("the platform has several orders for %s: %s", attempt.reference, numbers)
+        subtotal = orders[0].subtotal
+        if differs := subtotal is not None and subtotal != attempt.totals.subtotal:
+            said = "the platform ordered %s for %s at %s, not at %s: its price changed after it was read back"
+            logger.error(said, orders[0].number, attempt.reference, subtotal, attempt.totals.subtotal)
         order = await self._repository.record(
             Order(
                 id=order_id_of(cart.id),
@@ -42,6 +46,7 @@ class Closer:
                 items=attempt.items,
                 totals=attempt.totals,
                 placed_at=self._repository.now_ms(),
+                platform_subtotal=subtotal if differs else None,
                 others=tuple(order.number for order in orders[1:]),
                 place=attempt.place,
             )

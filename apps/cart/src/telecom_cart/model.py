@@ -198,6 +198,8 @@ class Order:
     items: tuple[Item, ...]
     totals: Totals
     placed_at: int
+    platform_subtotal: int | None = None
+    """The platform decides prices, and has ordered at this other subtotal: the price changed after it was read back."""
     others: tuple[str, ...] = ()
     """More orders that the provider has for this checkout. There must be none: if there are, a person is told."""
     place: str = ""

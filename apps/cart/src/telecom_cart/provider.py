@@ -75,6 +75,8 @@ class PlacedOrder:
     status: str
     is_live: bool
     """False: it failed or was cancelled, and counts as no order."""
+    subtotal: int | None = None
+    """What was ordered costs this much at the platform, without taxes and shipping. None: it does not say."""
     is_findable: bool = True
     """False: a strong `find_order` would not see it, whatever was declared. The cart then stops to believe it."""
 

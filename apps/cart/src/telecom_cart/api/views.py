@@ -66,6 +66,7 @@ def order_view(order: Order) -> View:
         "status": "completed",
         "items": items_view(order.items),
         "totals": totals_view(order.totals),
+        "platformSubtotal": order.platform_subtotal,
         "placedAt": instant(order.placed_at),
     }
 

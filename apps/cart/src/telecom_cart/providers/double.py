@@ -156,8 +156,10 @@ class DoubleProvider:
         await asyncio.sleep(self.latency_seconds)
         if fault is not None:
             await self._before(verb, basket_id, fault, act, failing=failing, session=session)
+        is_dearer = fault is not None and fault.kind is FaultKind.PRICE_DRIFT
         try:
-            done = act()
+            with self.platform.drifted(int(is_dearer)):
+                done = act()
         except (ContextGone, Refused) as error:
             self.platform.note(verb, basket_id, str(error))
             raise

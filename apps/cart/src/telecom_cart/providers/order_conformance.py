@@ -52,6 +52,17 @@ class OrderConformance:
         assert isinstance(found, Found)
         assert [(order.number, order.is_live) for order in found.orders] == [(placed.number, True)]
 
+    async def test_an_order_says_what_it_was_made_at_although_the_price_has_changed(self, shop: Shop) -> None:
+        context = await filled(shop, reference=REFERENCE)
+        shop.fault("checkout", Fault(FaultKind.PRICE_DRIFT))
+        placed = await shop.provider.checkout(context, REFERENCE)
+        assert shop.orders() == [SeenOrder(REFERENCE, True, 98_999 + 3)]
+        assert placed.subtotal == 98_999 + 3
+        shop.advance(shop.provider.lookup.lag_seconds or 0)
+        found = await shop.provider.find_order(context, REFERENCE, since=SINCE)
+        assert isinstance(found, Found)
+        assert [order.subtotal for order in found.orders] == [98_999 + 3]
+
     async def test_the_reference_of_nobody_is_absent(self, shop: Shop) -> None:
         context = await filled(shop, reference=REFERENCE)
         assert await shop.provider.find_order(context, REFERENCE, since=SINCE) == Absent()

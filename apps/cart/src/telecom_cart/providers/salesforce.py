@@ -359,7 +359,8 @@ def _basket(document: Mapping[str, Any]) -> Basket:
 
 def _order(document: Mapping[str, Any]) -> PlacedOrder:
     status = str(_required(document, "status"))
-    return PlacedOrder(str(_required(document, "orderNo")), status, status not in NO_ORDER)
+    subtotal = minor_units(document.get("productSubTotal"), str(document.get("currency", "")))
+    return PlacedOrder(str(_required(document, "orderNo")), status, status not in NO_ORDER, subtotal)
 
 
 @understood(Uncertain)

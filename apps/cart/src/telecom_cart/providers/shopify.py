@@ -224,7 +224,7 @@ class ShopifyProvider:
                 result = data["cartCompletionAttempt"]
                 match result["__typename"]:
                     case "CartCompletionSuccess":
-                        return PlacedOrder(str(result["orderId"]), "created", True)
+                        return await self._made(str(result["orderId"]))
                     case "CartCompletionFailed":
                         raise Refused(*reasons_of(result["errors"]))
                     case "CartCompletionProcessing":
@@ -234,6 +234,16 @@ class ShopifyProvider:
             if time.monotonic() + delay > until:
                 raise Uncertain("An order was asked for, and is still being made")
             await asyncio.sleep(delay)
+
+    async def _made(self, order_id: str) -> PlacedOrder:
+        """An order that was made, and what it says about itself, if it can be asked."""
+        try:
+            data = await self._ask(documents.GET_ORDER, {"id": order_id}, is_admin=True, tries=1)
+            with understood():
+                subtotal = order_of(data["order"]).subtotal
+        except ProviderError:
+            subtotal = None
+        return PlacedOrder(order_id, "created", True, subtotal)
 
     async def _read(self, context: Context, *, closed_too: bool = False) -> dict[str, Any]:
         """The cart with all its lines, as a list."""

@@ -122,7 +122,9 @@ def basket_of(cart: Mapping[str, Any]) -> Basket:
 def order_of(node: Mapping[str, Any]) -> PlacedOrder:
     is_live = not node.get("cancelledAt")
     status = str(node.get("displayFinancialStatus") or "created").lower() if is_live else "cancelled"
-    return PlacedOrder(str(node.get("id", "")), status, is_live)
+    money = (node.get("subtotalPriceSet") or {}).get("presentmentMoney") or {}
+    subtotal = minor_units(money.get("amount"), str(money.get("currencyCode", "")))
+    return PlacedOrder(str(node.get("id", "")), status, is_live, subtotal)
 
 
 @understood(Uncertain)

@@ -110,11 +110,27 @@ query CheckoutResult($attemptId: String!) {
   }
 }
 """
-FIND_ORDER = """
-query FindOrder($query: String!, $after: String) {
-  orders(first: 50, after: $after, sortKey: CREATED_AT, query: $query) {
-    nodes { id cancelledAt displayFinancialStatus customAttributes { key value } }
-    pageInfo { hasNextPage endCursor }
-  }
+ORDER = """
+fragment OrderFields on Order {
+  id
+  cancelledAt
+  displayFinancialStatus
+  customAttributes { key value }
+  subtotalPriceSet { presentmentMoney { amount currencyCode } }
 }
+"""
+GET_ORDER = f"""
+query GetOrder($id: ID!) {{
+  order(id: $id) {{ ...OrderFields }}
+}}
+{ORDER}
+"""
+FIND_ORDER = f"""
+query FindOrder($query: String!, $after: String) {{
+  orders(first: 50, after: $after, sortKey: CREATED_AT, query: $query) {{
+    nodes {{ ...OrderFields }}
+    pageInfo {{ hasNextPage endCursor }}
+  }}
+}}
+{ORDER}
 """

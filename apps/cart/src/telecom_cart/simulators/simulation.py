@@ -153,6 +153,9 @@ class Simulation:
                 reply = self.failed(500)
             case FaultKind.FAILED_ORDER_400 if failing is not None:
                 reply = noted(failing)
+            case FaultKind.PRICE_DRIFT:
+                with self.platform.drifted():
+                    reply = noted(act)
             case _:
                 await asyncio.sleep(fault.seconds if fault.kind is FaultKind.DELAY else 0)
                 reply = noted(act)
