@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -72,8 +72,12 @@ class Patience:
 class Direct:
     """Makes requests directly, and those that may be repeated a few times."""
 
-    def __init__(self, patience: Patience | None = None) -> None:
+    def __init__(
+        self, patience: Patience | None = None, *, throttled: Callable[[Answer], float | None] | None = None
+    ) -> None:
+        """`throttled`: for how many seconds an answer asks to wait, having done nothing. None: it does not."""
         self._patience = patience or Patience()
+        self._throttled = throttled or throttled_for
         self._session: ClientSession | None = None
 
     async def __call__(self, request: Request, *, may_repeat: bool = True, tries: int | None = None) -> Answer:
@@ -90,8 +94,8 @@ class Direct:
                     raise Unreachable(f"No answer: {type(error).__name__}") from None
                 reason = f"No answer: {type(error).__name__}"
             else:
-                if answer.status == 429:
-                    wait = max(wait, asked_wait(answer))
+                if (asked := self._throttled(answer)) is not None:
+                    wait = max(wait, asked)
                     reason = "The platform wants fewer requests"
                 elif answer.status < 500:
                     return answer
@@ -129,8 +133,10 @@ class Direct:
             self._session = None
 
 
-def asked_wait(answer: Answer) -> float:
-    """The seconds that a platform asks to wait for."""
+def throttled_for(answer: Answer) -> float | None:
+    """The seconds that a platform asks to wait for. None: it does not."""
+    if answer.status != 429:
+        return None
     asked = _header(answer, "retry-after")
     return float(asked) if re.fullmatch(r"\d{1,6}", asked) else 0.0
 

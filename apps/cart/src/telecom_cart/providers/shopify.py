@@ -58,6 +58,7 @@ from telecom_cart.providers.shopify_answers import (
     quoted,
     reasons_of,
     submitted,
+    throttled,
 )
 
 COUNTRIES = {"CAD": "CA", "EUR": "IE", "GBP": "GB", "USD": "US"}
@@ -85,7 +86,7 @@ class ShopifyProvider:
         self.lookup = settings.lookup
         self.timeout_seconds = settings.timeout_seconds
         self._once = once
-        self._direct = Direct(patience)
+        self._direct = Direct(patience, throttled=throttled)
 
     async def open_session(self) -> str:
         return ""
@@ -289,8 +290,8 @@ class ShopifyProvider:
         if answer.status != 200 or got is None:
             raise Unreachable(f"The platform answered {answer.status} without a reason")
         if errors := got.get("errors"):
-            if error_code(errors) in ("THROTTLED", "INTERNAL_SERVER_ERROR"):
-                raise Unreachable(f"The platform answered {error_code(errors)}")
+            if error_code(errors) == "INTERNAL_SERVER_ERROR":
+                raise Unreachable("The platform answered INTERNAL_SERVER_ERROR")
             raise Refused(*reasons_of(errors))
         data = got.get("data")
         if not isinstance(data, dict):

@@ -7,7 +7,15 @@ from decimal import Decimal
 from typing import Any
 
 from telecom_cart.provider import Basket, ContextGone, Line, PlacedOrder, Refused, Uncertain, Unreachable
-from telecom_cart.providers.calling import EXPONENTS, Answer, document_of, minor_units, shown, understood
+from telecom_cart.providers.calling import (
+    EXPONENTS,
+    Answer,
+    document_of,
+    minor_units,
+    shown,
+    throttled_for,
+    understood,
+)
 
 REFERENCE = "c_orderRef"
 PRICE = "c_unitPriceMinor"
@@ -73,6 +81,13 @@ def reasons_of(errors: object) -> list[str]:
     listed = errors if isinstance(errors, list) else []
     said = [shown(each.get("message") or each.get("code")) for each in listed if isinstance(each, dict)]
     return said or ["The platform said no without a reason"]
+
+
+def throttled(answer: Answer) -> float | None:
+    """Shopify says it with 200, and not for how long; its points come back by the second."""
+    if b"THROTTLED" in answer.body and error_code((document_of(answer) or {}).get("errors")) == "THROTTLED":
+        return 1.0
+    return throttled_for(answer)
 
 
 def error_code(errors: object) -> str:
