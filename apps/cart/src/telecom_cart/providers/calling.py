@@ -125,6 +125,8 @@ class Direct:
                 timeout=ClientTimeout(total=self._patience.timeout_seconds),
                 trust_env=True,
             )
+            # It would send a DELETE again whose connection broke off: only we know what may be repeated.
+            self._session._retry_connection = False
         return self._session
 
     async def close(self) -> None:
