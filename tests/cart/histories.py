@@ -305,6 +305,8 @@ class History:
         times = self.chance.choice((1, 1, 1, 2, 4, None if verb != "checkout" else 1))
         fault = Fault(kind, times, self.chance.choice((0.02, 0.05, 1.0, 5.0, 12.0, 30.0)))
         self.say(f"{verb} meets {fault}")
+        if kind is FaultKind.PRICE_DRIFT and times != 1:
+            self.platform.price_drift = 1  # for everybody, until it is well again
         self.provider.faults.add(verb, fault)
 
     async def _heal(self) -> None:
