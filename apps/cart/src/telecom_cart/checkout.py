@@ -25,7 +25,7 @@ from typing import Any, Final
 from mainspring.errors import MainspringError
 from telecom_cart import crashes
 from telecom_cart.closing import Closer
-from telecom_cart.contexts import lines_of, objections, made_equal
+from telecom_cart.contexts import lines_of, made_equal, objections
 from telecom_cart.errors import (
     AmbiguousCheckout,
     CartError,
