@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -381,6 +382,33 @@ def test_a_checkout_that_does_not_wait_for_a_synchronisation_leaves_one_basket()
         cart = await world.cart()
         assert cart.context is not None
         assert set(world.platform.baskets) == {cart.context.basket_id}
+
+    simulate(scenario)
+
+
+def test_a_basket_that_a_synchronisation_makes_as_a_checkout_takes_over_is_closed() -> None:
+    async def scenario(world: World) -> None:
+        world.fault("create_cart", FaultKind.DELAY, seconds=3600)
+        await world.shop.carts.add_item("ann", PHONE)
+        await asyncio.sleep(1)
+        late = await world.provider.create_cart(await world.provider.open_session(), (), currency="CAD")
+        repository, change = world.shop.repository, world.shop.repository.change
+        is_made = False
+
+        async def overtaken(user_id: str, decide: Callable[[Cart | None], Cart | None], **given: Any) -> Cart | None:
+            nonlocal is_made
+            cart = await repository.cart(user_id)
+            if cart is not None and cart.is_sealed and cart.syncing is not None and not is_made:
+                is_made = True  # it wakes up, and writes down what it has made
+                place = replace(late, place=world.provider.place)
+                await change(user_id, lambda held: None if held is None else replace(held, context=place))
+            return await change(user_id, decide, **given)
+
+        repository.change = overtaken  # type: ignore[method-assign]
+        await world.check_out()
+        await asyncio.sleep(30)
+        assert is_made
+        assert late.basket_id not in world.platform.baskets
 
     simulate(scenario)
 

@@ -306,11 +306,16 @@ class Checkouts:
         until = clock() + self._provider.timeout_seconds
         while present is not None and present.id == cart.id and present.syncing is not None:
             if clock() >= until or self._repository.now_ms() >= present.syncing.until:
-                if present.context is not None and present.context.basket_id:
-                    await self._wakes.close_basket(present.context)
-                return await self._change(
-                    present, lambda open_: replace(open_, syncing=None, context=None), attempt_of(present).reference
-                )
+                left = present.context
+                if left is not None and left.basket_id:
+                    await self._wakes.close_basket(left)
+
+                def let_go(open_: Cart, left: Context | None = left) -> Cart:
+                    # It may have made a basket just now, and written that down.
+                    return replace(open_, syncing=None, context=None) if open_.context == left else open_
+
+                present = await self._change(present, let_go, attempt_of(present).reference)
+                continue
             await asyncio.sleep(_LOOK_SECONDS)
             present = await self._repository.cart(cart.user_id)
         if present is None or present.id != cart.id:
