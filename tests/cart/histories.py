@@ -179,6 +179,7 @@ class History:
             (2, self._second),
             (1, self._expire),
             (1, self._remove),
+            (2, self._change_late),
         ]
         await self._fill()
         for _ in range(self.chance.randint(6, 22)):
@@ -238,6 +239,23 @@ class History:
 
         self._begin(f"{user} changes {product.product_id}", change)
 
+    async def _change_late(self) -> None:
+        """A change of the basket is not answered, and may happen while a later state of it is being ordered."""
+        user, product = self.chance.choice(USERS), self.chance.choice(PRODUCTS)
+        verb = self.chance.choice(("add_item", "add_item", "remove_item", "set_reference"))
+        self.provider.faults.add(verb, Fault(FaultKind.APPLY_LATER, 1, self.chance.choice((1.0, 2.0, 4.0))))
+        self.provider.faults.add("checkout", Fault(FaultKind.DELAY, 1, self.chance.choice((1.0, 2.5))))
+        self.say(f"{verb} comes late")
+        for quantity in (self.chance.randint(0, 4), self.chance.randint(1, 4)):
+
+            async def change(at: Instance, quantity: int = quantity) -> None:
+                await at.shop.carts.add_item(user, product)
+                await at.shop.carts.set_quantity(user, product.product_id, quantity)
+
+            self._begin(f"{user} wants {quantity} {product.product_id}", change)
+            await asyncio.sleep(self.chance.choice((0.3, 0.6)))
+        self._ask(user, await self._wish(user))
+
     async def _remove(self) -> None:
         user = self.chance.choice(USERS)
         self._begin(f"{user} deletes", lambda at: at.shop.carts.delete(user))
@@ -287,6 +305,8 @@ class History:
         times = self.chance.choice((1, 1, 1, 2, 4, None if verb != "checkout" else 1))
         fault = Fault(kind, times, self.chance.choice((0.02, 0.05, 1.0, 5.0, 12.0, 30.0)))
         self.say(f"{verb} meets {fault}")
+        if kind is FaultKind.PRICE_DRIFT and times != 1:
+            self.platform.price_drift = 1  # for everybody, until it is well again
         self.provider.faults.add(verb, fault)
 
     async def _heal(self) -> None:
@@ -386,6 +406,8 @@ class History:
             self._check(attempt is not None, f"an order has its attempt: {order}")
             assert attempt is not None
             begun = attempt.value.started_at / 1000 - (self._own.now_ms() / 1000 - self.loop.time())
+            subtotal = record.totals.subtotal if record.platform_subtotal is None else record.platform_subtotal
+            self._check(subtotal == order.subtotal, f"an order says what it costs: {record}, {order}")
             if not any(begun - 0.01 <= at <= order.made_at for at in self.platform.drifted_at):
                 self._check(theirs == wanted, f"at the price that was wanted: {record}, {order}")
                 self._check(record.totals.subtotal == order.subtotal, f"with that subtotal: {record}, {order}")

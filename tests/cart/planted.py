@@ -15,7 +15,8 @@ from telecom_cart.checkout import Checkouts, Placed, Wish, attempt_of
 from telecom_cart.contexts import lines_of, made_equal
 from telecom_cart.errors import CheckoutFailed, ProviderDown
 from telecom_cart.model import Attempt, Cart, Context, Stage
-from telecom_cart.provider import Absent, Provider, ProviderError, Uncertain
+from telecom_cart.provider import Absent, Provider, ProviderError, Uncertain, Unreachable
+from telecom_cart.providers.double import DoubleProvider
 from telecom_cart.queues import Queues
 from telecom_cart.recovery import Presence, Recovery
 
@@ -225,6 +226,21 @@ def lag_from_the_intent() -> AbstractContextManager[object]:
     return _method(Recovery, "_is_settled", broken)
 
 
+def changes_repeated() -> AbstractContextManager[object]:
+    """A change of the basket that got no answer is made again, and nobody is told: the first one may still come."""
+
+    def broken(change: Any) -> Any:
+        async def again(self: DoubleProvider, *given: Any) -> None:
+            try:
+                await change(self, *given)
+            except Unreachable:
+                await change(self, *given)
+
+        return again
+
+    return _method(DoubleProvider, "_change", broken)
+
+
 PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "order before the lock": order_before_the_lock,
     "retry on a new basket": retry_on_a_new_basket,
@@ -236,4 +252,5 @@ PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "changes while it is ordered": changes_while_sealed,
     "the last writer wins": last_writer_wins,
     "lag counted from the intent": lag_from_the_intent,
+    "a change without an answer is repeated": changes_repeated,
 }

@@ -42,22 +42,26 @@ class SimulatedShop(Obeying):
 
 
 @asynccontextmanager
-async def salesforce_shop(simulation: Simulation, address: str, lookup: Lookup) -> AsyncIterator[SimulatedShop]:
+async def salesforce_shop(
+    simulation: Simulation, address: str, lookup: Lookup, *, patience: Patience = IMPATIENT
+) -> AsyncIterator[SimulatedShop]:
     simulation.reset()
     simulation.order_number_from_reference = lookup.lag_seconds == 0
     once = RememberingOnce()
     settings = SalesforceSettings(address, "f_ecom_demo", "shop", "cart", CLIENT, lookup, "admin", ADMIN)
-    provider = SalesforceProvider(settings, once, patience=IMPATIENT)
+    provider = SalesforceProvider(settings, once, patience=patience)
     yield SimulatedShop(simulation, provider, has_one_basket=True, finds_many=lookup.lag_seconds != 0)
     await provider.close()
     await once.close()
 
 
 @asynccontextmanager
-async def shopify_shop(simulation: Simulation, address: str, lookup: Lookup) -> AsyncIterator[SimulatedShop]:
+async def shopify_shop(
+    simulation: Simulation, address: str, lookup: Lookup, *, patience: Patience = IMPATIENT
+) -> AsyncIterator[SimulatedShop]:
     simulation.reset()
     once = RememberingOnce()
-    provider = ShopifyProvider(ShopifySettings(address, CLIENT, ADMIN, lookup), once, patience=IMPATIENT)
+    provider = ShopifyProvider(ShopifySettings(address, CLIENT, ADMIN, lookup), once, patience=patience)
     yield SimulatedShop(simulation, provider, has_one_basket=False, finds_many=True)
     await provider.close()
     await once.close()

@@ -21,7 +21,8 @@ from tests.cart.serving import PLAN, Served, served
 from tests.cart.test_api import pointers, problem
 
 ORDER_FIELDS = {
-    *("orderId", "orderNumber", "reference", "cartId", "userId", "provider", "status", "items", "totals", "placedAt"),
+    *("orderId", "orderNumber", "reference", "cartId", "userId", "provider", "status", "items", "totals"),
+    *("platformSubtotal", "placedAt"),
 }
 
 

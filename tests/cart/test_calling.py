@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from telecom_cart.provider import Unreachable
-from telecom_cart.providers.calling import Direct, Patience, Request
+from telecom_cart.providers.calling import Direct, Method, Patience, Request
 
 
 class Platform:
@@ -16,6 +16,8 @@ class Platform:
 
     def __init__(self) -> None:
         self.connections = 0
+        self.is_over = False
+        """Connections are closed after the next answer."""
         self.heads: list[bytes] = []
         self.answer = b"HTTP/1.1 200 OK\r\nset-cookie: customer=ann\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -26,6 +28,8 @@ class Platform:
                 self.heads.append(await reader.readuntil(b"\r\n\r\n"))
                 await asyncio.sleep(0.01)
                 writer.write(self.answer)
+                if self.is_over:
+                    writer.close()
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
@@ -94,3 +98,16 @@ async def test_the_whole_exchange_has_one_deadline(platform: tuple[Platform, str
     with pytest.raises(Unreachable, match="No answer"):
         await direct(Request("GET", f"{address}/"))
     await direct.close()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_what_may_not_be_repeated_is_sent_once_by_every_layer(
+    platform: tuple[Platform, str], direct: Direct, method: Method
+) -> None:
+    served, address = platform
+    await direct(Request("GET", f"{address}/"))  # the connection is used again
+    served.answer = b""
+    served.is_over = True
+    with pytest.raises(Unreachable):
+        await direct(Request(method, f"{address}/"), may_repeat=False, tries=3)
+    assert len(served.heads) == 2

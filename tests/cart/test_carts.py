@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from telecom_cart.providers.faults import FaultKind
 from telecom_cart.providers.platform import StoredBasket
 from telecom_cart.queues import Queues
 from telecom_cart.settings import Settings
+from telecom_cart.shop import Shop
 from tests.cart.simulated import PHONE, PLAN, World, simulate
 
 CASE = Item("case", "A case", "addon", 1, 10_00)
@@ -323,6 +325,51 @@ def test_a_cart_that_is_deleted_while_it_is_synchronised_leaves_no_basket(verb: 
     simulate(scenario)
 
 
+def test_a_cart_that_was_emptied_while_it_is_synchronised_is_synchronised_when_that_is_over() -> None:
+    async def scenario(world: World) -> None:
+        world.fault("create_cart", FaultKind.DELAY, seconds=5)
+        await world.shop.carts.add_item("ann", PHONE)
+        await asyncio.sleep(1)
+        await world.shop.carts.remove_item("ann", "phone")
+        await asyncio.sleep(1)
+        assert (await world.cart()).sync is SyncStatus.PENDING
+        await asyncio.sleep(30)
+        cart = await world.cart()
+        assert (cart.sync, cart.syncing) == (SyncStatus.SYNCED, None)
+        assert [basket.lines for basket in world.platform.baskets.values()] == [{}]
+
+    simulate(scenario)
+
+
+def test_nobody_holds_an_empty_cart_after_whoever_synchronised_it_has_died() -> None:
+    async def scenario(world: World) -> None:
+        world.fault("open_session", FaultKind.DELAY, seconds=3600)
+        await world.shop.carts.add_item("ann", PHONE)
+        await asyncio.sleep(1)
+        await world.shop.carts.remove_item("ann", "phone")
+        await asyncio.sleep(300)
+        cart = await world.cart()
+        assert (cart.sync, cart.syncing, cart.context) == (SyncStatus.SYNCED, None, None)
+
+    simulate(scenario)
+
+
+def test_a_synchronisation_that_was_held_before_the_clock_went_back_is_not_waited_for_longer() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        now = world.shop.repository.now_ms()
+
+        def held(cart: Cart | None) -> Cart:
+            assert cart is not None
+            return replace(cart, syncing=Hold("dead", now + 3_600_000)).with_items((PHONE,), now=now)
+
+        await world.shop.repository.change("ann", held)
+        await world.shop.synchroniser.run("ann")
+        assert (await world.cart()).sync is SyncStatus.SYNCED
+
+    simulate(scenario)
+
+
 def test_a_checkout_that_does_not_wait_for_a_synchronisation_leaves_one_basket() -> None:
     async def scenario(world: World) -> None:
         world.fault("create_cart", FaultKind.DELAY, seconds=30)
@@ -335,6 +382,33 @@ def test_a_checkout_that_does_not_wait_for_a_synchronisation_leaves_one_basket()
         cart = await world.cart()
         assert cart.context is not None
         assert set(world.platform.baskets) == {cart.context.basket_id}
+
+    simulate(scenario)
+
+
+def test_a_basket_that_a_synchronisation_makes_as_a_checkout_takes_over_is_closed() -> None:
+    async def scenario(world: World) -> None:
+        world.fault("create_cart", FaultKind.DELAY, seconds=3600)
+        await world.shop.carts.add_item("ann", PHONE)
+        await asyncio.sleep(1)
+        late = await world.provider.create_cart(await world.provider.open_session(), (), currency="CAD")
+        repository, change = world.shop.repository, world.shop.repository.change
+        is_made = False
+
+        async def overtaken(user_id: str, decide: Callable[[Cart | None], Cart | None], **given: Any) -> Cart | None:
+            nonlocal is_made
+            cart = await repository.cart(user_id)
+            if cart is not None and cart.is_sealed and cart.syncing is not None and not is_made:
+                is_made = True  # it wakes up, and writes down what it has made
+                place = replace(late, place=world.provider.place)
+                await change(user_id, lambda held: None if held is None else replace(held, context=place))
+            return await change(user_id, decide, **given)
+
+        repository.change = overtaken  # type: ignore[method-assign]
+        await world.check_out()
+        await asyncio.sleep(30)
+        assert is_made
+        assert late.basket_id not in world.platform.baskets
 
     simulate(scenario)
 
@@ -383,6 +457,42 @@ def test_a_cart_that_nobody_touched_for_so_long_is_removed_with_its_basket() -> 
         assert len(world.platform.baskets) == 1
 
     simulate(scenario, settings=Settings(inactive_seconds=HOUR))
+
+
+async def grow_old(world: World, seconds: float) -> None:
+    """As if nobody had touched the cart for so long."""
+    at = world.shop.repository.now_ms() - round(seconds * 1000)
+
+    def untouched(cart: Cart | None) -> Cart:
+        assert cart is not None
+        return replace(cart, accessed_at=at)
+
+    await world.shop.repository.change("ann", untouched)
+
+
+def test_a_cart_that_was_read_at_another_instance_a_moment_ago_is_not_removed() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        other = Shop(world.ms, world.provider, world.settings, is_only=False)
+        await grow_old(world, world.settings.inactive_seconds - 0.5)
+        await other.carts.get("ann")  # which is not written yet
+        for _ in range(60):
+            await asyncio.sleep(1)
+            await world.shop.cleaner.sweep()
+        assert (await world.cart()).items
+
+    simulate(scenario)
+
+
+def test_a_cart_that_was_read_here_a_moment_ago_is_not_removed_however_old_it_was() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        await grow_old(world, world.settings.inactive_seconds + 3600)
+        await world.shop.carts.get("ann")
+        await world.shop.cleaner.sweep()
+        assert (await world.cart()).items
+
+    simulate(scenario)
 
 
 def test_a_cart_whose_checkout_failed_is_removed_after_an_hour() -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from telecom_cart.api.views import order_view
 from telecom_cart.checkout import Placed, Wish
 from telecom_cart.errors import (
     AmbiguousCheckout,
@@ -24,6 +25,7 @@ from telecom_cart.errors import (
 from telecom_cart.model import Cart, CheckoutStatus, Closing, Context, Item, SyncStatus
 from telecom_cart.provider import Absent, Found, Lookup, PlacedOrder, Unsure
 from telecom_cart.providers.faults import FaultKind
+from telecom_cart.providers.platform import StoredOrder
 from telecom_cart.settings import Settings
 from telecom_cart.shop import Shop
 from tests.cart.simulated import PHONE, World, simulate
@@ -89,6 +91,115 @@ def test_a_late_duplicate_after_a_new_cart_was_begun_is_the_old_order_or_asked_w
         await asyncio.sleep(700)
         assert not (await world.check_out()).is_replay  # nobody repeats so late
         assert len(world.live_orders) == 3
+
+    simulate(scenario)
+
+
+def test_an_order_is_looked_for_by_the_clock_of_the_platform_whatever_ours_says() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        world.platform.clock = lambda: asyncio.get_running_loop().time() - 86_400
+        find, asked = world.provider.find_order, []
+
+        async def noted(context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
+            asked.append(since)
+            return await find(context, reference, since=since)
+
+        world.provider.find_order = noted  # type: ignore[method-assign]
+        world.fault("checkout", FaultKind.APPLY_THEN_DROP)
+        before = world.platform.now() * 1000
+        assert (await world.check_out()).order.number
+        [made] = world.platform.orders
+        assert before <= asked[0] <= made.made_at * 1000
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_an_order_at_another_price_than_was_read_back_says_so_and_is_told(
+    caplog: pytest.LogCaptureFixture, is_lost: bool
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        order = world.platform.order
+
+        def dearer(basket_id: str, **given: str) -> StoredOrder | None:
+            with world.platform.drifted():
+                return order(basket_id, **given)
+
+        world.platform.order = dearer  # type: ignore[method-assign]
+        if is_lost:
+            world.fault("checkout", FaultKind.APPLY_THEN_DROP)
+        placed = await world.check_out()
+        [theirs] = world.platform.orders
+        assert placed.order.totals.subtotal == 549_00
+        assert placed.order.platform_subtotal == theirs.subtotal == 549_00 + 3
+        assert any(theirs.number in record.message and "54903" in record.message for record in caplog.records)
+        assert order_view(placed.order)["platformSubtotal"] == 549_03
+
+    simulate(scenario)
+
+
+def test_a_checkout_whose_change_was_not_answered_orders_another_basket() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        [tainted] = world.platform.baskets
+        world.fault("set_reference", FaultKind.APPLY_LATER, seconds=0.1)
+        world.fault("checkout", FaultKind.DELAY, seconds=3)
+        placed = await world.check_out()
+        [order] = world.platform.orders
+        assert (order.reference, order.number) == (placed.order.reference, placed.order.number)
+        assert order.basket_id != tainted
+        assert world.platform.baskets == {}
+
+    simulate(scenario)
+
+
+def test_a_basket_of_which_a_change_was_not_answered_and_that_cannot_be_closed_is_not_ordered() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        world.fault("set_reference", FaultKind.APPLY_LATER, seconds=0.1)
+        world.fault("close_cart", FaultKind.FAIL_BEFORE, times=2)
+        with pytest.raises(ProviderDown):
+            await world.check_out()
+        assert world.platform.orders == []
+        await asyncio.sleep(60)
+        cart = await world.cart()
+        assert cart.sync is SyncStatus.SYNCED
+        assert cart.context is not None
+        assert list(world.platform.baskets) == [cart.context.basket_id]
+        await world.check_out()
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("is_synchronising", [True, False])
+def test_a_checkout_is_answered_in_time_although_the_clock_of_the_store_goes_back(
+    monkeypatch: pytest.MonkeyPatch, is_synchronising: bool
+) -> None:
+    async def scenario(world: World) -> None:
+        if is_synchronising:
+            world.fault("create_cart", FaultKind.DELAY, seconds=3600)
+            await world.shop.carts.add_item("ann", PHONE)
+            await asyncio.sleep(1)
+        else:
+            await world.fill()
+            world.fault("checkout", FaultKind.DELAY, seconds=3600)
+        asking = asyncio.create_task(world.try_to_check_out())
+        await asyncio.sleep(1)
+        other = Shop(world.ms, world.provider, world.settings, is_only=False)
+        joining = asyncio.create_task(other.checkouts.run("ann", Wish()))
+        await asyncio.sleep(1)
+        now_ms = other.repository.now_ms
+        for shop in (world.shop, other):
+            monkeypatch.setattr(shop.repository, "now_ms", lambda: now_ms() - 3_600_000)
+        async with asyncio.timeout(20):
+            if is_synchronising:
+                assert isinstance(await asking, Placed)
+                assert (await joining).is_replay
+            else:
+                with pytest.raises(CheckoutInProgress):
+                    await joining
 
     simulate(scenario)
 

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from telecom_cart.provider import Absent, Found, Line, Refused
+from telecom_cart.provider import Absent, Found, Line, Refused, Unsure
+from telecom_cart.providers import salesforce
 from telecom_cart.providers.calling import minor_units, shown
 from telecom_cart.simulators.serving import serving
 from telecom_cart.simulators.simulation import Simulation
@@ -59,6 +60,21 @@ async def test_the_basket_of_another_customer_is_refused(shop: SimulatedShop) ->
         await shop.provider.get_cart(stranger)
 
 
+@pytest.mark.parametrize("ahead", [-86_400.0, -3600.0, 0.0, 3600.0])
+async def test_an_order_is_found_however_far_the_clock_of_the_platform_is_from_ours(
+    served: tuple[Simulation, str], ahead: float
+) -> None:
+    async with salesforce_shop(*served, EVENTUAL) as shop:
+        shop.advance(ahead)
+        context = await shop.provider.create_cart(await shop.provider.open_session(), [LINE], currency="CAD")
+        await shop.provider.set_reference(context, "r-1")
+        read_at = (await shop.provider.get_cart(context)).read_at
+        assert read_at is not None
+        await shop.provider.checkout(context, "r-1")
+        shop.advance(31)
+        assert isinstance(await shop.provider.find_order(context, "r-1", since=read_at), Found)
+
+
 async def test_a_search_looks_only_at_orders_since_then(served: tuple[Simulation, str]) -> None:
     async with salesforce_shop(*served, EVENTUAL) as shop:
         context = await shop.provider.create_cart(await shop.provider.open_session(), [LINE], currency="CAD")
@@ -67,6 +83,44 @@ async def test_a_search_looks_only_at_orders_since_then(served: tuple[Simulation
         now = int(time.time() * 1000)
         assert isinstance(await shop.provider.find_order(context, "r-1", since=now), Found)
         assert await shop.provider.find_order(context, "r-1", since=now + 3_600_000) == Absent()
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+async def test_more_orders_than_one_look_goes_through_are_gone_through_by_the_next_ones(
+    served: tuple[Simulation, str], monkeypatch: pytest.MonkeyPatch, is_made: bool
+) -> None:
+    monkeypatch.setattr(salesforce, "MOST_PAGES", 4)
+    async with salesforce_shop(*served, EVENTUAL) as shop:
+        context = await shop.provider.create_cart(await shop.provider.open_session(), [LINE], currency="CAD")
+        await shop.provider.set_reference(context, "r-1")
+        since = (await shop.provider.get_cart(context)).read_at
+        for n in range(700):
+            shop.advance(1)
+            shop.plant_order(context, f"other-{n}")
+        if is_made:
+            await shop.provider.checkout(context, "r-1")
+        shop.advance(3600)
+        looks = [await shop.provider.find_order(context, "r-1", since=since or 0) for _ in range(5)]
+        assert isinstance(looks[0], Unsure)
+        assert isinstance(looks[-1], Found if is_made else Absent)
+
+
+async def test_what_a_search_may_not_see_yet_is_looked_for_again(
+    served: tuple[Simulation, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(salesforce, "MOST_PAGES", 1)
+    async with salesforce_shop(*served, EVENTUAL) as shop:
+        context = await shop.provider.create_cart(await shop.provider.open_session(), [LINE], currency="CAD")
+        await shop.provider.set_reference(context, "r-1")
+        since = (await shop.provider.get_cart(context)).read_at or 0
+        await shop.provider.checkout(context, "r-1")
+        [made] = shop.platform.orders
+        shop.platform.orders.clear()  # as if the index had not seen it yet
+        for n in range(60):
+            shop.plant_order(context, f"other-{n}")
+        assert isinstance(await shop.provider.find_order(context, "r-1", since=since), Unsure)
+        shop.platform.orders.insert(0, made)
+        assert isinstance(await shop.provider.find_order(context, "r-1", since=since), Found)
 
 
 AMOUNTS: list[tuple[object, str, int | None]] = [

@@ -6,13 +6,15 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import httpx
 import pytest
 
 from telecom_cart.provider import ProviderError
+from telecom_cart.providers.calling import Patience
 from telecom_cart.providers.faults import Fault, FaultKind
 from telecom_cart.providers.obedient_shop import PHONE
 from telecom_cart.simulators.serving import serving
@@ -89,6 +91,17 @@ async def test_faults_are_added_listed_and_cleared(sim: httpx.AsyncClient) -> No
     assert (await sim.delete("/faults")).json()["waiting"] == []
 
 
+async def test_a_price_that_drifts_once_is_as_before_afterwards(shop: SimulatedShop, sim: httpx.AsyncClient) -> None:
+    context = await shop.provider.create_cart(await shop.provider.open_session(), [PHONE], currency="CAD")
+    await sim.post("/faults", json={"verb": "get_cart", "kind": "priceDrift"})
+    prices = [(await shop.provider.get_cart(context)).subtotal for _ in range(2)]
+    assert prices == [PHONE.price + 1, PHONE.price]
+    await sim.post("/faults", json={"verb": "get_cart", "kind": "priceDrift", "times": None})
+    assert (await shop.provider.get_cart(context)).subtotal == PHONE.price + 1
+    await sim.delete("/faults")
+    assert (await shop.provider.get_cart(context)).subtotal == PHONE.price
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -149,3 +162,22 @@ async def test_a_platform_that_forgot_everything_gives_nobody_the_name_of_somebo
     assert before == after == "" or before != after
     with suppress(ProviderError):
         assert not await shop.provider.validate_context(old)
+
+
+@pytest.mark.parametrize("verb", ["create_cart", "get_cart", "add_item", "remove_item", "set_reference", "close_cart"])
+async def test_a_platform_that_wants_fewer_requests_is_waited_for(served: tuple[Simulation, str], verb: str) -> None:
+    shop_of = salesforce_shop if served[0].name == "salesforce" else shopify_shop
+    async with shop_of(*served, STRONG, patience=Patience()) as shop:
+        provider = shop.provider
+        context = await provider.create_cart(await provider.open_session(), [PHONE], currency="CAD")
+        acts: dict[str, Callable[[], Awaitable[object]]] = {
+            "create_cart": lambda: provider.create_cart(context.session, [PHONE], currency="CAD"),
+            "get_cart": lambda: provider.get_cart(context),
+            "add_item": lambda: provider.add_item(context, replace(PHONE, quantity=3)),
+            "remove_item": lambda: provider.remove_item(context, PHONE.product_id),
+            "set_reference": lambda: provider.set_reference(context, "r-1"),
+            "close_cart": lambda: provider.close_cart(context),
+        }
+        shop.fault(verb, Fault(FaultKind.THROTTLE))
+        await acts[verb]()
+        assert shop.faults.by_verb[verb] == []

@@ -24,24 +24,21 @@ from typing import Any, Final
 
 from mainspring.errors import MainspringError
 from telecom_cart import crashes
-from telecom_cart.closing import Closer
-from telecom_cart.contexts import lines_of, objections, referred
+from telecom_cart.closing import Closer, failure_of
+from telecom_cart.contexts import lines_of, made_equal, objections
 from telecom_cart.errors import (
     AmbiguousCheckout,
-    CartError,
     CartNotFound,
-    CheckoutFailed,
     CheckoutInProgress,
     CheckoutUnknown,
     EmptyCart,
     FieldProblem,
     Outdated,
-    ProviderDown,
     ValidationFailed,
 )
 from telecom_cart.keys import Keys
-from telecom_cart.model import Attempt, Cart, Closing, Context, Order, Stage
-from telecom_cart.provider import ContextGone, Found, Provider, Refused, Uncertain, Unreachable, Unsure
+from telecom_cart.model import Attempt, Cart, Context, Order, Stage
+from telecom_cart.provider import Basket, ContextGone, Found, Provider, Refused, Uncertain, Unreachable, Unsure
 from telecom_cart.queues import Queues
 from telecom_cart.recovery import Recovery, Unresolved
 from telecom_cart.repository import Repository
@@ -227,8 +224,9 @@ class Checkouts:
             except (Unresolved, TimeoutError):
                 pass
             return
-        until = self._repository.now_ms() + self._settings.answer_seconds * 1000
-        while self._repository.now_ms() < until:
+        clock = asyncio.get_running_loop().time  # the store's may be set back
+        until = clock() + self._settings.answer_seconds
+        while clock() < until:
             present = await self._repository.cart(cart.user_id)
             if present is None or present.id != cart.id or not present.is_sealed:
                 return
@@ -252,20 +250,19 @@ class Checkouts:
         attempt = cart.attempt
         assert attempt is not None
         try:
-            prepared = await self._prepare(cart, attempt)
-            if prepared is None:
+            basket = await self._prepare(cart, attempt)
+            if basket is None:
                 return
             crashes.reach(crashes.PREPARED)
-            submitting = await self._set(
-                prepared, attempt.reference, stage=Stage.SUBMITTING, submitted_at=self._repository.now_ms()
-            )
+            now, since = self._repository.now_ms(), basket.read_at or 0
+            submitting = await self._set(cart, attempt.reference, stage=Stage.SUBMITTING, submitted_at=now, since=since)
             crashes.reach(crashes.SUBMITTING)
             await self._submit(submitting)
         except _Lost:
             return
 
-    async def _prepare(self, cart: Cart, attempt: Attempt) -> Cart | None:
-        """The cart with its basket as it is to be ordered. None: the attempt is over."""
+    async def _prepare(self, cart: Cart, attempt: Attempt) -> Basket | None:
+        """The basket as it is to be ordered. None: the attempt is over."""
         wanted = lines_of(attempt.items)
         present = await self._let_go(cart)
 
@@ -282,7 +279,7 @@ class Checkouts:
             known = present.context
             if known is not None and known.basket_id and known.place == self._provider.place:
                 await keep(known)
-            basket = await referred(
+            _, basket = await made_equal(
                 self._provider, known, wanted, currency=cart.currency, keep=keep, reference=attempt.reference
             )
         except Unreachable as error:
@@ -297,19 +294,25 @@ class Checkouts:
         if found:
             await self._end(present, self._closer.rejected, *found)
             return None
-        return present
+        return basket
 
     async def _let_go(self, cart: Cart) -> Cart:
         """Wait for a synchronisation under way. One that does not end keeps its basket, and there will be another."""
         present = await self._repository.cart(cart.user_id)
-        until = self._repository.now_ms() + self._provider.timeout_seconds * 1000
+        clock = asyncio.get_running_loop().time
+        until = clock() + self._provider.timeout_seconds
         while present is not None and present.id == cart.id and present.syncing is not None:
-            if self._repository.now_ms() >= min(until, present.syncing.until):
-                if present.context is not None and present.context.basket_id:
-                    await self._wakes.close_basket(present.context)
-                return await self._change(
-                    present, lambda open_: replace(open_, syncing=None, context=None), attempt_of(present).reference
-                )
+            if clock() >= until or self._repository.now_ms() >= present.syncing.until:
+                left = present.context
+                if left is not None and left.basket_id:
+                    await self._wakes.close_basket(left)
+
+                def let_go(open_: Cart, left: Context | None = left) -> Cart:
+                    # It may have made a basket just now, and written that down.
+                    return replace(open_, syncing=None, context=None) if open_.context == left else open_
+
+                present = await self._change(present, let_go, attempt_of(present).reference)
+                continue
             await asyncio.sleep(_LOOK_SECONDS)
             present = await self._repository.cart(cart.user_id)
         if present is None or present.id != cart.id:
@@ -385,11 +388,3 @@ class Checkouts:
 def attempt_of(cart: Cart) -> Attempt:
     assert cart.attempt is not None, "Expected a cart that is being ordered"
     return cart.attempt
-
-
-def failure_of(attempt: Attempt) -> CartError:
-    """What a user is told of an attempt that ended without an order."""
-    reasons = " ".join(attempt.reasons)
-    if attempt.closing is Closing.NOT_MADE and attempt.submitted_at is None:
-        return ProviderDown(f"Nothing was ordered, and the cart is kept. {reasons}")
-    return CheckoutFailed(f"Nothing was ordered. {reasons}")

@@ -18,6 +18,7 @@ from telecom_cart.provider import Provider, ProviderError
 from telecom_cart.recovery import Recovery, Unresolved
 from telecom_cart.repository import Repository
 from telecom_cart.settings import Settings
+from telecom_cart.touches import Touches
 from telecom_cart.wakes import Wakes
 
 OVERDUE_MS: Final = 300_000
@@ -35,6 +36,7 @@ class Cleaner:
         wakes: Wakes,
         closer: Closer,
         recovery: Recovery,
+        touches: Touches,
         settings: Settings,
     ) -> None:
         self._repository = repository
@@ -42,11 +44,13 @@ class Cleaner:
         self._wakes = wakes
         self._closer = closer
         self._recovery = recovery
+        self._touches = touches
         self._settings = settings
 
     async def sweep(self) -> Counter[str]:
         """Look at every cart once. What was done, and how often; one that fails does not stop the others."""
         done: Counter[str] = Counter()
+        await self._touches.write(self._repository)
         async for document in self._repository.carts.scan():
             try:
                 done[await self._look(document.value)] += 1
@@ -71,8 +75,10 @@ class Cleaner:
         return await self._validated(cart, now)
 
     def _patience_ms(self, cart: Cart) -> float:
+        """What other instances have read is written within two turns of theirs."""
         is_failed = cart.checkout_status is CheckoutStatus.FAILED
-        return 1000 * (self._settings.failed_inactive_seconds if is_failed else self._settings.inactive_seconds)
+        inactive_seconds = self._settings.failed_inactive_seconds if is_failed else self._settings.inactive_seconds
+        return 1000 * (inactive_seconds + 2 * self._settings.touch_seconds)
 
     async def _recovered(self, cart: Cart, now: int) -> str:
         assert cart.attempt is not None

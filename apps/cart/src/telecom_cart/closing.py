@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from mainspring.errors import MainspringError
 from telecom_cart import crashes
+from telecom_cart.errors import CartError, CheckoutFailed, ProviderDown
 from telecom_cart.model import Attempt, Cart, Closing, Order, Stage, SyncStatus, order_id_of
 from telecom_cart.provider import PlacedOrder
 from telecom_cart.repository import Repository
@@ -31,6 +32,10 @@ class Closer:
         if len(orders) > 1:
             numbers = ", ".join(order.number for order in orders)
             logger.error("the platform has several orders for %s: %s", attempt.reference, numbers)
+        subtotal = orders[0].subtotal
+        if differs := subtotal is not None and subtotal != attempt.totals.subtotal:
+            said = "the platform ordered %s for %s at %s, not at %s: its price changed after it was read back"
+            logger.error(said, orders[0].number, attempt.reference, subtotal, attempt.totals.subtotal)
         order = await self._repository.record(
             Order(
                 id=order_id_of(cart.id),
@@ -42,6 +47,7 @@ class Closer:
                 items=attempt.items,
                 totals=attempt.totals,
                 placed_at=self._repository.now_ms(),
+                platform_subtotal=subtotal if differs else None,
                 others=tuple(order.number for order in orders[1:]),
                 place=attempt.place,
             )
@@ -100,3 +106,11 @@ class Closer:
     async def _forget_timer(self, attempt: Attempt) -> None:
         with suppress(MainspringError):  # it finds nothing to do
             await self._wakes.forget_recovery(attempt.reference)
+
+
+def failure_of(attempt: Attempt) -> CartError:
+    """What a user is told of an attempt that ended without an order."""
+    reasons = " ".join(attempt.reasons)
+    if attempt.closing is Closing.NOT_MADE and attempt.submitted_at is None:
+        return ProviderDown(f"Nothing was ordered, and the cart is kept. {reasons}")
+    return CheckoutFailed(f"Nothing was ordered. {reasons}")

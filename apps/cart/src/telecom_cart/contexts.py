@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from telecom_cart.model import Context, Item
-from telecom_cart.provider import Basket, ContextGone, Line, Provider, Unreachable
+from telecom_cart.provider import Basket, ContextGone, Line, Provider, ProviderError, Unreachable
 
 _TRIES: Final = 3
 
@@ -63,10 +63,16 @@ def _by_product(basket: Basket) -> dict[str, list[Line]]:
 
 
 async def made_equal(
-    provider: Provider, context: Context | None, wanted: Sequence[Line], *, currency: str, keep: Keep
+    provider: Provider,
+    context: Context | None,
+    wanted: Sequence[Line],
+    *,
+    currency: str,
+    keep: Keep,
+    reference: str = "",
 ) -> tuple[Context, Basket]:
-    """The basket with these lines, as the platform has it afterwards, and as was read back. One that is elsewhere is
-    left there."""
+    """The basket with these lines and this reference, if there is to be one, as the platform has it afterwards and as
+    was read back. All changes of it were answered: it stays as it is. One that is elsewhere is left there."""
     if context is None or context.place != provider.place:
         context = Context(await provider.open_session(), place=provider.place)
         await keep(context)
@@ -76,33 +82,30 @@ async def made_equal(
             context = replace(made, place=provider.place)
             await keep(context)
         try:
-            basket = await provider.get_cart(context)
-            to_set, to_remove = difference(basket, wanted)
+            return context, await _changed(provider, context, wanted, reference=reference)
+        except ContextGone:
+            pass
+        except Unsettled as unsettled:
             try:
-                for product_id in to_remove:
-                    await provider.remove_item(context, product_id)
-                for line in to_set:
-                    await provider.add_item(context, line)
-            except Unreachable as error:
-                raise Unsettled(str(error)) from error
-            if to_set or to_remove:
-                basket = await provider.get_cart(context)
-        except ContextGone:
-            context = replace(context, basket_id="")
-            continue
-        return context, basket
+                await provider.close_cart(context)  # what comes late finds nothing to change
+            except ProviderError:
+                raise unsettled from None
+        context = replace(context, basket_id="")
     raise Unreachable("Baskets vanish at the platform as soon as they are made")
 
 
-async def referred(
-    provider: Provider, context: Context | None, wanted: Sequence[Line], *, currency: str, keep: Keep, reference: str
-) -> Basket:
-    """The basket with these lines and this reference, as it was read back. It is made anew if it expires meanwhile."""
-    for _ in range(_TRIES):
-        context, _ = await made_equal(provider, context, wanted, currency=currency, keep=keep)
-        try:
+async def _changed(provider: Provider, context: Context, wanted: Sequence[Line], *, reference: str) -> Basket:
+    basket = await provider.get_cart(context)
+    to_set, to_remove = difference(basket, wanted)
+    if not (to_set or to_remove or reference):
+        return basket
+    try:
+        for product_id in to_remove:
+            await provider.remove_item(context, product_id)
+        for line in to_set:
+            await provider.add_item(context, line)
+        if reference:
             await provider.set_reference(context, reference)
-            return await provider.get_cart(context)
-        except ContextGone:
-            context = replace(context, basket_id="")
-    raise Unreachable("Baskets vanish at the platform as soon as they are made")
+    except Unreachable as error:
+        raise Unsettled(str(error)) from error
+    return await provider.get_cart(context)

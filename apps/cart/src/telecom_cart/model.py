@@ -104,6 +104,8 @@ class Attempt:
     context: Context | None = None
     submitted_at: int | None = None
     """None, if certainly nothing was asked for that could make an order."""
+    since: int = 0
+    """No order of it can have been made before, by the clock of the platform."""
     closed_at: int | None = None
     closing: Closing | None = None
     reasons: tuple[str, ...] = ()
@@ -198,6 +200,8 @@ class Order:
     items: tuple[Item, ...]
     totals: Totals
     placed_at: int
+    platform_subtotal: int | None = None
+    """The platform decides prices, and has ordered at this other subtotal: the price changed after it was read back."""
     others: tuple[str, ...] = ()
     """More orders that the provider has for this checkout. There must be none: if there are, a person is told."""
     place: str = ""

@@ -4,6 +4,9 @@ The cart is the truth; a *basket* at the platform is a copy that may vanish at a
 be repeated: quantities are absolute, and what is gone is gone. `checkout` is called once per reference, ever; what
 became of it is asked for by `find_order`, and `close_cart` sees to it that nothing can become of it any more.
 
+A change of a basket (`add_item`, `remove_item`, `set_reference`) that got no answer may happen at any time later, also
+after a repeat of it. So it is `Unreachable` and not repeated by the provider, and the cart never orders that basket.
+
 Every method raises, and nothing else:
 
     ContextGone    there is no such basket: it expired, was closed, or became an order
@@ -62,6 +65,8 @@ class Basket:
     """Without taxes and shipping: platforms tax by themselves."""
     currency: str
     reference: str = ""
+    read_at: int | None = field(default=None, compare=False)
+    """What the clock of the platform said, in ms since the epoch; ours may be another. None: it said nothing."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class PlacedOrder:
     status: str
     is_live: bool
     """False: it failed or was cancelled, and counts as no order."""
+    subtotal: int | None = None
+    """What was ordered costs this much at the platform, without taxes and shipping. None: it does not say."""
     is_findable: bool = True
     """False: a strong `find_order` would not see it, whatever was declared. The cart then stops to believe it."""
 
@@ -163,8 +170,9 @@ class Provider(Protocol):
         ...
 
     async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
-        """The orders with this reference. `since`: none can have been made before, in ms since the epoch. Raises
-        nothing: what cannot be asked is `Unsure`."""
+        """The orders with this reference. `since`: none can have been made before, in ms since the epoch, by the clock
+        of the platform as `Basket.read_at` told it; 0 if it told nothing. Raises nothing: what cannot be asked is
+        `Unsure`."""
         ...
 
     async def close_cart(self, context: Context) -> Closed:

@@ -177,7 +177,7 @@ class Recovery:
         """What the platform says, as it says it."""
         assert attempt.context is not None, "Expected a basket, which is written down before it is ordered"
         try:
-            return await self._provider.find_order(attempt.context, attempt.reference, since=attempt.started_at)
+            return await self._provider.find_order(attempt.context, attempt.reference, since=attempt.since)
         except ProviderError as error:
             return Unsure(str(error))
 

@@ -33,7 +33,8 @@ class Settings:
     """Within this time after an order, a bare checkout of another cart has to say which cart it means."""
     inactive_seconds: float = 86_400.0
     failed_inactive_seconds: float = 3_600.0
-    """Carts that nobody touched for so long are removed; the second is for those whose checkout failed."""
+    """Carts that nobody touched for so long are removed, some minutes later; the second is for those whose checkout
+    failed."""
     touch_seconds: float = 60.0
     """How often the times of reads are written."""
     retry_initial_seconds: float = 5.0

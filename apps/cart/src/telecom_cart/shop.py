@@ -82,6 +82,7 @@ class Shop:
             wakes=wakes,
             closer=closer,
             recovery=self.recovery,
+            touches=self._touches,
             settings=settings,
         )
         if is_only:

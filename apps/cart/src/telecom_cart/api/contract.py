@@ -69,6 +69,10 @@ _ORDER: Final = {
     "status": {"const": "completed"},
     "items": {"type": "array", "items": _ref("Item")},
     "totals": _ref("Totals"),
+    "platformSubtotal": {
+        **_nullable({"type": "integer"}),
+        "description": "The platform ordered at this subtotal instead: its price changed at the last moment.",
+    },
     "placedAt": _INSTANT,
 }
 SCHEMAS: Final[dict[str, Any]] = {

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
-from telecom_cart.checkout import Placed, failure_of
+from telecom_cart.checkout import Placed
+from telecom_cart.closing import failure_of
 from telecom_cart.errors import CheckoutUnknown
 from telecom_cart.model import Attempt, Cart, Closing, Item, Order
 from telecom_cart.totals import Totals
@@ -66,6 +67,7 @@ def order_view(order: Order) -> View:
         "status": "completed",
         "items": items_view(order.items),
         "totals": totals_view(order.totals),
+        "platformSubtotal": order.platform_subtotal,
         "placedAt": instant(order.placed_at),
     }
 

@@ -123,9 +123,10 @@ class BasketConformance:
         context = await filled(shop)
         shop.set_price(PHONE.product_id, 90_000)
         assert await lines_in(shop, context) == {replace(PHONE, price=90_000), PLAN}
-        shop.fault("get_cart", Fault(FaultKind.PRICE_DRIFT))
+        shop.fault("get_cart", Fault(FaultKind.PRICE_DRIFT, times=2))
         assert await lines_in(shop, context) == {replace(PHONE, price=90_001), replace(PLAN, price=4_501)}
         assert (await shop.provider.get_cart(context)).subtotal == 90_001 + 2 * 4_501
+        assert await lines_in(shop, context) == {replace(PHONE, price=90_000), PLAN}
 
     async def test_the_reference_is_read_back_and_can_be_changed(self, shop: Shop) -> None:
         context = await filled(shop)
@@ -160,6 +161,19 @@ class BasketConformance:
         basket = await shop.provider.get_cart(context)
         assert set(basket.lines) == kept
         assert basket.reference == ("r-1" if verb == "set_reference" else "")
+
+    @pytest.mark.parametrize(
+        "kind", [FaultKind.FAIL_BEFORE, FaultKind.APPLY_THEN_DROP, FaultKind.APPLY_THEN_5XX, FaultKind.APPLY_LATER]
+    )
+    @pytest.mark.parametrize("verb", ["add_item", "remove_item", "set_reference"])
+    async def test_a_change_that_was_not_answered_is_told_and_not_repeated(
+        self, shop: Shop, verb: str, kind: FaultKind
+    ) -> None:
+        """It may happen at any time from now on, also after a repeat and all that came later."""
+        context = await filled(shop)
+        shop.fault(verb, Fault(kind, seconds=3600))
+        with pytest.raises(Unreachable):
+            await self.verbs(shop, context)[verb]()
 
     @pytest.mark.parametrize("kind", HIDING)
     async def test_a_basket_that_was_not_answered_is_made_when_asked_again(self, shop: Shop, kind: FaultKind) -> None:

@@ -6,10 +6,11 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from email.utils import parsedate_to_datetime
 from typing import Any, Literal, Protocol
 
 from aiohttp import (
@@ -71,8 +72,12 @@ class Patience:
 class Direct:
     """Makes requests directly, and those that may be repeated a few times."""
 
-    def __init__(self, patience: Patience | None = None) -> None:
+    def __init__(
+        self, patience: Patience | None = None, *, throttled: Callable[[Answer], float | None] | None = None
+    ) -> None:
+        """`throttled`: for how many seconds an answer asks to wait, having done nothing. None: it does not."""
         self._patience = patience or Patience()
+        self._throttled = throttled or throttled_for
         self._session: ClientSession | None = None
 
     async def __call__(self, request: Request, *, may_repeat: bool = True, tries: int | None = None) -> Answer:
@@ -89,8 +94,8 @@ class Direct:
                     raise Unreachable(f"No answer: {type(error).__name__}") from None
                 reason = f"No answer: {type(error).__name__}"
             else:
-                if answer.status == 429:
-                    wait = max(wait, asked_wait(answer))
+                if (asked := self._throttled(answer)) is not None:
+                    wait = max(wait, asked)
                     reason = "The platform wants fewer requests"
                 elif answer.status < 500:
                     return answer
@@ -120,6 +125,8 @@ class Direct:
                 timeout=ClientTimeout(total=self._patience.timeout_seconds),
                 trust_env=True,
             )
+            # It would send a DELETE again whose connection broke off: only we know what may be repeated.
+            self._session._retry_connection = False
         return self._session
 
     async def close(self) -> None:
@@ -128,10 +135,24 @@ class Direct:
             self._session = None
 
 
-def asked_wait(answer: Answer) -> float:
-    """The seconds that a platform asks to wait for."""
-    asked = {name.lower(): value for name, value in answer.headers.items()}.get("retry-after", "")
+def throttled_for(answer: Answer) -> float | None:
+    """The seconds that a platform asks to wait for. None: it does not."""
+    if answer.status != 429:
+        return None
+    asked = _header(answer, "retry-after")
     return float(asked) if re.fullmatch(r"\d{1,6}", asked) else 0.0
+
+
+def told_time(answer: Answer) -> int | None:
+    """What the clock of the platform said, in ms since the epoch. None: it said nothing."""
+    try:
+        return round(parsedate_to_datetime(_header(answer, "date")).timestamp() * 1000)
+    except ValueError:
+        return None
+
+
+def _header(answer: Answer, wanted: str) -> str:
+    return next((value for name, value in answer.headers.items() if name.lower() == wanted), "")
 
 
 def document_of(answer: Answer) -> dict[str, Any] | None:

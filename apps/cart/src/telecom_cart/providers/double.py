@@ -76,7 +76,8 @@ class DoubleProvider:
         def read() -> Basket:
             basket = self._there(context)
             lines = tuple(self.platform.lines(basket).values())
-            return Basket(lines, self.platform.subtotal(basket), basket.currency, basket.reference)
+            read_at = round(self.platform.now() * 1000)
+            return Basket(lines, self.platform.subtotal(basket), basket.currency, basket.reference, read_at)
 
         return await self._call("get_cart", context.basket_id, read)
 
@@ -155,8 +156,10 @@ class DoubleProvider:
         await asyncio.sleep(self.latency_seconds)
         if fault is not None:
             await self._before(verb, basket_id, fault, act, failing=failing, session=session)
+        is_dearer = fault is not None and fault.kind is FaultKind.PRICE_DRIFT
         try:
-            done = act()
+            with self.platform.drifted(int(is_dearer)):
+                done = act()
         except (ContextGone, Refused) as error:
             self.platform.note(verb, basket_id, str(error))
             raise

@@ -25,7 +25,7 @@ class FaultKind(StrEnum):
     QUOTA = "quota"
     """The customer has a basket already."""
     PRICE_DRIFT = "priceDrift"
-    """The platform's prices are one minor unit higher."""
+    """The platform's prices are one minor unit higher, for this request."""
     THROTTLE = "throttle"
     """429, or what the platform says instead."""
     FAILED_ORDER_400 = "failedOrder400"

@@ -52,6 +52,17 @@ class OrderConformance:
         assert isinstance(found, Found)
         assert [(order.number, order.is_live) for order in found.orders] == [(placed.number, True)]
 
+    async def test_an_order_says_what_it_was_made_at_although_the_price_has_changed(self, shop: Shop) -> None:
+        context = await filled(shop, reference=REFERENCE)
+        shop.fault("checkout", Fault(FaultKind.PRICE_DRIFT))
+        placed = await shop.provider.checkout(context, REFERENCE)
+        assert shop.orders() == [SeenOrder(REFERENCE, True, 98_999 + 3)]
+        assert placed.subtotal == 98_999 + 3
+        shop.advance(shop.provider.lookup.lag_seconds or 0)
+        found = await shop.provider.find_order(context, REFERENCE, since=SINCE)
+        assert isinstance(found, Found)
+        assert [order.subtotal for order in found.orders] == [98_999 + 3]
+
     async def test_the_reference_of_nobody_is_absent(self, shop: Shop) -> None:
         context = await filled(shop, reference=REFERENCE)
         assert await shop.provider.find_order(context, REFERENCE, since=SINCE) == Absent()
@@ -233,6 +244,40 @@ class OrderConformance:
         assert await shop.provider.close_cart(context) is Closed.CLOSED
         shop.advance(31)
         assert await shop.provider.find_order(context, REFERENCE, since=SINCE) == Absent()
+        assert shop.orders() == []
+
+    async def test_an_order_that_is_made_while_its_basket_is_closed_is_found(self, shop: Shop) -> None:
+        context = await filled(shop, reference=REFERENCE)
+        shop.fault("checkout", Fault(FaultKind.APPLY_LATER, seconds=0.3))
+        with pytest.raises(Uncertain):
+            await shop.provider.checkout(context, REFERENCE)
+        # Wherever a provider needs several requests to close a basket, the order is made between two of them.
+        shop.fault("close_cart", Fault(FaultKind.DELAY, times=None, seconds=0.2))
+        closed = await shop.provider.close_cart(context)
+        shop.advance(60)
+        found = await shop.provider.find_order(context, REFERENCE, since=SINCE)
+        assert len(shop.orders()) == (1 if isinstance(found, Found) else 0)
+        assert closed is Closed.GONE or not shop.orders()
+
+    @pytest.mark.parametrize("requests", [0, 1, 2])
+    async def test_a_basket_that_was_closed_half_way_is_not_gone_as_long_as_it_can_be_ordered(
+        self, shop: Shop, requests: int
+    ) -> None:
+        context = await filled(shop, reference=REFERENCE)
+        shop.fault("checkout", Fault(FaultKind.APPLY_LATER, seconds=30))
+        with pytest.raises(Uncertain):
+            await shop.provider.checkout(context, REFERENCE)
+        if requests:
+            shop.fault("close_cart", Fault(FaultKind.DELAY, times=requests, seconds=0))
+        shop.fault("close_cart", Fault(FaultKind.FAIL_BEFORE, times=None))
+        try:
+            await shop.provider.close_cart(context)
+        except Unreachable:
+            assert await shop.provider.validate_context(context)
+            shop.clear_faults()
+            assert await shop.provider.close_cart(context) is Closed.CLOSED
+        assert not await shop.provider.validate_context(context)
+        shop.advance(31)
         assert shop.orders() == []
 
     async def test_an_empty_basket_is_closed_as_any_other(self, shop: Shop) -> None:

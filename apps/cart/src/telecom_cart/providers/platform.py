@@ -7,7 +7,8 @@ time: nobody can tell the difference, and no task has to wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from telecom_cart.provider import Line, PlacedOrder
@@ -49,7 +50,7 @@ class StoredOrder:
 
     @property
     def placed(self) -> PlacedOrder:
-        return PlacedOrder(self.number, self.status, self.is_live)
+        return PlacedOrder(self.number, self.status, self.is_live, self.subtotal)
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,15 @@ class Platform:
     def set_status(self, number: str, status: str) -> None:
         self._orders = [replace(order, status=status) if order.number == number else order for order in self.orders]
 
+    @contextmanager
+    def drifted(self, by: int = 1) -> Iterator[None]:
+        """Other prices, in this block."""
+        self.price_drift += by
+        try:
+            yield
+        finally:
+            self.price_drift -= by
+
     def priced(self, line: Line) -> Line:
         """A line at the price that this platform sees."""
         return replace(line, price=self.prices.get(line.product_id, line.price) + self.price_drift)
@@ -230,8 +240,6 @@ def befall(platform: Platform, fault: Fault, *, basket_id: str, session: str) ->
     match fault.kind:
         case FaultKind.EXPIRE_NOW if basket_id:
             platform.expire(basket_id)
-        case FaultKind.PRICE_DRIFT:
-            platform.price_drift = 1
         case FaultKind.QUOTA if session and platform.basket_of(session) is None:
             stray = platform.create(session, "CAD")
             platform.set_line(stray, Line("stray", 1, 100))

@@ -45,6 +45,7 @@ from telecom_cart.providers.calling import (
     document_of,
     minor_units,
     shown,
+    told_time,
     understood,
 )
 from telecom_cart.providers.slas import Tokens, TokenSource
@@ -52,9 +53,11 @@ from telecom_cart.providers.slas import Tokens, TokenSource
 REFERENCE = "c_orderRef"
 PRICE = "c_unitPriceMinor"
 NO_ORDER = ("failed", "cancelled")
-PAGE_SIZE, MOST_PAGES = 50, 40
+PAGE_SIZE, MOST_PAGES = 50, 100
+"""Of one look for an order. The next one goes on from there."""
+KEPT_SEARCHES = 1000
 CLOCKS_DIFFER_BY_MS = 300_000
-"""How far their clock may be from ours."""
+"""How far the clocks of their machines may be from each other."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ class SalesforceProvider:
         self._admins = Tokens(TokenSource(admin, settings.admin_client_id, settings.admin_client_secret), self._direct)
         self._probe = ""
         """The shopper that health asks as."""
+        self._searched: dict[str, int] = {}
+        """By reference, until when all orders were looked through in vain, by their clock."""
 
     async def open_session(self) -> str:
         return await self._shoppers.open()
@@ -111,8 +116,7 @@ class SalesforceProvider:
     async def add_item(self, context: Context, line: Line) -> None:
         items = _item_ids(await self._read(context), line.product_id)
         if not items and line.quantity:
-            # Added twice it would be twice as many: not repeated here. Who repeats `add_item` reads first.
-            await self._change(context, "POST", "/items", [_item(line)], may_repeat=False)
+            await self._change(context, "POST", "/items", [_item(line)])
             return
         for n, item in enumerate(items):
             if n or not line.quantity:
@@ -126,7 +130,8 @@ class SalesforceProvider:
             await self._remove(context, item)
 
     async def get_cart(self, context: Context) -> Basket:
-        return _basket(await self._read(context))
+        answer = await self._ask(context.session, "GET", self._basket(context))
+        return replace(_basket(_checked(answer)), read_at=told_time(answer))
 
     async def validate_context(self, context: Context) -> bool:
         try:
@@ -192,39 +197,53 @@ class SalesforceProvider:
         return Found((_order(_checked(answer)),))
 
     async def _by_search(self, reference: str, since: int) -> Found | Absent | Unsure:
-        start = datetime.fromtimestamp((since - CLOCKS_DIFFER_BY_MS) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        start = max(since - CLOCKS_DIFFER_BY_MS, self._searched.get(reference, 0), 0)
         path = f"/checkout/orders/v1/organizations/{self.settings.organization}/orders"
         found: list[PlacedOrder] = []
+        until, is_last = start, False
         for page in range(MOST_PAGES):
             query = {
-                "creationDateFrom": start,
+                "creationDateFrom": datetime.fromtimestamp(start // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 "sortBy": "creation_date",
                 "sortOrder": "asc",
                 "limit": str(PAGE_SIZE),
                 "offset": str(page * PAGE_SIZE),
             }
             answer = await self._ask("", "GET", path, query=query, tokens=self._admins)
-            document = _checked(answer)
-            rows = document.get("data")
+            rows = _checked(answer).get("data")
             if not isinstance(rows, list):
                 return Unsure("The list of orders has another form")
             found += _orders_with(reference, rows)
-            if len(rows) < PAGE_SIZE:
-                return Found(tuple(found)) if found else Absent()
-        return Found(tuple(found)) if found else Unsure("There are more orders since then than can be looked through")
+            if page == 0:
+                until = self._seen_until(answer)
+            if is_last := len(rows) < PAGE_SIZE:
+                break
+            if page == MOST_PAGES - 1:
+                until = min(until, _made_at(rows[-1]))
+        if found:
+            return Found(tuple(found))
+        self._searched.pop(reference, None)
+        self._searched[reference] = max(start, until)
+        while len(self._searched) > KEPT_SEARCHES:
+            del self._searched[next(iter(self._searched))]
+        return Absent() if is_last else Unsure("There are more orders since then than can be looked through at once")
+
+    def _seen_until(self, answer: Answer) -> int:
+        """All orders that were made until then are in the list by now, by their clock."""
+        now, lag = told_time(answer), self.lookup.lag_seconds
+        return 0 if now is None or lag is None else now - round(lag * 1000) - CLOCKS_DIFFER_BY_MS
 
     async def _read(self, context: Context) -> dict[str, Any]:
         return _checked(await self._ask(context.session, "GET", self._basket(context)))
 
-    async def _change(
-        self, context: Context, method: Method, path: str, body: object, *, may_repeat: bool = True
-    ) -> None:
+    async def _change(self, context: Context, method: Method, path: str, body: object) -> None:
+        """Not repeated: the first one may still arrive, after all that came later."""
         target = self._basket(context) + path
-        _checked(await self._ask(context.session, method, target, body, may_repeat=may_repeat))
+        _checked(await self._ask(context.session, method, target, body, may_repeat=False))
 
     async def _remove(self, context: Context, item: str) -> None:
         path = f"{self._basket(context)}/items/{_part(item)}"
-        answer = await self._ask(context.session, "DELETE", path)
+        answer = await self._ask(context.session, "DELETE", path, may_repeat=False)
         if answer.status != 404 or _code(document_of(answer) or {}) != "item-not-found":
             _checked(answer)
 
@@ -316,6 +335,11 @@ def _orders_with(reference: str, rows: list[dict[str, Any]]) -> list[PlacedOrder
 
 
 @understood()
+def _made_at(row: Mapping[str, Any]) -> int:
+    return round(datetime.fromisoformat(str(row["creationDate"])).timestamp() * 1000)
+
+
+@understood()
 def _basket(document: Mapping[str, Any]) -> Basket:
     currency = str(_required(document, "currency"))
     lines: dict[tuple[str, int], Line] = {}
@@ -335,7 +359,8 @@ def _basket(document: Mapping[str, Any]) -> Basket:
 
 def _order(document: Mapping[str, Any]) -> PlacedOrder:
     status = str(_required(document, "status"))
-    return PlacedOrder(str(_required(document, "orderNo")), status, status not in NO_ORDER)
+    subtotal = minor_units(document.get("productSubTotal"), str(document.get("currency", "")))
+    return PlacedOrder(str(_required(document, "orderNo")), status, status not in NO_ORDER, subtotal)
 
 
 @understood(Uncertain)

@@ -45,7 +45,9 @@ from telecom_cart.providers.shopify_answers import (
     REFERENCE,
     amount_of,
     attribute,
+    attributes_with,
     basket_of,
+    can_be_ordered,
     error_code,
     has,
     is_marked,
@@ -56,6 +58,7 @@ from telecom_cart.providers.shopify_answers import (
     quoted,
     reasons_of,
     submitted,
+    throttled,
 )
 
 COUNTRIES = {"CAD": "CA", "EUR": "IE", "GBP": "GB", "USD": "US"}
@@ -83,7 +86,7 @@ class ShopifyProvider:
         self.lookup = settings.lookup
         self.timeout_seconds = settings.timeout_seconds
         self._once = once
-        self._direct = Direct(patience)
+        self._direct = Direct(patience, throttled=throttled)
 
     async def open_session(self) -> str:
         return ""
@@ -103,7 +106,7 @@ class ShopifyProvider:
         present = line_ids(cart, line.product_id)
         if not present and line.quantity:
             lines = {"lines": [line_input(line)]}
-            await self._change(context, documents.ADD_ITEM, "cartLinesAdd", lines, may_repeat=False)
+            await self._change(context, documents.ADD_ITEM, "cartLinesAdd", lines)
         elif present:
             first = {"id": present[0], "quantity": line.quantity, "attributes": [attribute(PRICE, str(line.price))]}
             others = [{"id": each, "quantity": 0} for each in present[1:]]
@@ -120,11 +123,11 @@ class ShopifyProvider:
 
     async def validate_context(self, context: Context) -> bool:
         cart = (await self._ask(documents.VALIDATE_CONTEXT, {"id": context.basket_id})).get("cart")
-        return cart is not None and not is_marked(cart)
+        return cart is not None and can_be_ordered(cart)
 
     async def set_reference(self, context: Context, reference: str) -> None:
-        attributes = {"attributes": [attribute(REFERENCE, reference)]}
-        await self._read(context)  # raises, if it was closed
+        cart = await self._read(context)  # raises, if it was closed
+        attributes = {"attributes": attributes_with(cart, REFERENCE, reference)}
         await self._change(context, documents.SET_REFERENCE, "cartAttributesUpdate", attributes)
 
     async def checkout(self, context: Context, reference: str) -> PlacedOrder:
@@ -159,10 +162,8 @@ class ShopifyProvider:
         return Found(tuple(found)) if found else Unsure("There are more orders than can be looked through")
 
     async def close_cart(self, context: Context) -> Closed:
-        """Marked first, so that whoever reads it leaves it alone; then emptied, until it is read as empty.
-
-        It keeps its reference: an order that is made in between has to be found by it.
-        """
+        """Marked first, so that whoever reads it leaves it alone; then emptied, until it is read as empty. It keeps its
+        reference: an order may be made of it in between, and has to be found."""
         was_open = False
         for _ in range(CLOSING_TURNS):
             try:
@@ -171,11 +172,11 @@ class ShopifyProvider:
                     return Closed.CLOSED if was_open else Closed.GONE
                 was_open = True
                 if not is_marked(cart):
-                    mark = {"attributes": [*(cart.get("attributes") or ()), attribute(CLOSED_MARK, "yes")]}
-                    await self._change(context, documents.MARK_CLOSED, "cartAttributesUpdate", mark)
+                    mark = {"attributes": attributes_with(cart, CLOSED_MARK, "yes")}
+                    await self._change(context, documents.MARK_CLOSED, "cartAttributesUpdate", mark, may_repeat=True)
                 if cart["lines"]:
                     ids = {"lineIds": line_ids(cart)}
-                    await self._change(context, documents.EMPTY_CART, "cartLinesRemove", ids)
+                    await self._change(context, documents.EMPTY_CART, "cartLinesRemove", ids, may_repeat=True)
             except ContextGone:
                 # Never `CLOSED`: it may have been ordered between two of these requests.
                 return Closed.GONE
@@ -192,7 +193,7 @@ class ShopifyProvider:
         await self._direct.close()
 
     async def _prepare(self, context: Context, reference: str) -> None:
-        """All that comes before the order, and may be repeated."""
+        """All that comes before the order."""
         basket = await self._read(context)
         if not has(basket, REFERENCE, reference):
             raise Refused("The basket carries another reference")
@@ -224,7 +225,7 @@ class ShopifyProvider:
                 result = data["cartCompletionAttempt"]
                 match result["__typename"]:
                     case "CartCompletionSuccess":
-                        return PlacedOrder(str(result["orderId"]), "created", True)
+                        return await self._made(str(result["orderId"]))
                     case "CartCompletionFailed":
                         raise Refused(*reasons_of(result["errors"]))
                     case "CartCompletionProcessing":
@@ -234,6 +235,16 @@ class ShopifyProvider:
             if time.monotonic() + delay > until:
                 raise Uncertain("An order was asked for, and is still being made")
             await asyncio.sleep(delay)
+
+    async def _made(self, order_id: str) -> PlacedOrder:
+        """An order that was made, and what it says about itself, if it can be asked."""
+        try:
+            data = await self._ask(documents.GET_ORDER, {"id": order_id}, is_admin=True, tries=1)
+            with understood():
+                subtotal = order_of(data["order"]).subtotal
+        except ProviderError:
+            subtotal = None
+        return PlacedOrder(order_id, "created", True, subtotal)
 
     async def _read(self, context: Context, *, closed_too: bool = False) -> dict[str, Any]:
         """The cart with all its lines, as a list."""
@@ -258,8 +269,9 @@ class ShopifyProvider:
         name: str,
         variables: Mapping[str, object],
         *,
-        may_repeat: bool = True,
+        may_repeat: bool = False,
     ) -> dict[str, Any]:
+        """Only what closes a cart may be repeated: of a copy that arrives late there is nothing to fear."""
         asked = {"cartId": context.basket_id, **variables}
         return payload_of(await self._ask(document, asked, may_repeat=may_repeat), name)
 
@@ -278,8 +290,8 @@ class ShopifyProvider:
         if answer.status != 200 or got is None:
             raise Unreachable(f"The platform answered {answer.status} without a reason")
         if errors := got.get("errors"):
-            if error_code(errors) in ("THROTTLED", "INTERNAL_SERVER_ERROR"):
-                raise Unreachable(f"The platform answered {error_code(errors)}")
+            if error_code(errors) == "INTERNAL_SERVER_ERROR":
+                raise Unreachable("The platform answered INTERNAL_SERVER_ERROR")
             raise Refused(*reasons_of(errors))
         data = got.get("data")
         if not isinstance(data, dict):

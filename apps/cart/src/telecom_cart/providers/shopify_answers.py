@@ -7,7 +7,15 @@ from decimal import Decimal
 from typing import Any
 
 from telecom_cart.provider import Basket, ContextGone, Line, PlacedOrder, Refused, Uncertain, Unreachable
-from telecom_cart.providers.calling import EXPONENTS, Answer, document_of, minor_units, shown, understood
+from telecom_cart.providers.calling import (
+    EXPONENTS,
+    Answer,
+    document_of,
+    minor_units,
+    shown,
+    throttled_for,
+    understood,
+)
 
 REFERENCE = "c_orderRef"
 PRICE = "c_unitPriceMinor"
@@ -17,6 +25,13 @@ VARIANT = "gid://shopify/ProductVariant/"
 
 def attribute(key: str, value: str) -> dict[str, str]:
     return {"key": key, "value": value}
+
+
+@understood()
+def attributes_with(cart: Mapping[str, Any], key: str, value: str) -> list[dict[str, str]]:
+    """The attributes of a cart, with this one. They are replaced as a whole: what is left out is lost."""
+    others = [attribute(str(each["key"]), str(each["value"])) for each in cart.get("attributes") or []]
+    return [*(each for each in others if each["key"] != key), attribute(key, value)]
 
 
 def line_input(line: Line) -> dict[str, object]:
@@ -46,6 +61,13 @@ def is_marked(cart: Mapping[str, Any]) -> bool:
 
 
 @understood()
+def can_be_ordered(cart: Mapping[str, Any]) -> bool:
+    """Whoever reads a mark leaves the cart alone, but an order that is under way does not read it: only a cart
+    without lines cannot be ordered."""
+    return not is_marked(cart) or bool(cart["lines"]["nodes"])
+
+
+@understood()
 def line_ids(cart: Mapping[str, Any], product_id: str | None = None) -> list[str]:
     """Of a product, or of all."""
     return [str(each["id"]) for each in cart["lines"] if product_id is None or product_of(each) == product_id]
@@ -59,6 +81,13 @@ def reasons_of(errors: object) -> list[str]:
     listed = errors if isinstance(errors, list) else []
     said = [shown(each.get("message") or each.get("code")) for each in listed if isinstance(each, dict)]
     return said or ["The platform said no without a reason"]
+
+
+def throttled(answer: Answer) -> float | None:
+    """Shopify says it with 200, and not for how long; its points come back by the second."""
+    if b"THROTTLED" in answer.body and error_code((document_of(answer) or {}).get("errors")) == "THROTTLED":
+        return 1.0
+    return throttled_for(answer)
 
 
 def error_code(errors: object) -> str:
@@ -108,7 +137,9 @@ def basket_of(cart: Mapping[str, Any]) -> Basket:
 def order_of(node: Mapping[str, Any]) -> PlacedOrder:
     is_live = not node.get("cancelledAt")
     status = str(node.get("displayFinancialStatus") or "created").lower() if is_live else "cancelled"
-    return PlacedOrder(str(node.get("id", "")), status, is_live)
+    money = (node.get("subtotalPriceSet") or {}).get("presentmentMoney") or {}
+    subtotal = minor_units(money.get("amount"), str(money.get("currencyCode", "")))
+    return PlacedOrder(str(node.get("id", "")), status, is_live, subtotal)
 
 
 @understood(Uncertain)

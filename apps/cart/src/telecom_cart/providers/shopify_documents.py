@@ -37,7 +37,7 @@ query GetCart($id: ID!, $after: String) {{
 """
 VALIDATE_CONTEXT = """
 query ValidateContext($id: ID!) {
-  cart(id: $id) { id attributes { key value } }
+  cart(id: $id) { id attributes { key value } lines(first: 1) { nodes { id } } }
 }
 """
 HEALTH = """
@@ -110,11 +110,27 @@ query CheckoutResult($attemptId: String!) {
   }
 }
 """
-FIND_ORDER = """
-query FindOrder($query: String!, $after: String) {
-  orders(first: 50, after: $after, sortKey: CREATED_AT, query: $query) {
-    nodes { id cancelledAt displayFinancialStatus customAttributes { key value } }
-    pageInfo { hasNextPage endCursor }
-  }
+ORDER = """
+fragment OrderFields on Order {
+  id
+  cancelledAt
+  displayFinancialStatus
+  customAttributes { key value }
+  subtotalPriceSet { presentmentMoney { amount currencyCode } }
 }
+"""
+GET_ORDER = f"""
+query GetOrder($id: ID!) {{
+  order(id: $id) {{ ...OrderFields }}
+}}
+{ORDER}
+"""
+FIND_ORDER = f"""
+query FindOrder($query: String!, $after: String) {{
+  orders(first: 50, after: $after, sortKey: CREATED_AT, query: $query) {{
+    nodes {{ ...OrderFields }}
+    pageInfo {{ hasNextPage endCursor }}
+  }}
+}}
+{ORDER}
 """

@@ -28,7 +28,14 @@ async def serving(platform: str, *, port: int = 0) -> AsyncIterator[tuple[Simula
     simulation, routes = SIMULATIONS[platform]()
     app = Starlette(routes=[*routes, *controls(simulation)])
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=port, log_level="warning", access_log=False, lifespan="off", ws="none"
+        app,
+        host="127.0.0.1",
+        port=port,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        date_header=False,  # the simulation says its own time
     )
     server = _Quiet(config)
     simulation.drop = lambda request: _drop(server, request)

@@ -43,7 +43,7 @@ class CompletionAttempt:
 
 class ShopifySimulation(Simulation):
     name = "shopify"
-    extra_verbs = ("prepare_checkout", "pay_checkout", "checkout_result")
+    extra_verbs = ("prepare_checkout", "pay_checkout", "checkout_result", "get_order")
 
     def reset(self) -> None:
         super().reset()
@@ -72,6 +72,7 @@ class ShopifySimulation(Simulation):
             "cartPrepareForCompletion": self.prepare,
             "cartSubmitForCompletion": self.submit,
             "cartCompletionAttempt": self.poll,
+            "order": self.order,
             "orders": self.orders,
         }
 
@@ -132,6 +133,10 @@ class ShopifySimulation(Simulation):
             seen = [order for order in seen if order.basket_id == wanted]
         start = int(given.get("after") or 0)
         return {"nodes": [_shown_order(order) for order in seen[start : start + 50]], **_page(start, 50, len(seen))}
+
+    def order(self, given: Mapping[str, Any]) -> object:
+        number = str(given["id"]).removeprefix(ORDER)
+        return next((_shown_order(order) for order in self.platform.orders if order.number == number), None)
 
     def _basket(self, cart_id: object) -> StoredBasket | None:
         basket = self.platform.basket(self.platform_id(str(cart_id)))
@@ -226,7 +231,7 @@ class Endpoint:
 
         is_admin = request.url.path.startswith("/admin")
         header = "x-shopify-access-token" if is_admin else "x-shopify-storefront-access-token"
-        if not request.headers.get(header) or is_admin != (name == "orders") or verb in self.simulation.denied:
+        if not request.headers.get(header) or is_admin != name.startswith("order") or verb in self.simulation.denied:
             return errors("ACCESS_DENIED", "Access denied").response()
         failing = (lambda: act(status="cancelled")) if verb == "checkout" else None
         return await self.simulation.answer(request, verb, act, basket_id=basket_id, failing=failing)
@@ -269,6 +274,9 @@ def _shown_order(order: StoredOrder) -> dict[str, object]:
         "cancelledAt": None if order.is_live else "2026-01-01T00:00:00Z",
         "displayFinancialStatus": "PENDING",
         "customAttributes": [{"key": "c_orderRef", "value": order.reference}],
+        "subtotalPriceSet": {
+            "presentmentMoney": {"amount": str(Decimal(order.subtotal).scaleb(-2)), "currencyCode": order.currency}
+        },
     }
 
 

@@ -9,7 +9,8 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from email.utils import formatdate
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -129,9 +130,12 @@ class Simulation:
         def late() -> None:
             noted(act, "late: ")
 
+        def told(reply: Reply) -> Response:
+            return replace(reply, headers={**reply.headers, "Date": formatdate(self.now(), usegmt=True)}).response()
+
         fault = self.faults.take(self.aliases.get(verb, verb))
         if fault is None:
-            return noted(act).response()
+            return told(noted(act))
         befall(self.platform, fault, basket_id=basket_id, session=session)
         match fault.kind:
             case FaultKind.DOWN | FaultKind.APPLY_THEN_DROP:
@@ -149,7 +153,10 @@ class Simulation:
                 reply = self.failed(500)
             case FaultKind.FAILED_ORDER_400 if failing is not None:
                 reply = noted(failing)
+            case FaultKind.PRICE_DRIFT:
+                with self.platform.drifted():
+                    reply = noted(act)
             case _:
                 await asyncio.sleep(fault.seconds if fault.kind is FaultKind.DELAY else 0)
                 reply = noted(act)
-        return reply.response()
+        return told(reply)
