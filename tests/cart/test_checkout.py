@@ -140,6 +140,28 @@ def test_an_order_at_another_price_than_was_read_back_says_so_and_is_told(
     simulate(scenario)
 
 
+def test_a_bare_checkout_of_a_cart_whose_order_is_on_record_gets_it_before_the_attempt_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+
+        async def dies(*given: object) -> None:
+            await asyncio.sleep(3600)
+
+        monkeypatch.setattr(world.shop.checkouts._closer, "_close", dies)
+        asking = asyncio.create_task(world.try_to_check_out())
+        await asyncio.sleep(5)
+        await world.kill()
+        asking.cancel()
+        assert (await world.cart()).is_sealed
+        again = await world.check_out()
+        assert again.is_replay
+        assert world.live_orders == [again.order.number]
+
+    simulate(scenario)
+
+
 def test_a_checkout_whose_change_was_not_answered_orders_another_basket() -> None:
     async def scenario(world: World) -> None:
         await world.fill()

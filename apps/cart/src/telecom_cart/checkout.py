@@ -168,7 +168,7 @@ class Checkouts:
         latest = await self._repository.latest.get(user_id)
         if latest is None:
             return None
-        if cart is None or not cart.items:
+        if cart is None or not cart.items or cart.id == latest.value.cart_id:
             found = await self._repository.orders.get(latest.value.order_id)
             return None if found is None else found.value
         since = self._repository.now_ms() - latest.value.at
