@@ -14,6 +14,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 from typing import Final, Self
 
 from mainspring.delivery.answer import FRAMING_LIMIT, HEADER_LIMIT, LITTLE
@@ -51,10 +52,14 @@ class FetchMemory:
         """Use as `with`: nothing yet, and nothing afterwards."""
         return Share(self, site)
 
+    @property
+    def free(self) -> int:
+        return self._limit - self.taken
+
     def room(self, site: str, size: int) -> int:
         """For how many more of a size there is room now, for who does not wait. Larger ones go alone."""
         size = max(1, min(size, self._limit))
-        free, taken = self._limit - self.taken, self._by_site.get(site, 0)
+        free, taken = self.free, self._by_site.get(site, 0)
         if size > free:
             return 0
         return max(0 if taken else 1, (free - taken) // (2 * size))
@@ -85,7 +90,7 @@ class FetchMemory:
             if share not in self._waiting:
                 continue
             size = min(share.wanted, self._limit)
-            free = self._limit - self.taken
+            free = self.free
             taken = self._by_site.get(share.site, 0)
             if (taken and taken + size > free - size) or (is_full and size > self._little):
                 continue
@@ -215,9 +220,12 @@ class RequestMemory:
                 asyncio.get_running_loop().call_soon(self._tell)  # whoever gives back may be in the middle of something
 
     def _tell(self) -> None:
-        lanes, self._short = self._short, {}
-        if lanes:
-            self._freed(lanes)
+        """As many as there may be room for, who asked first at first: to ask all of them each time would take long."""
+        told = list(islice(self._short, max(1, self._memory.free // self._largest)))
+        for lane in told:
+            del self._short[lane]
+        if told:
+            self._freed(told)
 
 
 def size_of(request: OutboundRequest) -> int:
