@@ -105,8 +105,8 @@ class DriftingPlatform(Platform):
 
 
 class History:
-    def __init__(self, loop: SimulatedLoop, seed: int, say: Callable[[str], None]) -> None:
-        self.chance = Random(seed)
+    def __init__(self, loop: SimulatedLoop, chance: Random, say: Callable[[str], None]) -> None:
+        self.chance = chance
         self.loop = loop
         self._say = say
         self.settings = SETTINGS
@@ -474,10 +474,15 @@ class History:
 
 
 def look(seed: int, say: Callable[[str], None] = lambda _: None) -> Broken | None:
-    """Run one history, and answer what it broke."""
+    """Run the history of a seed, and answer what it broke."""
+    return play(Random(seed), say)
+
+
+def play(chance: Random, say: Callable[[str], None] = lambda _: None) -> Broken | None:
+    """Run the history in which all that can be one way or another is decided by `chance`."""
 
     async def main(loop: SimulatedLoop) -> Broken | None:
-        history = History(loop, seed, say)
+        history = History(loop, chance, say)
         async with history.ms:
             await history.ms.create_namespace(NAMESPACE)
             try:

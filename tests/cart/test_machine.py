@@ -8,15 +8,19 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from random import Random
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
-from tests.cart.histories import first_broken, look
+from tests.cart.histories import first_broken, look, play
 from tests.cart.planted import PLANTED
 
 COUNT = int(os.environ.get("CART_HISTORIES", "100"))
 WITHIN = 600
 """So many histories find every planted defect; `python -m tests.cart.histories --planted` tells how many each."""
+PATIENT = settings(max_examples=COUNT // 2, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +35,25 @@ def quiet() -> Iterator[None]:
 def test_no_history_breaks_a_promise() -> None:
     broken = {seed: found for seed in range(COUNT) if (found := look(seed)) is not None}
     assert broken == {}
+
+
+@pytest.mark.slow
+@PATIENT
+@given(chance=st.randoms(use_true_random=False))
+def test_no_history_that_hypothesis_can_think_of_breaks_a_promise(chance: Random) -> None:
+    """It draws every decision, so it goes where seeds do not, and makes what it finds short."""
+    assert play(chance) is None
+
+
+@pytest.mark.slow
+def test_hypothesis_finds_a_planted_defect() -> None:
+    @settings(PATIENT, max_examples=WITHIN, phases=[Phase.generate])
+    @given(chance=st.randoms(use_true_random=False))
+    def search(chance: Random) -> None:
+        assert play(chance) is None
+
+    with PLANTED["no fence"](), pytest.raises(AssertionError):
+        search()
 
 
 @pytest.mark.slow
