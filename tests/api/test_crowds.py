@@ -112,6 +112,8 @@ async def test_when_everybody_waits_for_an_answer_health_is_still_told_and_the_r
 
     async def slow(scope: object, receive: object, send: object) -> None:
         if scope["query_string"] == b"wait":  # type: ignore[index]
+            if scope["path"] != "/health":  # type: ignore[index]
+                scope["state"]["recognise"]()  # type: ignore[index]
             await release.wait()
         await app(scope, receive, send)  # type: ignore[arg-type]
 
@@ -177,6 +179,16 @@ def test_with_every_look_around_a_bounded_number_of_strangers_leaves(number: int
     told = [stranger for stranger in strangers if crowd.is_beyond(stranger)]
     assert told == (strangers[:leaving] if busy else [])
     assert sum(stranger.is_gone for stranger in strangers) == (0 if busy else leaving)
+
+
+def test_beside_strangers_who_are_all_being_answered_a_token_gets_a_place_and_one_of_them_leaves() -> None:
+    crowd = Crowd(limit=4, stranger_limit=100)
+    strangers = [Stranger(busy=True) for _ in range(4)]
+    friends = [Stranger(busy=True) for _ in range(5)]
+    for member in (*strangers, *friends):
+        assert crowd.admit(member)
+    assert [crowd.recognise(friend) for friend in friends] == [True] * 4 + [False]
+    assert all(crowd.is_beyond(stranger) for stranger in strangers)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ more answer, and is closed with it. After them come known peers that are idle, i
 it is they who have most of the places. If nobody gives way, a few more are let in, and are told what needs no token,
 so that health checks are answered. Who shows a token there, or comes when these places are taken too, gets the place
 of a stranger that has just connected and said nothing yet, or waits for its turn between two answers: in a rush
-everybody has just connected, and in a crowd that asks and asks nobody is idle.
+everybody has just connected, and in a crowd that asks and asks nobody is idle. If all of them are being answered, who
+shows a token keeps the place beyond, and one of them leaves with its answer.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Crowd:
 
     def recognise(self, member: Member) -> bool:
         """It has shown a token: whether there is a place for it."""
-        if self.is_beyond(member) and self._size > self._limit and not self._make_room(pressed=True):
+        must_have_place = self.is_beyond(member) and self._size > self._limit
+        if must_have_place and not self._make_room(pressed=True) and not self._send_one_away(member):
             return False
         if self._forget_stranger(member):
             self._known[member] = None
@@ -114,6 +116,15 @@ class Crowd:
             return True
         # Else strangers that are busy would drive out those who are known.
         return 2 * len(self._known) > self._limit and self._dismiss_one(self._known, known=True)
+
+    def _send_one_away(self, newcomer: Member) -> bool:
+        """Have a stranger who is busy leave with its answer, so that its place is free soon; whether there is any."""
+        largest_first = sorted(self._strangers.values(), key=len, reverse=True)
+        for stranger in islice(chain.from_iterable(largest_first), LOOKED_AT):
+            if stranger is not newcomer and stranger not in self._beyond:
+                self._beyond.add(stranger)
+                return True
+        return False
 
     def _dismiss_one(self, group: Iterable[Member], *, known: bool, pressed: bool = False) -> bool:
         member = next((member for member in group if member.gives_way(known=known, pressed=pressed)), None)
