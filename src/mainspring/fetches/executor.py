@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
+from mainspring.delivery.answer import LITTLE
 from mainspring.delivery.call import Sends
 from mainspring.errors import StoreUnavailable
 from mainspring.fetches.calling import call
@@ -41,6 +42,8 @@ START_TRIES: Final = 3
 STORE_RETRY_SECONDS: Final = 0.5
 UNPLACED_AT_ONCE: Final = 32
 """Fetches that are looked at although nobody knows how large their requests are."""
+LARGE_AT_ONCE: Final = 8
+"""Results that are recorded beside a large request, which is read and written with them: many may come together."""
 FAREWELL_SECONDS: Final = 2.0
 """What a stop gives to the records of calls that did not end in time."""
 
@@ -52,6 +55,7 @@ class _Run:
         self.fetch = replace(fetch, request=bare(fetch.request))
         self.request: OutboundRequest | None = fetch.request
         """Until it is sent."""
+        self.is_large = size_of(fetch.request) > LITTLE
         self.sent = sent
         """To be called then."""
         self.host = host
@@ -96,6 +100,7 @@ class Executor:
         self._memory = memory
         self._requests = requests
         self._unplaced = asyncio.Semaphore(UNPLACED_AT_ONCE)
+        self._large_records = asyncio.Semaphore(LARGE_AT_ONCE)
         self._starting = 0
         self._running: dict[asyncio.Task[None], _Run] = {}
         self._stopping = False
@@ -228,9 +233,11 @@ class Executor:
             memory.keep(while_recorded(outcome))
             crashpoint.reach(crashpoint.FETCH_ANSWERED)
             with self._place_for_offer(run.fetch, outcome) as offers:
-                settled, first = await self._until_available(
-                    lambda: self._ledger.settle(run.fetch, outcome, by_executor=True, offers=offers)
-                )
+                async with self._large_records if run.is_large else nullcontext():
+                    settled, first = await self._until_available(
+                        lambda: self._ledger.settle(run.fetch, outcome, by_executor=True, offers=offers)
+                    )
+                    settled = settled and replace(settled, request=bare(settled.request))
                 memory.give_back()
                 crashpoint.reach(crashpoint.FETCH_SETTLED)
                 if settled is None or not first:
