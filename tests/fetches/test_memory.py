@@ -20,6 +20,8 @@ from mainspring.delivery.answer import AnswerReader, Unreadable
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
+from mainspring.fetches.executor import LARGE_AT_ONCE
+from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.memory import (
     READ_COPIES,
     SENT_COPIES,
@@ -300,6 +302,31 @@ async def test_a_request_that_has_left_is_in_memory_no_more(tmp_path: Path, targ
         assert requests.taken == 0
         assert all(run.request is None for run in instance._fetching.executor._running.values())
         assert all(run.fetch.request.body is UNSET for run in instance._fetching.executor._running.values())
+
+
+async def test_of_calls_with_large_requests_that_end_together_a_few_are_recorded_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle, at_work, most = Ledger.settle, 0, 0
+
+    async def counted(*args: Any, **fields: Any) -> Any:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        await asyncio.sleep(0.001)
+        try:
+            return await settle(*args, **fields)
+        finally:
+            at_work -= 1
+
+    monkeypatch.setattr(Ledger, "settle", counted)
+    async with running(tmp_path) as instance:
+        async with TargetServer() as target:
+            views = [await instance.fetches.create(posting(f"{target.url}/hang", 200_000)) for _ in range(30)]
+            await target.wait_for(30)
+        while await states(instance, views) != {"unknown": 30}:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert 1 < most <= LARGE_AT_ONCE
 
 
 async def test_who_asked_for_room_in_vain_is_told_when_there_is_some() -> None:

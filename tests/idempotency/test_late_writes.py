@@ -27,6 +27,7 @@ from tests.idempotency.stalling import Stalling
 from tests.servers.server import Server
 
 LEASE_SECONDS = 30.0
+IN_THE_WAY = (InProgress, StoreUnavailable, UnknownOutcome)
 
 
 @pytest.fixture(autouse=True)
@@ -60,14 +61,17 @@ class Program:
 
 
 async def until(
-    ask: Callable[[], Awaitable[Any]], *, seconds: float = 5.0, unless: tuple[type[Exception], ...] = ()
+    ask: Callable[[], Awaitable[Any]],
+    *,
+    seconds: float = 5.0,
+    while_: tuple[type[Exception], ...] = (InProgress, StoreUnavailable),
 ) -> Any:
-    """What it gives once nobody is in the way any more, nor any of `unless`."""
+    """What it gives once nobody is in the way any more."""
     deadline = time.monotonic() + seconds
     while True:
         try:
             return await ask()
-        except (InProgress, StoreUnavailable, *unless):
+        except while_:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
 
@@ -294,7 +298,7 @@ async def test_whatever_a_store_applies_late_and_in_whatever_order_the_work_runs
     store.go_on(dice)
     for key in keys:
         # Unknown as long as whoever sent a claim has not looked for it, and no longer.
-        await until(lambda key=key: dice.choice(programs).process(key), unless=(UnknownOutcome,), seconds=20)  # type: ignore[misc]
+        await until(lambda key=key: dice.choice(programs).process(key), seconds=20, while_=IN_THE_WAY)  # type: ignore[misc]
     assert sorted(runs) == list(keys)
 
 
