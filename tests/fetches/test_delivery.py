@@ -38,6 +38,7 @@ async def test_the_origin_gets_the_result_signed_with_its_context(instance: Inst
     assert (view.delivery.attempts, view.delivery.last_status) == (1, 200)
 
 
+@pytest.mark.slow
 async def test_a_result_is_offered_until_the_origin_acknowledges(instance: Instance, target: TargetServer) -> None:
     target.script("/result", Answer(status=500), Answer(behaviour="reset"), Answer(status=204))
     await instance.fetches.create(asking(target.url + "/call", result_url=target.url + "/result", req_id="b1"))

@@ -62,6 +62,7 @@ def _memory_of(instance: Instance) -> FetchMemory:
     return instance._fetching.memory  # nobody else needs to know
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["memory://", "sqlite:///{}/mainspring.db"])
 async def test_answers_together_take_no_more_than_their_bound_with_what_json_makes_of_them(
     tmp_path: Path, store: str

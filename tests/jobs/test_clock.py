@@ -389,6 +389,7 @@ def test_what_is_planned_again_after_a_change_uses_up_no_second_run() -> None:
     simulate(main)
 
 
+@pytest.mark.slow
 def test_a_job_that_has_made_its_last_run_has_no_instants_to_skip() -> None:
     async def main(world: World) -> None:
         async with world.running() as instance:

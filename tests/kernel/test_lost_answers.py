@@ -258,6 +258,7 @@ def test_an_unforeseen_error_of_a_look_at_rows_loses_no_outcome() -> None:
     simulate(scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shards", "hung"), [(16, 5), (64, 21), (256, 85)])
 def test_shards_that_hang_hold_up_no_timer_of_the_others(
     shards: int, hung: int, monkeypatch: pytest.MonkeyPatch

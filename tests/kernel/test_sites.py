@@ -228,6 +228,7 @@ def test_who_has_few_destinations_has_as_much_as_who_has_many() -> None:
     simulate(scenario, SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_namespace_that_is_alone_may_have_nearly_everything() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.behave = lambda _: (0.5, done())

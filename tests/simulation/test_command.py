@@ -87,6 +87,7 @@ def test_the_help_lists_the_exit_codes() -> None:
     assert all(re.search(rf"^ +{code}  ", told, re.M) for code in (0, 1, 2, 3, 130, 143))
 
 
+@pytest.mark.slow
 def test_a_seed_of_all_is_the_history_of_the_service_whose_turn_it_is(tmp_path: Path) -> None:
     for seed, service in enumerate(SERVICES):
         of_all = called("--service", "all", "--seed", seed, "--keep", tmp_path)

@@ -30,6 +30,7 @@ def test_a_planted_defect_is_found_by_its_rule(name: str) -> None:
     assert found_at(PLANTED[name], [FOUND[name]], "fetches") is not None
 
 
+@pytest.mark.slow
 def test_a_row_that_is_left_because_another_is_there_is_found_by_the_test_of_it() -> None:
     with STALE_ROW.in_place(), pytest.raises((AssertionError, ExceptionGroup)):
         test_rows.test_a_req_id_that_is_asked_for_again_while_its_record_expires_is_carried_out()

@@ -347,6 +347,7 @@ class TestOpening:
             await MongoDBStore(secret).open()
         assert "s3cret" not in str(caught.value)
 
+    @pytest.mark.slow
     async def test_a_server_that_is_not_there_is_unavailable_and_named(self, collected: None) -> None:
         began = time.monotonic()
         with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1") as caught:
@@ -360,6 +361,7 @@ class TestOpening:
 
 
 class TestTrouble:
+    @pytest.mark.slow
     async def test_a_server_that_was_killed_is_found_again(self, server: MongoDB, url: str, collected: None) -> None:
         store = MongoDBStore(url)
         await store.open()
@@ -383,6 +385,7 @@ class TestTrouble:
         assert await store.begin([Begin(row.key, 1, 1)]) == [APPLIED]
         await store.close()
 
+    @pytest.mark.slow
     async def test_a_server_that_hangs_is_given_up_within_the_lease(
         self, server: MongoDB, url: str, collected: None
     ) -> None:
