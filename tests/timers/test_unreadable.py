@@ -30,7 +30,7 @@ from mainspring.timers.messages import (
     to_instant,
 )
 from mainspring.timers.namespaces import NAMESPACES
-from tests.fetches.asking import asking
+from tests.fetches.asking import asking, until_stats
 
 
 @pytest.fixture(autouse=True)
@@ -173,6 +173,7 @@ async def test_a_row_of_a_fetch_that_says_nothing_is_set_aside_and_hides_no_othe
     for name in ("a", "b"):
         await instance.fetches.create(asking(f"{target.url}/ok", req_id=name))
         await instance.fetches.wait(name, 10)
+    await until_stats(instance.fetches, lambda stats: stats.succeeded == 2)
     set_in_detail(config, "a", labels={}, headers={})
     assert [fetch.req_id for fetch in (await instance.fetches.list(ListFetches())).fetches] == ["b"]
     assert (await instance.fetches.stats(FetchStats())).succeeded == 1
