@@ -14,12 +14,24 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.cart.histories import first_broken, look, play
+from tests.cart.histories import look, play
 from tests.cart.planted import PLANTED
 
 COUNT = int(os.environ.get("CART_HISTORIES", "100"))
-WITHIN = 600
-"""So many histories find every planted defect; `python -m tests.cart.histories --planted` tells how many each."""
+FOUND = {
+    "order before the lock": 5,
+    "retry on a new basket": 1,
+    "failure cached": 5,
+    "no fence": 4,
+    "recovery sends again": 4,
+    "read-back skipped": 223,
+    "intent written after the call": 8,
+    "changes while it is ordered": 17,
+    "the last writer wins": 33,
+    "lag counted from the intent": 40,
+    "a change without an answer is repeated": 133,
+}
+"""The first seed that finds each; `python -m tests.cart.histories --planted` searches when the cart has changed."""
 PATIENT = settings(max_examples=COUNT // 2, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
@@ -47,7 +59,7 @@ def test_no_history_that_hypothesis_can_think_of_breaks_a_promise(chance: Random
 
 @pytest.mark.slow
 def test_hypothesis_finds_a_planted_defect() -> None:
-    @settings(PATIENT, max_examples=WITHIN, phases=[Phase.generate])
+    @settings(PATIENT, max_examples=600, phases=[Phase.generate])
     @given(chance=st.randoms(use_true_random=False))
     def search(chance: Random) -> None:
         assert play(chance) is None
@@ -56,8 +68,8 @@ def test_hypothesis_finds_a_planted_defect() -> None:
         search()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_defect_is_found(name: str) -> None:
+def test_a_planted_defect_is_found_in_a_history_that_breaks_nothing_without_it(name: str) -> None:
+    assert look(FOUND[name]) is None
     with PLANTED[name]():
-        assert first_broken(range(WITHIN)) is not None
+        assert look(FOUND[name]) is not None
