@@ -16,7 +16,7 @@ from telecom_cart.model import Cart, Item
 from telecom_cart.provider import Lookup
 from telecom_cart.providers.double import DoubleProvider
 from telecom_cart.providers.faults import Fault, FaultKind, Faults
-from telecom_cart.providers.platform import Platform
+from telecom_cart.providers.platform import Platform, StoredBasket
 from telecom_cart.settings import Settings
 from telecom_cart.shop import Shop
 
@@ -101,3 +101,22 @@ async def opened(
             await provider.close()
             if world.shop is not shop:
                 await world.shop.__aexit__()
+
+
+def wanted(cart: Cart) -> set[tuple[str, int, int]]:
+    return {(item.product_id, item.quantity, item.price) for item in cart.items}
+
+
+def verbs(world: World, after: int = 0) -> list[str]:
+    return [entry.verb for entry in world.platform.ledger[after:]]
+
+
+async def basket_of(world: World) -> StoredBasket | None:
+    context = (await world.cart()).context
+    return None if context is None else world.platform.basket(context.basket_id)
+
+
+async def seen(world: World) -> set[tuple[str, int, int]]:
+    basket = await basket_of(world)
+    assert basket is not None
+    return {(line.product_id, line.quantity, line.price) for line in world.platform.lines(basket).values()}
