@@ -1,4 +1,4 @@
-"""Every server the tests know, by the scheme of its URLs."""
+"""Every server the tests know, by the scheme of its URLs; those that are slow to start come first."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ from tests.servers.redis import Redis
 from tests.servers.server import Server
 
 SERVERS: dict[str, type[Server]] = {
-    kind.name: kind for kind in (PostgreSQL, MySQL, MongoDB, Cassandra, DynamoDB, Redis, RabbitMQ, Chromium)
+    kind.name: kind for kind in (Cassandra, MySQL, RabbitMQ, MongoDB, DynamoDB, PostgreSQL, Chromium, Redis)
 }

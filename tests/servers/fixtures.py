@@ -8,12 +8,15 @@
 
 Tests that need servers carry the marker `server`; `-m "not server"` leaves them out. A test whose server cannot be
 obtained is skipped, and the end of the run names the server; in continuous integration (`CI=true`), the run fails.
+
+Where tests run in several processes (`--dist loadgroup`), those of one server share a process, and so the server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -31,7 +34,7 @@ from tests.servers.rabbitmq import RabbitMQ
 from tests.servers.redis import Redis
 from tests.servers.server import Server
 
-_FLEET = pytest.StashKey[Fleet]()
+_MISSING = pytest.StashKey[dict[str, str]]()
 
 
 def server_params(*names: str) -> list[ParameterSet]:
@@ -41,10 +44,14 @@ def server_params(*names: str) -> list[ParameterSet]:
 
 @pytest.fixture(scope="session")
 def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    fleet = Fleet({name for item in request.session.items for name in _needs(item)})
-    request.config.stash[_FLEET] = fleet
+    config = request.config
+    # One process of several gets some of the tests, and does not know which.
+    is_alone = not hasattr(config, "workerinput")
+    fleet = Fleet({name for item in request.session.items for name in _needs(item)} if is_alone else ())
+    config.stash[_MISSING] = fleet.missing
     yield fleet
     fleet.close()
+    getattr(config, "workeroutput", {})["missing"] = fleet.missing
 
 
 @pytest.fixture
@@ -103,16 +110,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for name in SERVERS.keys() & getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.server(name))
+        if needs := _needs(item):
+            item.add_marker(pytest.mark.xdist_group(min(needs, key=list(SERVERS).index)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a process that ran some of the tests says at its end."""
+    node.config.stash.setdefault(_MISSING, {}).update(getattr(node, "workeroutput", {}).get("missing", {}))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if in_ci() and _missing(session.config) and session.exitstatus == pytest.ExitCode.OK:
+    if in_ci() and session.config.stash.get(_MISSING, None) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    missing = _missing(config)
-    if missing:
+    if missing := config.stash.get(_MISSING, None):
         terminalreporter.section("servers that were not tested", red=True, bold=True)
         for name, reason in missing.items():
             terminalreporter.line(f"{name}: {reason}", red=True)
@@ -120,8 +134,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def _needs(item: pytest.Item) -> set[str]:
     return {name for marker in item.iter_markers("server") for name in marker.args}
-
-
-def _missing(config: pytest.Config) -> dict[str, str]:
-    fleet = config.stash.get(_FLEET, None)
-    return fleet.missing if fleet else {}

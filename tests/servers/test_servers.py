@@ -119,15 +119,16 @@ def test_a_server_does_not_outlive_a_run_that_is_killed() -> None:
 @pytest.mark.parametrize(
     ("environment", "status"), [({}, 0), ({"CI": "false"}, 0), ({"CI": "0"}, 0), ({"CI": "true"}, 1), ({"CI": "1"}, 1)]
 )
+@pytest.mark.parametrize("processes", [[], ["--numprocesses=2", "--dist=loadgroup"]], ids=["alone", "in-processes"])
 @pytest.mark.slow
 def test_a_missing_server_is_named_at_the_end_and_fails_only_in_ci(
-    environment: dict[str, str], status: int, tmp_path: Path
+    environment: dict[str, str], status: int, processes: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "test_one.py").write_text(textwrap.dedent(ONE_TEST_WITHOUT_ITS_SERVER))
     command = [sys.executable, "-m", "pytest", "-p", "tests.servers.fixtures", "-p", "no:cacheprovider", str(tmp_path)]
     inherited = {name: value for name, value in os.environ.items() if name != "CI"}
     run = subprocess.run(
-        [*command, f"--rootdir={tmp_path}", "--strict-markers"],
+        [*command, *processes, f"--rootdir={tmp_path}", "--strict-markers"],
         cwd=ROOT,
         env=inherited | environment,
         capture_output=True,
