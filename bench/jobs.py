@@ -18,8 +18,8 @@ from bench.processes import TOKEN, Running, processor_seconds, server
 from bench.quiet import kind_of, seeing_statements
 from bench.sink import sink
 from bench.timers import NOWHERE, create_all, now_ms
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
-from mainspring.instance import Instance
 from mainspring.jobs.messages import CreateJob, RunsPage
 
 PAGE = 1000

@@ -13,8 +13,8 @@ import apsw
 from bench.figures import Aim, Figure, Setting
 from bench.processes import server
 from bench.scale import fill
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
-from mainspring.instance import Instance
 
 
 async def start_up(setting: Setting) -> list[Figure]:

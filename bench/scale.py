@@ -12,8 +12,8 @@ from bench.firing import fire
 from bench.processes import server
 from bench.sink import sink
 from bench.timers import FAR_MS, now_ms, pending_timer
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
-from mainspring.instance import Instance
 from mainspring.store import BATCH_LIMIT, Put
 
 MONTH_MS = 30 * 86_400_000

@@ -8,11 +8,11 @@ import random
 import pytest
 
 from mainspring.clock import ASK_TRIES, SystemClock, follow
+from mainspring.cluster.surroundings import Surroundings
 from mainspring.config import Config
-from mainspring.executing import RemoteExecutor
 from mainspring.idempotency.claims import StoreClock
+from mainspring.processes.executor import RemoteExecutor
 from mainspring.stores.memory import MemoryStore
-from mainspring.surroundings import Surroundings
 from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
 from tests.kernel.cluster import Cluster
 from tests.kernel.test_engine import simulate

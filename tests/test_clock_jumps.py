@@ -10,9 +10,9 @@ import pytest
 
 from mainspring import telemetry
 from mainspring.clock import SystemClock, wall_ms
+from mainspring.cluster.instance import Instance
 from mainspring.config import DAY_MS, Config
-from mainspring.executing import RemoteExecutor
-from mainspring.instance import Instance
+from mainspring.processes.executor import RemoteExecutor
 from mainspring.stores.memory import MemoryStore
 from mainspring.watched_clock import WatchedClock
 

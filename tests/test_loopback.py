@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import Mainspring
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config, load_config
 from mainspring.errors import InvalidInput
-from mainspring.executing import RemoteExecutor
-from mainspring.instance import Instance
 from mainspring.origins import FetchError, Origin, RequestSync, ResponseSync
-from mainspring.server import served
+from mainspring.processes.executor import RemoteExecutor
+from mainspring.processes.server import served
 from mainspring.testing.target import TargetServer
 from mainspring.transactional import TimerWriter
 from tests.fetches.asking import asking, ended

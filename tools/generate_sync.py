@@ -1,4 +1,4 @@
-"""Writes the sync client from the async one: `client/async_*.py` becomes `client/sync_*.py`.
+"""Writes the sync client from the async one: `client/_async/` becomes `client/_sync/`.
 
     python tools/generate_sync.py            write
     python tools/generate_sync.py --check    exit 1 and name the files that are out of date
@@ -23,7 +23,7 @@ WORDS = {
     r"\bAsyncIterator\b": "Iterator",
     r"\bAsyncTransport\b": "SyncTransport",
     r"\bAsync(Client|Connection|Fetches|Jobs|Timers|Namespaces)\b": r"\1",
-    r"\basync_(client|connection|fetches|jobs|timers|namespaces)\b": r"sync_\1",
+    r"\bclient\._async\b": "client._sync",
 }
 
 
@@ -35,16 +35,16 @@ def translate(source: str, *, name: str) -> str:
 
 
 def _ruff(source: str, *command: str) -> str:
-    arguments = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(CLIENT / "sync_client.py"), "-"]
+    arguments = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(CLIENT / "_sync" / "client.py"), "-"]
     done = subprocess.run(arguments, input=source, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603
     return done.stdout
 
 
 def main(arguments: list[str]) -> int:
     stale: list[Path] = []
-    for source in sorted(CLIENT.glob("async_*.py")):
-        target = source.with_name(source.name.removeprefix("a"))
-        text = translate(source.read_text(), name=source.name)
+    for source in sorted((CLIENT / "_async").glob("[a-z]*.py")):
+        target = CLIENT / "_sync" / source.name
+        text = translate(source.read_text(), name=f"_async/{source.name}")
         if not target.exists() or target.read_text() != text:
             stale.append(target)
             if "--check" not in arguments:

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from mainspring.idempotency import IdempotencyStore, NotDone, Resolved, Unresolved
-from mainspring.idempotency.receiver import MAX_BODY_BYTES, Delivery, Receiver
+from mainspring.idempotency.http.receiver import MAX_BODY_BYTES, Delivery, Receiver
 
 from .reports import Report, Reports
 

@@ -28,10 +28,10 @@ from mainspring.idempotency.entries import read_header
 from mainspring.jobs.registry import JOBS
 from mainspring.kernel.ownership import INSTANCES, Lease, read_lease
 from mainspring.model import Namespace, Record, TimerKey
+from mainspring.namespaces.service import DEFAULT, NAMESPACES, SYSTEM
 from mainspring.origins.outbox import OUTBOX
 from mainspring.store import BATCH_LIMIT, START, Position, Remove, Store, TimerFilter, Verdict, ends_scan
-from mainspring.timers.courier import DESTINATIONS
-from mainspring.timers.namespaces import DEFAULT, NAMESPACES, SYSTEM
+from mainspring.timers.carrier import DESTINATIONS
 from mainspring.unreadable import Unreadable, read_record
 
 PAGE: Final = 500

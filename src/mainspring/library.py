@@ -32,41 +32,41 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from mainspring.clock import Clock, SystemClock, follow
+from mainspring.cluster.instance import Instance
+from mainspring.cluster.surroundings import Surroundings
 from mainspring.config import load_config
 from mainspring.errors import Conflict, InvalidInput, NotFound
+from mainspring.fetches.arguments import FetchFields
 from mainspring.fetches.messages import FetchResult
 from mainspring.fetches.program import Fetches
-from mainspring.fetches.requesting import FetchFields
 from mainspring.idempotency.stores.records import RecordsStore
-from mainspring.instance import Instance
-from mainspring.jobs.asking import FunctionFields
+from mainspring.jobs.arguments import FunctionFields
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.program import Jobs
 from mainspring.locks import TTL_SECONDS, Lock
 from mainspring.model import Delivery, RetryPolicy, Timer
+from mainspring.namespaces.messages import CreateNamespace
+from mainspring.namespaces.service import NamespaceService
 from mainspring.origins.origin import Origin
 from mainspring.origins.runtime import OriginRef, Origins
 from mainspring.origins.services import ServiceFactory, Services
 from mainspring.records import Records
 from mainspring.stores import store_from_url
-from mainspring.surroundings import Surroundings
+from mainspring.timers.arguments import checked, create_request, payload_of
 from mainspring.timers.messages import (
     AttemptView,
-    CreateNamespace,
     DeletedView,
     ListHistory,
     ListTimers,
     TimerRef,
     TimerView,
     UpdateTimer,
-    to_instant,
 )
-from mainspring.timers.namespaces import NamespaceService
 from mainspring.timers.service import TimerService
-from mainspring.transactional.asking import checked, create_request, payload_of
 from mainspring.transactional.dialects import SQLITE, Dialect
+from mainspring.transactional.statements import Creation
 from mainspring.transactional.writer import create_waiting, table_prefix
-from mainspring.transactional.writing import Creation
+from mainspring.wire.instants import to_instant
 
 
 class DueTimer(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from msgspec import Raw, UnsetType
 
 from mainspring.api.app import Api, token_digest
+from mainspring.cluster.messages import InstancesView, InstanceView, ShardsView, ShardView
 from mainspring.errors import Conflict, MainspringError, NotFound
 from mainspring.fetches.messages import (
     CreateFetch,
@@ -18,7 +19,7 @@ from mainspring.fetches.messages import (
     ListFetches,
     StatsView,
 )
-from mainspring.jobs.calendar import Dst
+from mainspring.jobs.calendar.calendar import Dst
 from mainspring.jobs.messages import (
     BackfillJob,
     BackfillView,
@@ -40,30 +41,28 @@ from mainspring.jobs.messages import (
     UpdateJob,
 )
 from mainspring.model import Delivery, RetryPolicy, State
+from mainspring.namespaces.messages import (
+    CreateNamespace,
+    ListNamespaces,
+    NamespacePage,
+    NamespaceRef,
+    NamespaceView,
+    UpdateNamespace,
+)
 from mainspring.timers.messages import (
     BatchItem,
     BatchView,
     BulkTimers,
     BulkView,
-    CreateNamespace,
     CreateTimer,
     CreateTimers,
     DeletedView,
     HistoryPage,
-    InstancesView,
-    InstanceView,
     ListHistory,
-    ListNamespaces,
     ListTimers,
-    NamespacePage,
-    NamespaceRef,
-    NamespaceView,
-    ShardsView,
-    ShardView,
     TimerPage,
     TimerRef,
     TimerView,
-    UpdateNamespace,
     UpdateTimer,
 )
 

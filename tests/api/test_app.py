@@ -12,7 +12,7 @@ import pytest
 from mainspring.api.app import AsgiApp, all_routes, build_app, token_digest
 from mainspring.api.problems import STATUSES
 from mainspring.api.routes import Route
-from mainspring.delivery.wakeups import PATH, Wake
+from mainspring.cluster.wakeups import PATH, Wake
 from mainspring.errors import (
     ConfigError,
     FieldError,
@@ -23,10 +23,10 @@ from mainspring.errors import (
     UnsafeTarget,
 )
 from mainspring.fetches.errors import FetchError
+from tests.wire.test_decoding import NOT_STRICT, payload
 
 from .calling import Body, call
 from .services import TOKEN, Edge
-from .test_decoding import NOT_STRICT, payload
 
 ROUTES = all_routes(Edge().api)
 POSTS = [route for route in ROUTES if route.method == "POST"]

@@ -11,7 +11,7 @@ import pytest
 from mainspring.api.app import build_app
 from mainspring.api.crowd import RESERVE, SENT_AWAY, Crowd, network_of
 from mainspring.api.limits import Limits
-from mainspring.api.serving import Listener, listening
+from mainspring.api.listener import Listener, listening
 
 from .calling import exchange
 from .services import Edge

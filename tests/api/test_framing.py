@@ -10,8 +10,8 @@ import pytest
 
 from mainspring.api.app import build_app
 from mainspring.api.limits import Limits
+from mainspring.api.listener import Listener, listening
 from mainspring.api.protocol import AHEAD, PIECE_BYTES, GuardedProtocol
-from mainspring.api.serving import Listener, listening
 
 from .calling import exchange
 from .services import TOKEN, Edge

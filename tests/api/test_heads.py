@@ -10,7 +10,7 @@ import pytest
 from mainspring.api.app import build_app
 from mainspring.api.heads import names_of, objection
 from mainspring.api.limits import Limits
-from mainspring.api.serving import Listener, listening
+from mainspring.api.listener import Listener, listening
 
 from .calling import exchange
 from .services import TOKEN, Edge

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from mainspring import server
 from mainspring.api.app import AsgiApp, build_app
 from mainspring.clock import SystemClock
 from mainspring.config import Config
+from mainspring.processes import server
 from mainspring.stores.memory import MemoryStore
 
 from .calling import Answer, call

@@ -10,8 +10,8 @@ from msgspec import Raw
 
 from mainspring.api.app import AsgiApp, all_routes, build_app
 from mainspring.api.limits import Limits
+from mainspring.api.listener import listening
 from mainspring.api.pages import PAGES_AT_ONCE, SLOW_READERS
-from mainspring.api.serving import listening
 from mainspring.store import PAGE_BYTES
 from mainspring.timers.messages import ListTimers, TimerPage
 

@@ -16,12 +16,12 @@ import uvloop
 
 from mainspring.api.app import AsgiApp, Receive, Scope, Send, build_app
 from mainspring.api.limits import Limits
-from mainspring.api.serving import Listener, listening
+from mainspring.api.listener import Listener, listening
 from mainspring.errors import ConfigError
+from tests.wire.test_decoding import payload
 
 from .calling import exchange
 from .services import TOKEN, Edge
-from .test_decoding import payload
 
 LIMITS = Limits(request_seconds=0.4, idle_seconds=0.8, connections=8)
 

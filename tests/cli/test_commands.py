@@ -52,10 +52,10 @@ def test_the_summaries_in_the_table_are_those_of_the_commands() -> None:
     ("arguments", "forbidden"),
     [
         (["--help"], {"rich", "yaml", "uvicorn", "msgspec", "apsw", "asyncio", "mainspring.client"}),
-        (["serve", "--help"], {"rich", "yaml", "uvicorn", "mainspring.client", "mainspring.server"}),
+        (["serve", "--help"], {"rich", "yaml", "uvicorn", "mainspring.client", "mainspring.processes.server"}),
         (["serve", "--port", "x"], {"rich", "yaml", "mainspring.client"}),
-        (["timer", "--help"], {"rich", "yaml", "uvicorn", "mainspring.client", "mainspring.server"}),
-        (["job", "--help"], {"rich", "yaml", "uvicorn", "mainspring.client", "mainspring.server"}),
+        (["timer", "--help"], {"rich", "yaml", "uvicorn", "mainspring.client", "mainspring.processes.server"}),
+        (["job", "--help"], {"rich", "yaml", "uvicorn", "mainspring.client", "mainspring.processes.server"}),
     ],
 )
 def test_a_command_loads_only_what_it_needs(arguments: list[str], forbidden: set[str]) -> None:
@@ -72,7 +72,7 @@ def test_a_command_loads_only_what_it_needs(arguments: list[str], forbidden: set
 
 
 def test_the_server_command_loads_neither_rich_nor_yaml_nor_the_client() -> None:
-    program = "import sys, mainspring.cli.serve, mainspring.server\nprint(*sys.modules)"
+    program = "import sys, mainspring.cli.serve, mainspring.processes.server\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert set(done.stdout.split()) & {"rich", "yaml", "mainspring.client"} == set()
 

@@ -12,16 +12,16 @@ import apsw
 import pytest
 
 from mainspring.clock import SystemClock
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.idempotency.entries import COLLECTION, Entry, Header, State, encoded
-from mainspring.instance import Instance
 from mainspring.jobs.messages import CreateJob
 from mainspring.kernel.ownership import INSTANCES
+from mainspring.namespaces.messages import CreateNamespace
+from mainspring.namespaces.service import NAMESPACES, NamespaceService
 from mainspring.store import Store
 from mainspring.stores import store_from_url
 from mainspring.testing.timer_samples import create, timer
-from mainspring.timers.messages import CreateNamespace
-from mainspring.timers.namespaces import NAMESPACES, NamespaceService
 from tests.cli.conftest import run_alone
 
 

@@ -18,7 +18,8 @@ from msgspec import Raw
 
 from mainspring.cli.lines import Writer, read_lines
 from mainspring.model import Delivery, RetryPolicy, State
-from mainspring.timers.messages import CreateTimer, TimerView, to_instant
+from mainspring.timers.messages import CreateTimer, TimerView
+from mainspring.wire.instants import to_instant
 from tests.cli.conftest import Run, run_alone
 
 LINE = {"timerId": "t", "executeAt": "2036-01-01T00:00:00Z", "callbackUrl": "https://example.com/"}

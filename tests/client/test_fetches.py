@@ -8,8 +8,8 @@ import pytest
 
 from mainspring.client import AsyncClient, Client, from_payload
 from mainspring.errors import InvalidInput, NotFound
+from mainspring.fetches.arguments import create_request
 from mainspring.fetches.errors import FetchError, FetchNetworkError, FetchUnreadable
-from mainspring.fetches.requesting import create_request
 from mainspring.testing.fake_client import FakeMainspring
 from mainspring.testing.target import TargetServer
 from tests.client.running_server import Running

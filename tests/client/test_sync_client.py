@@ -14,12 +14,12 @@ import pytest
 
 import mainspring.client
 from mainspring.client import AsyncClient, Client
-from mainspring.client.async_jobs import AsyncJobs
-from mainspring.client.async_namespaces import AsyncNamespaces
-from mainspring.client.async_timers import AsyncTimers
-from mainspring.client.sync_jobs import Jobs
-from mainspring.client.sync_namespaces import Namespaces
-from mainspring.client.sync_timers import Timers
+from mainspring.client._async.jobs import AsyncJobs
+from mainspring.client._async.namespaces import AsyncNamespaces
+from mainspring.client._async.timers import AsyncTimers
+from mainspring.client._sync.jobs import Jobs
+from mainspring.client._sync.namespaces import Namespaces
+from mainspring.client._sync.timers import Timers
 from mainspring.errors import NetworkError, NotFound
 from tests.client.running_server import Running
 

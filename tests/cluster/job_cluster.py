@@ -27,7 +27,7 @@ from mainspring.stores import store_from_url
 from mainspring.testing.oracle.launches import Arrival, Outage, Violation, Watched, check, instants_of, span
 from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import ServerProcess
-from mainspring.timers.messages import to_ms
+from mainspring.wire.instants import to_ms
 from tests.stores.sql_databases import Database
 
 SERVERS = 3

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mainspring.client import AsyncClient
+from mainspring.cluster.messages import ShardView
 from mainspring.kernel.ownership import placement
 from mainspring.testing.torture.process import ServerProcess, serving
-from mainspring.timers.messages import ShardView
 from tests.faults.waiting import until
 from tests.servers.mongodb import MongoDB
 from tests.servers.mysql import MySQL

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mainspring import supervisor
 from mainspring.config import Config
-from mainspring.supervisor import Supervisor
+from mainspring.processes import supervisor
+from mainspring.processes.supervisor import Supervisor
 from tests.faults.waiting import until
 
 PROGRAM = """

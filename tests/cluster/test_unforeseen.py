@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mainspring.fetches.record import NAMESPACE
-from mainspring.jobs.reconciling import LOCK_SECONDS
+from mainspring.jobs.reconciler import LOCK_SECONDS
 from tests.jobs.simulated import World, simulate
 
 VERBS = ("time", "get", "list_timers", "load_due", "next_due", "shards", "get_record", "put_record", "scan_records")

@@ -14,10 +14,10 @@ import apsw
 import pytest
 
 from mainspring.client import AsyncClient
+from mainspring.cluster.messages import InstanceView
 from mainspring.errors import InvalidInput
 from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import TOKEN, ServerProcess, serving
-from mainspring.timers.messages import InstanceView
 from tests.faults.waiting import until
 
 pytestmark = pytest.mark.slow  # real processes take their time

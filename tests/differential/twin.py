@@ -15,15 +15,15 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from mainspring.api.app import AsgiApp, build_app
+from mainspring.cluster.instance import Instance
+from mainspring.cluster.surroundings import Surroundings
 from mainspring.config import Config
 from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.sender import Sender
-from mainspring.instance import Instance
 from mainspring.kernel.engine import Engine
 from mainspring.model import FOREVER
-from mainspring.server import api_of
+from mainspring.processes.server import api_of
 from mainspring.stores import timer_store_from_url
-from mainspring.surroundings import Surroundings
 from tests.api.calling import call
 from tests.differential.answers import Names, comparable
 from tests.differential.asking import Request

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.errors import StoreUnavailable
-from mainspring.instance import Instance
 from mainspring.model import Delivery, RetryPolicy, Shard, State
 from mainspring.store import Begin, Finish, Remove, Verdict
 from mainspring.stores.sql.postgresql import postgresql_store

@@ -12,13 +12,14 @@ import apsw
 import pytest
 
 from mainspring.clock import SystemClock
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.errors import ConfigError, StoreUnavailable
-from mainspring.instance import Instance
 from mainspring.store import START, TimerFilter
 from mainspring.stores import store_from_url
 from mainspring.stores.sqlite.descriptors import identity
-from mainspring.timers.messages import CreateTimer, ListTimers, TimerRef, to_instant
+from mainspring.timers.messages import CreateTimer, ListTimers, TimerRef
+from mainspring.wire.instants import to_instant
 from tests.faults.waiting import until
 
 

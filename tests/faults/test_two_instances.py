@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from mainspring.client import AsyncClient, Delivery, Result, State
+from mainspring.cluster.messages import ShardsView
 from mainspring.testing.target import Answer, TargetServer
 from mainspring.testing.torture.process import ServerProcess, serving
-from mainspring.timers.messages import ShardsView
 
 from .waiting import until, until_gone
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from mainspring.cluster.instance import Instance
+from mainspring.cluster.messages import ShardsView
 from mainspring.fetches.messages import (
     CreateFetch,
     FetchRef,
@@ -18,8 +20,6 @@ from mainspring.fetches.messages import (
 )
 from mainspring.fetches.record import NAMESPACE
 from mainspring.fetches.service import FetchService
-from mainspring.instance import Instance
-from mainspring.timers.messages import ShardsView
 
 T = TypeVar("T")
 

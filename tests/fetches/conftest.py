@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
-from mainspring.instance import Instance
 from mainspring.testing.target import TargetServer
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from mainspring import crashpoint
 from mainspring.config import Config
-from mainspring.executing import RemoteExecutor, reachable
+from mainspring.processes.executor import RemoteExecutor, reachable
 from tests.client.running_server import COMMAND, clean_environment
 
 LEASE_SECONDS = 1.5

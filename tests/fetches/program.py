@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
-from mainspring.instance import Instance
 from tests.fetches.asking import asking, ended, until
 
 

@@ -16,16 +16,16 @@ from mainspring.config import Config
 from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
-from mainspring.fetches.fetching import Fetching
+from mainspring.fetches.assembly import FetchesAssembly
 from mainspring.fetches.record import NAMESPACE
 from mainspring.fetches.service import FetchService
 from mainspring.kernel.carrier import Carriers
 from mainspring.kernel.engine import Engine
 from mainspring.kernel.ownership import Lease, Ownership
 from mainspring.kernel.settings import EngineSettings
+from mainspring.namespaces.service import NamespaceService
 from mainspring.stores.memory import MemoryStore
 from mainspring.testing.simulation import FaultyStore, SimulatedClock, SimulatedLoop
-from mainspring.timers.namespaces import NamespaceService
 
 
 def answer(status: int = 200, body: bytes = b"{}") -> Reply:
@@ -109,7 +109,7 @@ class World:
             randomness=dice,
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        self.fetching = Fetching(
+        self.fetching = FetchesAssembly(
             config=Config(fetch_limit=fetch_limit, host_limit=host_limit, fetch_retention_days=retention_days),
             store=store,
             namespaces=namespaces,

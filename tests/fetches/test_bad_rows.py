@@ -56,7 +56,7 @@ async def _spoil_record(here: World, req_id: str) -> None:
 
 async def _change_row(here: World, req_id: str, change: Callable[[Detail], Detail]) -> None:
     """As another program may."""
-    [row] = await here.store.get([await here.fetching.ledger.key_of(req_id)])
+    [row] = await here.store.get([await here.fetching.registry.key_of(req_id)])
     [verdict] = await here.store.write([Put(replace(row, detail=change(row.detail)), row.version)])
     assert verdict is Verdict.APPLIED
 
@@ -111,11 +111,11 @@ def test_a_row_without_an_executor_is_set_aside_and_keeps_nobody_from_the_calls_
                 await here.fetches.create(asking(URL, req_id=req_id, timeout_seconds=1_800.0))
             await asyncio.sleep(1)
             for req_id in req_ids:
-                fetch = await here.fetching.ledger.find(req_id)
+                fetch = await here.fetching.registry.find(req_id)
                 assert fetch is not None
                 await _run_by(here, req_id, "somebody who died")
             await _change_row(here, "f0", _without_executor)
-            key = await here.fetching.ledger.key_of("f0")
+            key = await here.fetching.registry.key_of("f0")
             watching = here.watch()
             await asyncio.sleep(ENDED_SECONDS)
             return watching.done(), await _states(here, req_ids), [unreadable.timer_name(key)]
@@ -159,7 +159,7 @@ def test_the_doctor_tells_of_rows_that_are_none_of_a_fetch() -> None:
             healthy = (await examine(here.store._inner)).unreadable
             await _change_row(here, "bad", _without_executor)
             [found] = (await examine(here.store._inner)).unreadable
-            key = await here.fetching.ledger.key_of("bad")
+            key = await here.fetching.registry.key_of("bad")
             return healthy == () and (found.kind, found.name) == ("timer", unreadable.timer_name(key))
 
     assert run_simulated(main)
@@ -172,7 +172,7 @@ def test_a_shard_that_is_away_keeps_no_fetch_of_another_from_its_end_while_all_p
             here.watch()
             await _take_all_places(here)
             bad = (await here.namespaces.system(NAMESPACE)).first_shard
-            shards = {f"f{n}": (await here.fetching.ledger.key_of(f"f{n}")).shard_id for n in range(100)}
+            shards = {f"f{n}": (await here.fetching.registry.key_of(f"f{n}")).shard_id for n in range(100)}
             others = [req_id for req_id, shard in shards.items() if shard != bad][:20]
             away.shards = {bad}
             await _ask(here, others)
@@ -194,7 +194,7 @@ def test_a_shard_that_is_away_keeps_nobody_from_the_calls_of_the_dead_in_others(
     async def main(loop: SimulatedLoop) -> tuple[Counter[str], Counter[str], Counter[str]]:
         async with world(loop) as here:
             here.network.behave = lambda _: (3_000.0, answer())
-            shards = {f"f{n}": (await here.fetching.ledger.key_of(f"f{n}")).shard_id for n in range(40)}
+            shards = {f"f{n}": (await here.fetching.registry.key_of(f"f{n}")).shard_id for n in range(40)}
             for req_id in shards:
                 await here.fetches.create(asking(URL, req_id=req_id, timeout_seconds=1_800.0))
             await asyncio.sleep(1)
@@ -229,7 +229,7 @@ def test_a_shard_that_is_away_keeps_nobody_from_the_results_that_were_left_in_ot
     async def main(loop: SimulatedLoop) -> None:
         async with world(loop) as here:
             here.fetching.inside.receiver = Elsewhere()
-            shards = {f"f{n}": (await here.fetching.ledger.key_of(f"f{n}")).shard_id for n in range(40)}
+            shards = {f"f{n}": (await here.fetching.registry.key_of(f"f{n}")).shard_id for n in range(40)}
             for req_id in shards:
                 await here.fetches.create(asking(URL, req_id=req_id, result_url="origin:Counting/a"))
             await asyncio.sleep(1)

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from mainspring import crashpoint
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.fetches.messages import FetchRef, FetchStats
-from mainspring.instance import Instance
 from mainspring.testing.target import TargetServer
 from tests.fetches.asking import asking, ended, until_members
 

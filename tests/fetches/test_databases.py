@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.errors import TooLarge
 from mainspring.fetches.messages import CreateFetch, FetchView, ListFetches
 from mainspring.fetches.record import SPARE
-from mainspring.instance import Instance
 from mainspring.library import Mainspring
 from mainspring.origins import FetchError, Origin, ResponseSync
 from mainspring.stores.dynamodb.items import ITEM_BYTES

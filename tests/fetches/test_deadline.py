@@ -14,7 +14,7 @@ import uvloop
 from mainspring.clock import SystemClock
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
-from mainspring.fetches.calling import call
+from mainspring.fetches.call import call
 from mainspring.fetches.messages import OutboundRequest
 from mainspring.fetches.outcome import Outcome, of_reply
 

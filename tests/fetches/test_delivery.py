@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from mainspring.cluster.instance import Instance
 from mainspring.config import DAY_MS, Config
 from mainspring.delivery.call import Reply
 from mainspring.delivery.signing import verify
 from mainspring.fetches.messages import FetchRef, OutboundRequest
-from mainspring.fetches.origins import judged
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.record import Fetch, Return, settled
-from mainspring.instance import Instance
+from mainspring.fetches.results import judged
 from mainspring.testing.target import Answer, TargetServer
 from tests.fetches.asking import asking, until
 

@@ -6,15 +6,15 @@ import asyncio
 import random
 from typing import Any
 
+from mainspring.cluster.surroundings import Surroundings
 from mainspring.config import Config
 from mainspring.errors import StoreUnavailable
-from mainspring.executing import RemoteExecutor
 from mainspring.fetches.pools import EXECUTORS
 from mainspring.model import Record
+from mainspring.namespaces.service import NAMESPACES
+from mainspring.processes.executor import RemoteExecutor
 from mainspring.stores.memory import MemoryStore
-from mainspring.surroundings import Surroundings
 from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
-from mainspring.timers.namespaces import NAMESPACES
 
 
 def test_a_lease_that_an_executor_takes_anew_has_no_version_of_the_one_that_it_had() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from mainspring.client import AsyncClient
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.delivery.call import Call, Reply
 from mainspring.fetches.messages import FetchRef
-from mainspring.instance import Instance
 from mainspring.testing.simulation import SimulatedLoop, run_simulated
 from mainspring.testing.target import TargetServer
 from tests.client.running_server import running_server

@@ -15,13 +15,13 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.delivery.answer import AnswerReader, Unreadable
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.fetches.executor import LARGE_AT_ONCE
-from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.memory import (
     READ_COPIES,
     SENT_COPIES,
@@ -36,7 +36,7 @@ from mainspring.fetches.memory import (
 )
 from mainspring.fetches.messages import CreateFetch, FetchRef, FetchView, OutboundRequest
 from mainspring.fetches.outcome import Outcome, Response
-from mainspring.instance import Instance
+from mainspring.fetches.registry import FetchRegistry
 from mainspring.testing.target import Answer, TargetServer
 from tests.fetches.asking import asking, ended, until_stats
 
@@ -308,7 +308,7 @@ async def test_a_request_that_has_left_is_in_memory_no_more(tmp_path: Path, targ
 async def test_of_calls_with_large_requests_that_end_together_a_few_are_recorded_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle, at_work, most = Ledger.settle, 0, 0
+    settle, at_work, most = FetchRegistry.settle, 0, 0
 
     async def counted(*args: Any, **fields: Any) -> Any:
         nonlocal at_work, most
@@ -320,7 +320,7 @@ async def test_of_calls_with_large_requests_that_end_together_a_few_are_recorded
         finally:
             at_work -= 1
 
-    monkeypatch.setattr(Ledger, "settle", counted)
+    monkeypatch.setattr(FetchRegistry, "settle", counted)
     async with running(tmp_path) as instance:
         async with TargetServer() as target:
             views = [await instance.fetches.create(posting(f"{target.url}/hang", 200_000)) for _ in range(30)]

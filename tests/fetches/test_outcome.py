@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from mainspring.cluster.instance import Instance
 from mainspring.delivery.call import Problem, Reply
 from mainspring.fetches.messages import Method
 from mainspring.fetches.outcome import (
@@ -16,7 +17,6 @@ from mainspring.fetches.outcome import (
     of_reply,
     of_silence,
 )
-from mainspring.instance import Instance
 from mainspring.testing.target import TargetServer
 from tests.fetches.asking import asking, ended
 

@@ -16,21 +16,21 @@ import pytest
 
 from mainspring import crashpoint
 from mainspring.clock import SystemClock
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.errors import RateLimited, StoreUnavailable
-from mainspring.executing import RemoteExecutor
-from mainspring.fetches.asking import new_fetch
+from mainspring.fetches.arguments import create_request
+from mainspring.fetches.checks import new_fetch
 from mainspring.fetches.messages import FetchView
 from mainspring.fetches.pools import EXECUTORS, FRESH_SECONDS, PATH, Execute, ExecutorLease, Pools
 from mainspring.fetches.program import Fetches
-from mainspring.fetches.requesting import create_request
-from mainspring.instance import Instance
 from mainspring.library import Mainspring
 from mainspring.model import Record
 from mainspring.origins import FetchError, Origin, ResponseSync
+from mainspring.processes.executor import RemoteExecutor
 from mainspring.stores.memory import MemoryStore
 from mainspring.testing.target import Answer, TargetServer
 from tests.fetches.executors import LEASE_SECONDS, executor, executor_process
@@ -305,7 +305,7 @@ async def test_fetches_that_wait_for_a_full_pool_longer_than_they_may_end_with_n
         ids = [f"w{n}" for n in range(100)]
         for req_id in ids:
             asked = create_request(target.url, req_id=req_id, executor="far", timeout_seconds=30)
-            await instance._fetching.ledger.add(new_fetch(asked, req_id=req_id, now=long_ago))
+            await instance._fetching.registry.add(new_fetch(asked, req_id=req_id, now=long_ago))
         for req_id in ids:
             view = await ended(instance, req_id, 10)
             assert view.result is not None

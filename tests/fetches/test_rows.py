@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mainspring.errors import StoreUnavailable
-from mainspring.fetches.asking import new_fetch
+from mainspring.fetches.checks import new_fetch
 from mainspring.fetches.messages import FetchRef, FetchView, ListFetches
 from mainspring.fetches.outcome import of_cancelling, of_lost_executor
 from mainspring.fetches.record import FETCHES, WATCHDOG_MS, Fetch, encode, settled
@@ -83,7 +83,7 @@ def test_a_req_id_that_is_asked_for_again_while_its_record_expires_is_carried_ou
                 await here.fetches.create(asked)
                 await asyncio.sleep(ENDS_SECONDS)
                 # Not `wait`, which would mend what it finds.
-                fetch = await here.fetching.ledger.find(req_id)
+                fetch = await here.fetching.registry.find(req_id)
                 states["gone" if fetch is None else fetch.state] += 1
 
             async with asyncio.TaskGroup() as asking_all:
@@ -126,11 +126,11 @@ def test_a_fetch_that_ended_without_a_row_tells_its_origin_when_it_is_asked_for_
 def test_what_became_of_a_fetch_that_has_expired_concerns_no_later_one_of_its_req_id() -> None:
     async def main(loop: SimulatedLoop) -> tuple[bool, str]:
         async with world(loop, retention_days=1) as here:
-            ledger = here.fetching.ledger
+            registry = here.fetching.registry
             asked = asking(URL, req_id="again", timeout_seconds=TIMEOUT_SECONDS)
             await here.fetches.create(asked)
             await here.fetches.wait("again", LOOK_SECONDS)
-            earlier = await ledger.find("again")
+            earlier = await registry.find("again")
             assert earlier is not None
             await asyncio.sleep(DAY_SECONDS + 60)
             here.network.behave = lambda _: (TIMEOUT_SECONDS / 2, answer())
@@ -138,7 +138,7 @@ def test_what_became_of_a_fetch_that_has_expired_concerns_no_later_one_of_its_re
             await asyncio.sleep(1)
             # An executor that was frozen all the while comes with what it has to say.
             outcome = of_lost_executor("frozen", started_at=0, now=here.clock.now_ms())
-            _, was_its_end = await ledger.settle(earlier, outcome, by_executor=True)
+            _, was_its_end = await registry.settle(earlier, outcome, by_executor=True)
             return was_its_end, (await here.fetches.wait("again", TIMEOUT_SECONDS)).state
 
     assert run_simulated(main) == (False, "succeeded")
@@ -167,7 +167,7 @@ def test_a_fetch_whose_row_cannot_be_written_is_not_acknowledged_and_can_be_aske
     async def main(loop: SimulatedLoop) -> tuple[str, int]:
         async with world(loop) as here:
             partly = Partly(here)
-            partly.shard = (await here.fetching.ledger.key_of("late")).shard_id
+            partly.shard = (await here.fetching.registry.key_of("late")).shard_id
             asked = asking(URL, req_id="late", timeout_seconds=TIMEOUT_SECONDS)
             for _ in range(3):
                 with pytest.raises(StoreUnavailable):
@@ -188,15 +188,15 @@ def test_one_shard_that_cannot_be_written_keeps_nobody_from_the_calls_of_dead_ex
             for req_id in ids:
                 await here.fetches.create(asking(URL, req_id=req_id, timeout_seconds=2_000.0))
             await asyncio.sleep(1)
-            ledger = here.fetching.ledger
-            shards = {req_id: (await ledger.key_of(req_id)).shard_id for req_id in ids}
+            registry = here.fetching.registry
+            shards = {req_id: (await registry.key_of(req_id)).shard_id for req_id in ids}
 
             async def no(*_: object) -> bool:
                 return False
 
             watcher = Watcher(
                 timers=here.store,
-                ledger=ledger,
+                registry=registry,
                 members=tuple,
                 executor_gone=no,
                 owned=lambda: set(shards.values()),

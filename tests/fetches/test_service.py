@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.errors import InvalidInput, NotFound, RateLimited
 from mainspring.fetches.messages import FetchRef, FetchStats, FetchView, ListFetches
 from mainspring.fetches.record import FETCHES
-from mainspring.instance import Instance
 from mainspring.testing.target import Answer, TargetServer
 from tests.fetches.asking import asking, ended, until_stats
 

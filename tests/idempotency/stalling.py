@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from mainspring.errors import StoreUnavailable
 from mainspring.idempotency import InMemoryStore
-from mainspring.idempotency.blocking import run
 from mainspring.idempotency.entries import Entry
+from mainspring.idempotency.sync_processor import run
 from mainspring.model import Record
 
 

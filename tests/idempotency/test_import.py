@@ -14,9 +14,9 @@ from tests.client.running_server import clean_environment
 HEAVY = {
     "aiohttp", "apsw", "asyncio", "asyncpg", "click", "httptools", "httpx", "logging", "redis", "rich", "starlette",
     "uvicorn", "uvloop", "yaml",
-    "mainspring.api", "mainspring.cli", "mainspring.client", "mainspring.config", "mainspring.delivery",
-    "mainspring.executing", "mainspring.fetches", "mainspring.instance", "mainspring.jobs", "mainspring.kernel",
-    "mainspring.library", "mainspring.origins", "mainspring.server", "mainspring.stores", "mainspring.timers",
+    "mainspring.api", "mainspring.cli", "mainspring.client", "mainspring.cluster", "mainspring.config",
+    "mainspring.delivery", "mainspring.fetches", "mainspring.jobs", "mainspring.kernel", "mainspring.library",
+    "mainspring.namespaces", "mainspring.origins", "mainspring.processes", "mainspring.stores", "mainspring.timers",
     "mainspring.transactional",
 }  # fmt: skip
 IMPORTS = pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from mainspring.idempotency import NotDone, Unresolved
+from mainspring.idempotency.async_processor import AsyncIdempotentProcessor
 from mainspring.idempotency.errors import InProgress, LostClaim, NotRecorded, UnknownOutcome
 from mainspring.idempotency.stores.records import RecordsStore, TimedRecords
-from mainspring.idempotency.waiting import AsyncIdempotentProcessor
 from mainspring.stores.memory import MemoryStore
 from mainspring.testing.simulation import FaultyStore, SimulatedClock, SimulatedLoop, run_simulated
 

@@ -21,7 +21,7 @@ from mainspring.idempotency import (
     UnknownOutcome,
     Unresolved,
 )
-from mainspring.idempotency.blocking import run
+from mainspring.idempotency.sync_processor import run
 from mainspring.model import Record
 from tests.idempotency.stalling import Stalling
 from tests.servers.server import Server

@@ -28,8 +28,8 @@ from mainspring.idempotency import (
     Unresolved,
     idempotent,
 )
-from mainspring.idempotency.blocking import heart_of
 from mainspring.idempotency.stores import IdempotencyStore
+from mainspring.idempotency.sync_processor import heart_of
 
 
 class _Client:

@@ -21,7 +21,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from mainspring.idempotency.core import Processor
 from mainspring.idempotency.errors import InProgress, LostClaim, UnknownOutcome
-from mainspring.idempotency.outcome import IdempotencyRecord, NotDone, Resolved
+from mainspring.idempotency.record import IdempotencyRecord, NotDone, Resolved
 from mainspring.idempotency.stores.memory import InMemoryStore
 from mainspring.idempotency.terms import Flight
 

@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
+from mainspring.cluster.instance import Instance
+from mainspring.cluster.surroundings import Surroundings
 from mainspring.config import Config
 from mainspring.delivery.sender import MakesSenders, Sender
-from mainspring.instance import Instance
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import CreateJob, JobRef, ListRuns, RunView
 from mainspring.store import Store
 from mainspring.stores.memory import MemoryStore
-from mainspring.surroundings import Surroundings
 from mainspring.testing.simulation import EPOCH_MS, SimulatedClock, SimulatedLoop, run_simulated
-from mainspring.timers.messages import to_instant
+from mainspring.wire.instants import to_instant
 
 START = to_instant(EPOCH_MS)
 """2027-01-15 08:00:00 UTC, a Friday."""

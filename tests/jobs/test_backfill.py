@@ -13,7 +13,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.jobs.messages import BackfillJob
 from mainspring.store import Put, Remove, Store, Verdict
 from mainspring.testing.simulation import EPOCH_MS
-from mainspring.timers.messages import to_instant
+from mainspring.wire.instants import to_instant
 from tests.jobs.simulated import START, World, simulate
 
 MINUTES = 9_999

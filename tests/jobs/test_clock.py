@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
-from mainspring.jobs.definition import Definition, Job
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.ledger import Launch, Ledger, mark_of
 from mainspring.jobs.messages import JobRef, ListJobs, PauseJob, ResumeJob, TriggerJob, UpdateJob
+from mainspring.jobs.record import Definition, Job
 from mainspring.jobs.rows import Missing
 from mainspring.model import RetryPolicy
 from mainspring.testing.simulation import EPOCH_MS
-from mainspring.timers.messages import to_instant, to_ms
+from mainspring.wire.instants import to_instant, to_ms
 from tests.jobs.simulated import START, World, clock_time, simulate
 
 HOUR = 3600

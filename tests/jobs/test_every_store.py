@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis as RedisClient
 
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
-from mainspring.instance import Instance
 from mainspring.jobs.messages import CreateJob, JobRef, ListRuns, PauseJob, TriggerJob
 from mainspring.testing.target import TargetServer
 from tests.servers.catalogue import SERVERS

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from mainspring.cluster.instance import Instance
 from mainspring.errors import StoreUnavailable, TooLarge
-from mainspring.instance import Instance
-from mainspring.jobs.accounting import UNWRITTEN_LIMIT
-from mainspring.jobs.calendar import Calendar, Dst
-from mainspring.jobs.cron import parse
+from mainspring.jobs.calendar.calendar import Calendar, Dst
+from mainspring.jobs.calendar.cron import parse
+from mainspring.jobs.clock_state import UNWRITTEN_LIMIT
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import JobRef, RunView, TriggerJob, UpdateJob
 from mainspring.jobs.registry import JOBS as JOBS_META
@@ -24,7 +24,7 @@ from mainspring.kernel.ownership import INSTANCES
 from mainspring.model import Record, Timer, TimerKey
 from mainspring.store import Put, Remove, Store, Verdict
 from mainspring.testing.simulation import EPOCH_MS, FaultyStore
-from mainspring.timers.messages import to_ms
+from mainspring.wire.instants import to_ms
 from tests.jobs.simulated import World, simulate
 from tests.kernel.troubled_store import TroubledStore
 

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from mainspring.cluster.instance import Instance
 from mainspring.delivery.call import Call, Reply, failed
 from mainspring.fetches.messages import CreateFetch, OutboundRequest
-from mainspring.instance import Instance
 from mainspring.model import FOREVER
 from tests.jobs.simulated import World, simulate
 

@@ -21,7 +21,7 @@ from mainspring.testing.oracle.launches import (
     instants_of,
     instants_of_terms,
 )
-from mainspring.timers.messages import to_instant, to_ms
+from mainspring.wire.instants import to_instant, to_ms
 
 START = 1_785_000_000_000
 DOWN, UP = START + 20_000, START + 80_000

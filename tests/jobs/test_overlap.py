@@ -17,7 +17,7 @@ from mainspring.jobs.messages import BackfillJob, JobRef, TriggerJob, UpdateJob
 from mainspring.jobs.rows import LAUNCHES
 from mainspring.store import Put, Verdict
 from mainspring.testing.simulation import EPOCH_MS
-from mainspring.timers.messages import to_instant
+from mainspring.wire.instants import to_instant
 from tests.jobs.simulated import START, World, simulate
 from tests.kernel.troubled_store import TroubledStore
 

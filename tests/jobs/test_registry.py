@@ -12,7 +12,7 @@ import pytest
 
 from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.jobs.messages import JobRef, ListJobs, TriggerJob, UpdateJob
-from mainspring.jobs.reconciling import FULL_LOOK_SECONDS
+from mainspring.jobs.reconciler import FULL_LOOK_SECONDS
 from mainspring.jobs.registry import JOBS
 from mainspring.jobs.rows import CLOCKS
 from mainspring.kernel.ownership import Lease
@@ -21,7 +21,7 @@ from mainspring.model import FOREVER, Record, Timer, TimerKey, to_json
 from mainspring.store import START as FIRST
 from mainspring.store import Store, TimerFilter
 from mainspring.testing.simulation import EPOCH_MS, FaultyStore
-from mainspring.timers.messages import to_instant
+from mainspring.wire.instants import to_instant
 from tests.jobs.simulated import World, simulate
 
 

@@ -10,15 +10,15 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from mainspring import unreadable
-from mainspring.jobs.definition import Terms
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.ledger import key_of, mark_of
 from mainspring.jobs.messages import BackfillJob
+from mainspring.jobs.record import Terms
 from mainspring.jobs.rows import LAUNCHES, Errand
 from mainspring.model import Detail, State, Timer, to_json
 from mainspring.store import Put
 from mainspring.testing.simulation import EPOCH_MS
-from mainspring.timers.messages import to_instant
+from mainspring.wire.instants import to_instant
 from tests.jobs.simulated import World, simulate
 
 MINUTE_MS = 60_000

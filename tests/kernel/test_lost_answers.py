@@ -15,7 +15,7 @@ from mainspring.kernel.carrier import Ending
 from mainspring.kernel.ownership import placement
 from mainspring.model import Delivery, Result, State, Timer, TimerKey
 from mainspring.store import Put, Store, Verdict
-from mainspring.timers.changes import resumed
+from mainspring.timers.record import resumed
 from tests.kernel.cluster import NAMESPACE, Cluster, done
 from tests.kernel.test_engine import simulate
 from tests.kernel.troubled_store import TroubledStore

@@ -31,7 +31,7 @@ from mainspring.testing.oracle.journal import (
 )
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.oracle.world import World
-from mainspring.timers.messages import to_instant, to_ms
+from mainspring.wire.instants import to_instant, to_ms
 from tests.oracle.model import WITH_COMMITS, WITHOUT
 
 EPOCH_MS = 1_785_000_000_000

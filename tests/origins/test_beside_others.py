@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.fetches.messages import FetchRef, ListFetches
-from mainspring.instance import Instance
 from mainspring.origins import FetchError, Origin, ResponseSync
 from mainspring.testing.target import Answer, TargetServer
 from tests.fetches.asking import until, until_members

@@ -12,11 +12,10 @@ import msgspec
 import pytest
 
 from mainspring import Mainspring
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.errors import InvalidInput, NotFound, TooLarge, Unavailable
-from mainspring.executing import RemoteExecutor, reachable
 from mainspring.fetches.messages import CreateFetch, FetchView, OutboundRequest
-from mainspring.instance import Instance
 from mainspring.origins import (
     FetchError,
     FetchNetworkError,
@@ -28,6 +27,7 @@ from mainspring.origins import (
 )
 from mainspring.origins.document import ORIGINS, STATE_BYTES, WAITING_LIMIT
 from mainspring.origins.outbox import OUTBOX, Outbox
+from mainspring.processes.executor import RemoteExecutor, reachable
 from mainspring.testing.target import Answer, TargetServer
 
 SECONDS = 10

@@ -13,14 +13,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.delivery.signing import new_secret, sign
-from mainspring.instance import Instance
 from mainspring.jobs.messages import CreateJob, ListRuns, RunView, TriggerJob
-from mainspring.timers.messages import UpdateNamespace
+from mainspring.namespaces.messages import UpdateNamespace
 from tests.project.test_examples import EXAMPLES, SECONDS, line_with, running
 from tests.project.tree import ROOT
 

@@ -94,7 +94,7 @@ def test_every_error_code_that_the_api_uses_is_in_the_reference() -> None:
 
 def test_every_metric_is_documented() -> None:
     text = (ROOT / "docs" / "guides" / "operating.md").read_text()
-    source = (ROOT / "src" / "mainspring" / "instance.py").read_text() + render_metrics({})
+    source = (ROOT / "src" / "mainspring" / "cluster" / "instance.py").read_text() + render_metrics({})
     names = set(re.findall(r"mainspring_[a-z_]+(?:_total|_seconds)\b", source))
     names |= set(re.findall(r'"(mainspring_[a-z_]+)"', source))
     assert names

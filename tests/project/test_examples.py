@@ -16,15 +16,16 @@ from pathlib import Path
 import pytest
 
 from mainspring.client import Client
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.delivery.signing import new_secret
-from mainspring.instance import Instance
 from mainspring.model import Result
+from mainspring.namespaces.messages import CreateNamespace
 from mainspring.testing.target import TargetServer
-from mainspring.timers.messages import AttemptView, CreateNamespace, CreateTimer, ListHistory
+from mainspring.timers.messages import AttemptView, CreateTimer, ListHistory
 from tests.client.running_server import running_server
 from tests.project.tree import ROOT
 

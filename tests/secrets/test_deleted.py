@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.fetches.messages import CreateFetch, OutboundRequest
-from mainspring.instance import Instance
 from mainspring.timers.messages import CreateTimer, TimerRef
 from tests.fetches.asking import ended
 

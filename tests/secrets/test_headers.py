@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.delivery.secrets import HIDDEN, Secrets
 from mainspring.errors import InvalidInput
 from mainspring.fetches.messages import CreateFetch, FetchRef, ListFetches, OutboundRequest
-from mainspring.instance import Instance
 from mainspring.jobs.messages import CreateJob, JobRef, ListJobs, PauseJob, UpdateJob
 from mainspring.testing.target import TargetServer
 from mainspring.timers.messages import (

@@ -6,7 +6,7 @@ import pytest
 
 from mainspring.clock import SystemClock
 from mainspring.delivery.call import Call, Reply
-from mainspring.fetches.calling import call
+from mainspring.fetches.call import call
 from mainspring.fetches.messages import OutboundRequest
 
 SECRETS = {

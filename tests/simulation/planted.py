@@ -25,9 +25,10 @@ from mainspring.kernel.window import Window
 from mainspring.model import Delivery, Shard, Timer
 from mainspring.store import Begin, Finish, Position, Remove, Verdict
 from mainspring.stores.plan import Plan
-from mainspring.timers import changes, courier, service
-from mainspring.timers.messages import DeletedView, TimerRef, view_of
+from mainspring.timers import carrier, record, service
+from mainspring.timers.messages import DeletedView, TimerRef
 from mainspring.timers.service import TimerService
+from mainspring.timers.views import view_of
 from tests.simulation.planting import Planted, tell
 
 # --- what was acknowledged is kept ------------------------------------------------------------------------
@@ -234,8 +235,8 @@ PLANTED: Final = {
     "carrier.conclude: ignores the delivery": Planted("T1", finishers, "conclude", _conclude_ignores_the_delivery),
     "service.delete: acknowledges stale": Planted("T1", TimerService, "delete", _a_stale_delete_is_acknowledged),
     "service._change: acknowledges stale": Planted("T1", TimerService, "_change", _a_stale_change_is_acknowledged),
-    "changes.schedule: keeps the delivery": Planted("T4", changes, "schedule", _a_new_time_keeps_the_delivery),
-    "decision.lost: repeats at-most-once": Planted("T5", courier, "lost", _what_was_lost_is_repeated),
+    "changes.schedule: keeps the delivery": Planted("T4", record, "schedule", _a_new_time_keeps_the_delivery),
+    "decision.lost: repeats at-most-once": Planted("T5", carrier, "lost", _what_was_lost_is_repeated),
     "ownership.claim: takes from the living": Planted("T5", Ownership, "claim", _shards_are_taken_from_the_living),
     "fenced.begin: a shard fails the batch": Planted("T7", FencedWrites, "begin", _one_shard_fails_the_batch),
     "plan._begin: no fence": Planted("F", Plan, "_begin", _without_a_fence),

@@ -10,13 +10,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from mainspring import crashpoint
-from mainspring.fetches import ledger
+from mainspring.fetches import registry
 from mainspring.fetches.carrier import FetchCarrier
 from mainspring.fetches.executor import Executor, _Run
-from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.places import Places
 from mainspring.fetches.record import FETCHES, NAMESPACE, Fetch, decode, encode, settled
+from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.rows import new_row
 from mainspring.kernel.carrier import Ending
 from mainspring.kernel.lanes import LaneState
@@ -31,7 +31,7 @@ def _the_mark_is_ignored(_: Any) -> Any:
 
     async def take(self: Executor, req_id: str, *, in_place: bool = False) -> Fetch | None:
         if not (in_place or self.places.free):
-            return await self._ledger.find(req_id)
+            return await self._registry.find(req_id)
         fetch = await self._start(req_id, f"{self._random.getrandbits(64):016x}", lambda _: True)
         if fetch is not None and fetch.state == "running":
             crashpoint.reach(crashpoint.FETCH_DISPATCHED)
@@ -44,7 +44,7 @@ def _the_mark_is_ignored(_: Any) -> Any:
 
 def _the_last_end_stays(_: Any) -> Any:
     async def settle(
-        self: Ledger, of: Fetch, outcome: Outcome, *, by_executor: bool, offers: bool = False
+        self: FetchRegistry, of: Fetch, outcome: Outcome, *, by_executor: bool, offers: bool = False
     ) -> tuple[Fetch | None, bool]:
         def overwrite(fetch: Fetch) -> Fetch:
             return settled(fetch, outcome, offers=offers, retention_ms=self._retention_ms)
@@ -60,7 +60,7 @@ def _an_untaken_result_is_dropped(good: Any) -> Any:
 
     async def carry(self: FetchCarrier, timer: Timer) -> Ending:
         ending: Ending = await good(self, timer)
-        fetch = await self._ledger.find(timer.timer_id)
+        fetch = await self._registry.find(timer.timer_id)
         if fetch is not None and fetch.delivery.state == "waiting" and fetch.delivery.attempts > 0:
             return Ending(outcome=Result.SUCCEEDED, next="done", started_at=self._clock.now_ms(), kept=False)
         return ending
@@ -71,7 +71,7 @@ def _an_untaken_result_is_dropped(good: Any) -> Any:
 def _a_crash_leaves_no_row(_: Any) -> Any:
     """A reqId that is on record is answered with what is there, whether or not it has a row."""
 
-    async def add(self: Ledger, fetch: Fetch) -> Fetch:
+    async def add(self: FetchRegistry, fetch: Fetch) -> Fetch:
         while True:
             now, first = self._clock.now_ms(), first_version(self._random)
             new = await self._records.put_record(FETCHES, fetch.req_id, encode(fetch), expect=0, now=now, first=first)
@@ -90,7 +90,7 @@ def _a_crash_leaves_no_row(_: Any) -> Any:
 def _a_stale_row_is_left(_: Any) -> Any:
     """The row of a new fetch is not written while that of its expired namesake is still there."""
 
-    async def give_row(self: Ledger, fetch: Fetch) -> None:
+    async def give_row(self: FetchRegistry, fetch: Fetch) -> None:
         row = new_row(fetch, await self._namespaces.system(NAMESPACE), version=first_version(self._random))
         await self._timers.write([Put(row, 0)])
         self._wake(row.shard_id, row.due_at)
@@ -117,14 +117,14 @@ def _hosts_share_nothing(_: Any) -> Any:
 
 PLANTED: Final = {
     "executor.take: ignores the mark": Planted("P", Executor, "take", _the_mark_is_ignored),
-    "ledger.settle: overwrites": Planted("P", Ledger, "settle", _the_last_end_stays),
+    "registry.settle: overwrites": Planted("P", FetchRegistry, "settle", _the_last_end_stays),
     "carrier.carry: drops an untaken result": Planted("P", FetchCarrier, "carry", _an_untaken_result_is_dropped),
-    "record.settled: expires while it is offered": Planted("P", ledger, "settled", _it_expires_while_it_is_offered),
-    "ledger.add: a crash leaves no row": Planted("Live", Ledger, "add", _a_crash_leaves_no_row),
+    "record.settled: expires while it is offered": Planted("P", registry, "settled", _it_expires_while_it_is_offered),
+    "registry.add: a crash leaves no row": Planted("Live", FetchRegistry, "add", _a_crash_leaves_no_row),
     "places.room: hosts share nothing": Planted("B", Places, "_room", _hosts_share_nothing),
 }
 
-STALE_ROW: Final = Planted("Live", Ledger, "_give_row", _a_stale_row_is_left)
+STALE_ROW: Final = Planted("Live", FetchRegistry, "_give_row", _a_stale_row_is_left)
 """Too rare for two thousand histories: the test of it finds it."""
 
 

@@ -11,12 +11,12 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
-from mainspring.jobs import accounting, queueing
-from mainspring.jobs.accounting import ClockState
-from mainspring.jobs.definition import Definition, Job
-from mainspring.jobs.judging import Step
+from mainspring.jobs import clock_state, queue
+from mainspring.jobs.clock_state import ClockState
 from mainspring.jobs.ledger import Launch, Ledger
 from mainspring.jobs.messages import LaunchKind
+from mainspring.jobs.overlap import Step
+from mainspring.jobs.record import Definition, Job
 from mainspring.jobs.rows import Missing, Rows
 from tests.simulation.planting import Planted, tell
 
@@ -61,11 +61,11 @@ def _a_new_job_goes_on_where_the_old_one_was(good: Any) -> Any:
 
 
 PLANTED: Final = {
-    "judging.step: catch-up skips what is on time": Planted("C", queueing, "step", _what_is_on_time_is_skipped),
+    "judging.step: catch-up skips what is on time": Planted("C", queue, "step", _what_is_on_time_is_skipped),
     "rows.launch: swallows a row that failed": Planted("C", Rows, "launch", _a_row_that_failed_is_forgotten),
     "ledger._enter: overwrites": Planted("C", Ledger, "_enter", _what_is_on_record_gives_way),
     "accounting._adopted: keeps a dead job's state": Planted(
-        "C", accounting, "_adopted", _a_new_job_goes_on_where_the_old_one_was
+        "C", clock_state, "_adopted", _a_new_job_goes_on_where_the_old_one_was
     ),
 }
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mainspring.clock import Clock
 from mainspring.idempotency.core import Processor
-from mainspring.idempotency.holding import Claim
+from mainspring.idempotency.holder import Claim
 from mainspring.idempotency.terms import Flight
 from mainspring.idempotency.uncertain import UncertainClaims
 from mainspring.locks import FencedRecords, Held, Lock, LockRecord

@@ -12,9 +12,9 @@ from mainspring.delivery.retry_after import retry_after_ms
 from mainspring.kernel.carrier import Ending, conclude, put_aside
 from mainspring.model import Delivery, Detail, Result, RetryPolicy, State, Timer
 from mainspring.store import Put
-from mainspring.timers.changes import resumed
 from mainspring.timers.decision import decide, lost
-from mainspring.timers.messages import view_of
+from mainspring.timers.record import resumed
+from mainspring.timers.views import view_of
 
 LEAST, MOST = Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE
 OK, FAILED, UNKNOWN = Result.SUCCEEDED, Result.FAILED, Result.UNKNOWN

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.errors import StoreUnavailable
-from mainspring.instance import Instance
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Record, State, Timer
 from mainspring.testing.target import Answer, TargetServer

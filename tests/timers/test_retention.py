@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring import instance as module
 from mainspring.clock import SystemClock, wall_ms
-from mainspring.instance import Instance
+from mainspring.cluster import instance as module
+from mainspring.cluster.instance import Instance
+from mainspring.namespaces.messages import CreateNamespace, UpdateNamespace
 from mainspring.testing.target import TargetServer
-from mainspring.timers.messages import CreateNamespace, ListHistory, UpdateNamespace
+from mainspring.timers.messages import ListHistory
 from tests.timers.test_service import timer, until
 
 DAY_MS = 86_400_000

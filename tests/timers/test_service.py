@@ -12,27 +12,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainspring.decoding import decode
+from mainspring.cluster.instance import Instance
 from mainspring.delivery.signing import verify
 from mainspring.errors import Conflict, InvalidInput, NotFound
-from mainspring.instance import Instance
 from mainspring.model import Result, RetryPolicy, State
+from mainspring.namespaces.messages import CreateNamespace, ListNamespaces, NamespaceRef, UpdateNamespace
 from mainspring.testing.target import Answer, TargetServer
-from mainspring.timers import cursors
 from mainspring.timers.messages import (
     BulkTimers,
-    CreateNamespace,
     CreateTimer,
     CreateTimers,
     ListHistory,
-    ListNamespaces,
     ListTimers,
-    NamespaceRef,
     TimerRef,
     TimerView,
-    UpdateNamespace,
     UpdateTimer,
 )
+from mainspring.wire import cursors
+from mainspring.wire.decoding import decode
 
 URL = "http://127.0.0.1:9/never"
 

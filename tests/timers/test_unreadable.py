@@ -12,24 +12,18 @@ import msgspec
 import pytest
 
 from mainspring import telemetry, unreadable
+from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.errors import Conflict, NotFound
 from mainspring.fetches.messages import FetchRef, FetchStats, ListFetches
 from mainspring.fetches.record import FETCHES
-from mainspring.instance import Instance
 from mainspring.kernel.ownership import INSTANCES
+from mainspring.namespaces.messages import CreateNamespace, ListNamespaces, NamespaceRef
+from mainspring.namespaces.service import NAMESPACES
 from mainspring.store import RecordStore
 from mainspring.testing.target import TargetServer
-from mainspring.timers.messages import (
-    CreateNamespace,
-    CreateTimer,
-    ListNamespaces,
-    ListTimers,
-    NamespaceRef,
-    TimerRef,
-    to_instant,
-)
-from mainspring.timers.namespaces import NAMESPACES
+from mainspring.timers.messages import CreateTimer, ListTimers, TimerRef
+from mainspring.wire.instants import to_instant
 from tests.fetches.asking import asking, until_stats
 
 

@@ -11,11 +11,12 @@ from mainspring.clock import wall_ms
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import NotFound
 from mainspring.model import Detail, Namespace, to_json
-from mainspring.timers.messages import CreateTimer, TimerView, to_ms
-from mainspring.transactional import writing
+from mainspring.timers.messages import CreateTimer, TimerView
+from mainspring.transactional import statements
 from mainspring.transactional.connections import rendered
 from mainspring.transactional.dialects import MYSQL, POSTGRESQL, SQLITE, Dialect, Statement
-from mainspring.transactional.writing import Creation, Rows
+from mainspring.transactional.statements import Creation, Rows
+from mainspring.wire.instants import to_ms
 from tests.test_clock import Watch
 
 NAMESPACE = Namespace(name="app", first_shard=16, shard_count=16, created_at=0, updated_at=0, secrets=())
@@ -83,7 +84,7 @@ def test_time_is_the_time_of_the_database() -> None:
 
 def test_a_time_that_was_long_on_its_way_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch()
-    monkeypatch.setattr(writing, "SystemClock", lambda: watch)
+    monkeypatch.setattr(statements, "SystemClock", lambda: watch)
     answers = [4.0, 0.01]
 
     def answer(statement: Statement) -> Rows:

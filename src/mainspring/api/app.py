@@ -32,11 +32,11 @@ from mainspring.api.routes import NO_CONTENT_POLICY, Headers, Route, secure_head
 from mainspring.api.shards import shard_routes
 from mainspring.api.status import status_routes
 from mainspring.api.timers import Timers, timer_routes
-from mainspring.delivery.wakeups import Wake
+from mainspring.cluster.messages import InstancesView, ShardsView
+from mainspring.cluster.wakeups import Wake
 from mainspring.errors import MainspringError, TooLarge, Unauthenticated, Unavailable
 from mainspring.fetches.pools import Execute, Executing
 from mainspring.telemetry import requests
-from mainspring.timers.messages import InstancesView, ShardsView
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

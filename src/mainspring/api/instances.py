@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from mainspring.api.routes import Route, operation
-from mainspring.timers.messages import InstancesView, Message
+from mainspring.cluster.messages import InstancesView
+from mainspring.wire.message import Message
 
 
 class ListInstances(Message, frozen=True, kw_only=True):

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from mainspring.api.routes import Route
-from mainspring.decoding import decode
-from mainspring.delivery.wakeups import PATH, Wake
+from mainspring.cluster.wakeups import PATH, Wake
 from mainspring.fetches import pools
 from mainspring.fetches.pools import CUT_OFF_PATH, CutOff, Execute, Executing
+from mainspring.wire.decoding import decode
 
 
 def internal_routes(wake: Callable[[Wake], None], cut_off: Callable[[str], None]) -> tuple[Route, ...]:

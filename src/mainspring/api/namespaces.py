@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from mainspring.api.routes import Route, always, operation
-from mainspring.timers.messages import (
+from mainspring.namespaces.messages import (
     CreateNamespace,
     ListNamespaces,
     NamespacePage,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from mainspring.api.routes import Route, always, operation
-from mainspring.timers.messages import Message, ShardsView
+from mainspring.cluster.messages import ShardsView
+from mainspring.wire.message import Message
 
 
 class ListShards(Message, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from mainspring.api.routes import Route
-from mainspring.timers.messages import View
+from mainspring.wire.message import View
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

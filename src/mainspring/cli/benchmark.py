@@ -23,7 +23,7 @@ from mainspring.client import AsyncClient
 from mainspring.clock import wall_ms
 from mainspring.errors import MainspringError
 from mainspring.model import RetryPolicy
-from mainspring.timers.messages import View
+from mainspring.wire.message import View
 
 DELAY_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0

@@ -11,7 +11,7 @@ from mainspring.cli.output import say, show
 
 if TYPE_CHECKING:
     from mainspring.client import Where
-    from mainspring.client.sync_timers import Timers
+    from mainspring.client._sync.timers import Timers
 
 
 def act_on_many(

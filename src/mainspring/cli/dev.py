@@ -16,7 +16,8 @@ from mainspring.cli.output import show
 from mainspring.cli.parameters import DURATION, JSON
 from mainspring.cli.selection import namespace_option
 from mainspring.clock import wall_ms
-from mainspring.timers.messages import CreateTimer, to_instant
+from mainspring.timers.messages import CreateTimer
+from mainspring.wire.instants import to_instant
 
 
 @click.group()

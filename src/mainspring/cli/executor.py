@@ -65,6 +65,6 @@ def executor(file: Path | None, port: int, pool: str, limit: int | None, **flags
     if config.store_url.startswith("memory:"):
         raise click.UsageError("Expected a store that a server can share, got memory://.")
     # A wrong configuration is reported before any of this is loaded.
-    from mainspring.executing import run  # noqa: PLC0415
+    from mainspring.processes.executor import run  # noqa: PLC0415
 
     sys.exit(run(config, pool))

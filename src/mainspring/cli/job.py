@@ -15,7 +15,7 @@ from mainspring.cli.job_runs import backfill_command, preview_command, runs_comm
 from mainspring.cli.output import instant_text, say, show, show_document, show_table
 from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT
 from mainspring.cli.policy import job_retry_options, take_policy
-from mainspring.jobs.calendar import Dst
+from mainspring.jobs.calendar.calendar import Dst
 from mainspring.jobs.messages import Catchup, JobState, JobView, Method, Overlap
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from mainspring.cli.job_file import read_jobs
 from mainspring.cli.output import show_document
 from mainspring.cli.progress import progress
 from mainspring.errors import FieldError, InvalidInput, MainspringError
-from mainspring.jobs.comparing import CONTENT, content
+from mainspring.jobs.difference import CONTENT, content
 from mainspring.text import printable
-from mainspring.timers.messages import View
+from mainspring.wire.message import View
 
 if TYPE_CHECKING:
     from mainspring.client import Client

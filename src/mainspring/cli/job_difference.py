@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from mainspring.cli.job_file import Wanted
 from mainspring.delivery.secrets import Secrets
-from mainspring.jobs.comparing import CONTENT, differences
+from mainspring.jobs.difference import CONTENT, differences
 from mainspring.jobs.messages import JobView
 
 _SECRETS: Final = Secrets()

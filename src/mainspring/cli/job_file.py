@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw, Struct
 
-from mainspring.decoding import decode, decode_items
 from mainspring.errors import FieldError, InvalidInput
-from mainspring.jobs.calendar import Calendar
-from mainspring.jobs.cron import parse
+from mainspring.jobs.calendar.calendar import Calendar
+from mainspring.jobs.calendar.cron import parse
 from mainspring.jobs.messages import CreateJob
+from mainspring.wire.decoding import decode, decode_items
 
 Fields = dict[str, object]
 

@@ -15,9 +15,9 @@ from typing import IO, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw
 
-from mainspring.decoding import decode
 from mainspring.errors import FieldError, InvalidInput
 from mainspring.timers.messages import CreateTimer, TimerView
+from mainspring.wire.decoding import decode
 
 Format = Literal["jsonl", "csv"]
 

@@ -11,7 +11,7 @@ import msgspec
 
 from mainspring.cli.globals import Globals
 from mainspring.text import printable
-from mainspring.timers.messages import View
+from mainspring.wire.message import View
 
 PIPE_WIDTH = 200
 """Columns of a table that is not printed on a terminal."""

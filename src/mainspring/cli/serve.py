@@ -30,9 +30,9 @@ def serve(file: Path | None, **flags: Any) -> None:
     config = load(flags, file)
     # A wrong configuration is reported before any of this is loaded.
     if config.workers > 1:
-        from mainspring.supervisor import supervise  # noqa: PLC0415
+        from mainspring.processes.supervisor import supervise  # noqa: PLC0415
 
         sys.exit(supervise(config))
-    from mainspring.server import run  # noqa: PLC0415
+    from mainspring.processes.server import run  # noqa: PLC0415
 
     sys.exit(run(config))

@@ -16,7 +16,7 @@ from mainspring.cli.policy import retry_options, take_policy
 from mainspring.cli.selection import filter_options, namespace_option, take_where
 from mainspring.cli.transfer import export_command, import_command
 from mainspring.model import Delivery, Result
-from mainspring.timers.messages import View
+from mainspring.wire.message import View
 
 LIST_COLUMNS = ("timerId", "state", "nextAttemptAt", "attempts", "callbackUrl", "labels")
 HISTORY_COLUMNS = ("startedAt", "attempt", "outcome", "status", "durationMs", "next", "nextAt", "detail")

@@ -20,7 +20,8 @@ from mainspring.cli.selection import filter_options, take_where
 from mainspring.delivery.secrets import HIDDEN
 from mainspring.errors import MainspringError
 from mainspring.model import State
-from mainspring.timers.messages import CreateTimer, ProblemItem, TimerView, View
+from mainspring.timers.messages import CreateTimer, TimerView
+from mainspring.wire.message import ProblemItem, View
 
 if TYPE_CHECKING:
     from mainspring.client import Client

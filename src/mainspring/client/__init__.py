@@ -7,16 +7,16 @@ Both clients have the same methods; the sync one is generated from the async one
 `mainspring.errors`. Messages and views are those of the HTTP API.
 """
 
+from mainspring.client._async.client import AsyncClient
+from mainspring.client._sync.client import Client
 from mainspring.client.arguments import FetchesWhere, RunsWhere, Where, from_payload, to_payload
-from mainspring.client.async_client import AsyncClient
 from mainspring.client.callback import Callback, callback_answer, read_callback
 from mainspring.client.health import Health, Readiness
-from mainspring.client.sync_client import Client
+from mainspring.fetches.arguments import FetchFields
 from mainspring.fetches.errors import FetchError
 from mainspring.fetches.messages import FetchResult, FetchView
-from mainspring.fetches.requesting import FetchFields
-from mainspring.jobs.asking import JobFields
-from mainspring.jobs.calendar import Dst
+from mainspring.jobs.arguments import JobFields
+from mainspring.jobs.calendar.calendar import Dst
 from mainspring.jobs.messages import JobView, RunView
 from mainspring.model import Delivery, Result, RetryPolicy, State
 from mainspring.timers.messages import CreateTimer, TimerView

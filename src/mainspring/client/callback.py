@@ -19,7 +19,7 @@ from mainspring.client.arguments import instant, to_payload
 from mainspring.clock import wall_ms
 from mainspring.delivery.signing import verify
 from mainspring.errors import InvalidInput
-from mainspring.timers.messages import Message, View
+from mainspring.wire.message import Message, View
 
 
 class Callback(View, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.timers.messages import View
+from mainspring.wire.message import View
 
 
 class Health(View, frozen=True, kw_only=True):

@@ -22,13 +22,13 @@ from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.fetches.executor import Executor
 from mainspring.fetches.inside import is_inside
-from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.memory import RequestMemory
-from mainspring.fetches.origins import Origins
 from mainspring.fetches.outcome import Outcome, of_lost_executor, of_no_executor, of_no_room, of_silence
 from mainspring.fetches.places import Places, site_of_place
 from mainspring.fetches.pools import Pools
 from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch, bare
+from mainspring.fetches.registry import FetchRegistry
+from mainspring.fetches.results import Results
 from mainspring.fetches.rows import Stage, ending, has_large_request, is_ours, stage_of
 from mainspring.kernel.carrier import Ending, Lane, put_aside
 from mainspring.model import Result, Timer
@@ -53,11 +53,11 @@ class FetchCarrier:
     def __init__(
         self,
         *,
-        ledger: Ledger,
+        registry: FetchRegistry,
         executor: Executor,
         requests: RequestMemory,
         pools: Pools,
-        origins: Origins,
+        origins: Results,
         host_of: Callable[[str], str],
         clock: Clock,
         lives: Callable[[str], Awaitable[bool]],
@@ -68,7 +68,7 @@ class FetchCarrier:
         """`host_of` names the host of a URL; `lives` tells whether the executor of a name is alive; `not_pending` is
         told of fetches that need none any more, whoever has seen to that; `waited` of how many milliseconds one has
         waited to be begun."""
-        self._ledger = ledger
+        self._registry = registry
         self._executor = executor
         self._requests = requests
         self._pools = pools
@@ -165,7 +165,7 @@ class FetchCarrier:
             # By calls before: this one is yet to be made.
             reachable = pool != IN_PROCESS or self._is_proven(timer) or None
         else:
-            fetch = await self._begun(await self._ledger.find(timer.timer_id))
+            fetch = await self._begun(await self._registry.find(timer.timer_id))
         if fetch is None or fetch.outcome is None:
             return fetch and await self._check_executor(fetch), reachable
         if not await self._is_to_offer(fetch):
@@ -215,23 +215,23 @@ class FetchCarrier:
             outcome = of_lost_executor(fetch.executor, started_at=fetch.started_at, now=now)
         else:
             return fetch
-        return (await self._ledger.settle(fetch, outcome, by_executor=False))[0]
+        return (await self._registry.settle(fetch, outcome, by_executor=False))[0]
 
     async def _dispatch(self, req_id: str, pool: str, *, in_place: bool) -> Fetch | None:
         """Have the call made, if it is still to be made and somebody has room for it."""
         if pool == IN_PROCESS:
             return await self._executor.take(req_id, in_place=in_place)
-        fetch = await self._ledger.find(req_id)
+        fetch = await self._registry.find(req_id)
         if fetch is None or fetch.state != "pending":
             return fetch
         fetch = replace(fetch, request=bare(fetch.request))  # whoever makes the call reads it again
         found = await self._pools.hand_over(pool, req_id, host=self._host_of(fetch.request.url))
         now = self._clock.now_ms()
         if not found and fetch.created_at + fetch.timeout_ms <= now:
-            return await self._ledger.give_up(req_id, of_no_executor(pool, created_at=fetch.created_at, now=now))
+            return await self._registry.give_up(req_id, of_no_executor(pool, created_at=fetch.created_at, now=now))
         if fetch.begin_by <= now:
-            return await self._ledger.give_up(req_id, of_no_room(created_at=fetch.created_at, now=now))
-        return await self._ledger.find(req_id)
+            return await self._registry.give_up(req_id, of_no_room(created_at=fetch.created_at, now=now))
+        return await self._registry.find(req_id)
 
 
 def lane_of(pool: str, host: str, *, is_large: bool = False) -> str:

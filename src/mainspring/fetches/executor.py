@@ -27,14 +27,14 @@ from mainspring.clock import Clock
 from mainspring.delivery.answer import LITTLE
 from mainspring.delivery.call import Sends
 from mainspring.errors import StoreUnavailable
-from mainspring.fetches.calling import call
-from mainspring.fetches.ledger import Ledger
+from mainspring.fetches.call import call
 from mainspring.fetches.memory import FetchMemory, RequestMemory, Share, size_of, while_offered, while_recorded
 from mainspring.fetches.messages import OutboundRequest
-from mainspring.fetches.origins import Origins
 from mainspring.fetches.outcome import Outcome, of_lost_executor, of_reply
 from mainspring.fetches.places import Places, site_of_place
 from mainspring.fetches.record import FIRST_OFFER_MS, Fetch, bare
+from mainspring.fetches.registry import FetchRegistry
+from mainspring.fetches.results import Results
 
 T = TypeVar("T")
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -72,8 +72,8 @@ class Executor:
         self,
         *,
         name: str,
-        ledger: Ledger,
-        origins: Origins,
+        registry: FetchRegistry,
+        origins: Results,
         sender: Sends,
         clock: Clock,
         randomness: random.Random,
@@ -90,7 +90,7 @@ class Executor:
         self.places = Places(limit, host_limit=host_limit, clock=clock)
         self._offers = Places(limit, host_limit=host_limit, clock=clock)
         self._host_of = host_of
-        self._ledger = ledger
+        self._registry = registry
         self._origins = origins
         self._sender = sender
         self._clock = clock
@@ -128,7 +128,7 @@ class Executor:
         taken a place of the host's, and gives it back afterwards.
         """
         if self._stopping or not (in_place or self.places.free):
-            return await self._ledger.find(req_id)
+            return await self._registry.find(req_id)
         # Its own for each time: the same fetch may be handed over again while this one is under way.
         mark = f"{self._random.getrandbits(64):016x}"
         taken: tuple[str, int] | None = None
@@ -167,10 +167,10 @@ class Executor:
         now = self._clock.now_ms()
         for _ in range(START_TRIES - 1):
             try:
-                return await self._ledger.start(req_id, executor=self.name, mark=mark, now=now, may_start=may_start)
+                return await self._registry.start(req_id, executor=self.name, mark=mark, now=now, may_start=may_start)
             except StoreUnavailable:
                 await asyncio.sleep(STORE_RETRY_SECONDS)
-        return await self._ledger.start(req_id, executor=self.name, mark=mark, now=now, may_start=may_start)
+        return await self._registry.start(req_id, executor=self.name, mark=mark, now=now, may_start=may_start)
 
     def _run(self, run: _Run) -> None:
         if self._stopped:
@@ -235,7 +235,7 @@ class Executor:
             with self._place_for_offer(run.fetch, outcome) as offers:
                 async with self._large_records if run.is_large else nullcontext():
                     settled, first = await self._until_available(
-                        lambda: self._ledger.settle(run.fetch, outcome, by_executor=True, offers=offers)
+                        lambda: self._registry.settle(run.fetch, outcome, by_executor=True, offers=offers)
                     )
                     settled = settled and replace(settled, request=bare(settled.request))
                 memory.give_back()
@@ -246,7 +246,7 @@ class Executor:
                     self._leave(run)
                     settled = await self._offer(settled, outcome)
                 moved = settled
-                await self._until_available(lambda: self._ledger.move(moved))
+                await self._until_available(lambda: self._registry.move(moved))
 
     @contextmanager
     def _place_for_offer(self, fetch: Fetch, outcome: Outcome) -> Iterator[bool]:
@@ -297,9 +297,9 @@ class Executor:
     async def _give_up(self, fetch: Fetch) -> None:
         now = self._clock.now_ms()
         outcome = of_lost_executor(self.name, started_at=fetch.started_at or now, now=now)
-        settled, _ = await self._until_available(lambda: self._ledger.settle(fetch, outcome, by_executor=False))
+        settled, _ = await self._until_available(lambda: self._registry.settle(fetch, outcome, by_executor=False))
         if settled is not None:
-            await self._until_available(lambda: self._ledger.move(settled))
+            await self._until_available(lambda: self._registry.move(settled))
 
     async def _until_available(self, step: Callable[[], Awaitable[T]]) -> T:
         """Results wait for the store: they are few (the limit), and the record decides when they come too late."""

@@ -15,12 +15,12 @@ from mainspring.background import guarded
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.fetches.inside import SCHEME
-from mainspring.fetches.ledger import Ledger
-from mainspring.fetches.origins import Origins
 from mainspring.fetches.record import NAMESPACE
+from mainspring.fetches.registry import FetchRegistry
+from mainspring.fetches.results import Results
 from mainspring.fetches.rows import LEFT, ORIGIN
+from mainspring.namespaces.service import NamespaceService
 from mainspring.store import START, TimerFilter, TimerStore
-from mainspring.timers.namespaces import NamespaceService
 
 PAGE: Final = 100
 WINDOW_MS: Final = 3_600_000
@@ -29,10 +29,16 @@ WINDOW_MS: Final = 3_600_000
 
 class LeftResults:
     def __init__(
-        self, *, timers: TimerStore, ledger: Ledger, namespaces: NamespaceService, origins: Origins, clock: Clock
+        self,
+        *,
+        timers: TimerStore,
+        registry: FetchRegistry,
+        namespaces: NamespaceService,
+        origins: Results,
+        clock: Clock,
     ) -> None:
         self._timers = timers
-        self._ledger = ledger
+        self._registry = registry
         self._namespaces = namespaces
         self._origins = origins
         self._clock = clock
@@ -67,7 +73,7 @@ class LeftResults:
                 after = None
                 if fetch.outcome is not None and fetch.delivery.left:
                     after = await self._origins.offer(fetch, fetch.outcome)
-                await self._ledger.move(after or fetch)
+                await self._registry.move(after or fetch)
         except Conflict:  # its record cannot be read, which was told when it was set aside
             return
 

@@ -14,7 +14,8 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from mainspring.fetches.errors import fetch_error
-from mainspring.timers.messages import CallbackUrl, Cursor, Headers, Instant, Labels, Message, PageSize, View
+from mainspring.wire.instants import Instant
+from mainspring.wire.message import CallbackUrl, Cursor, Headers, Labels, Message, PageSize, View
 
 RequestId = Annotated[
     str,

@@ -7,6 +7,7 @@ from typing import Final, Unpack
 
 from msgspec import UNSET, UnsetType
 
+from mainspring.fetches.arguments import FetchFields, create_request
 from mainspring.fetches.messages import (
     FetchRef,
     FetchResult,
@@ -17,7 +18,6 @@ from mainspring.fetches.messages import (
     ListFetches,
     StatsView,
 )
-from mainspring.fetches.requesting import FetchFields, create_request
 from mainspring.fetches.service import FetchService
 
 LOOK_SECONDS: Final = 60.0

@@ -24,8 +24,8 @@ from mainspring.fetches.messages import FetchState, FetchSummary
 from mainspring.fetches.record import IN_PROCESS, WATCHDOG_MS, Fetch
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Delivery, Detail, LastOutcome, Namespace, Result, State, Timer
-from mainspring.timers.messages import to_instant
 from mainspring.unreadable import Unreadable, each, readable, reason_of, timer_name
+from mainspring.wire.instants import to_instant
 
 T = TypeVar("T")
 

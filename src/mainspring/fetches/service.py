@@ -16,9 +16,8 @@ from msgspec import UNSET
 from mainspring.clock import Clock
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import NotFound, RateLimited
-from mainspring.fetches.asking import check, new_fetch
+from mainspring.fetches.checks import check, new_fetch
 from mainspring.fetches.executor import Executor
-from mainspring.fetches.ledger import Ledger
 from mainspring.fetches.messages import (
     CreateFetch,
     ExecutorView,
@@ -33,13 +32,14 @@ from mainspring.fetches.messages import (
 from mainspring.fetches.pools import Pools
 from mainspring.fetches.recent import Recent
 from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch
+from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.rows import USER, read_rows, state_of, summary_of
 from mainspring.fetches.views import fetch_view
 from mainspring.model import Timer
+from mainspring.namespaces.service import NamespaceService
 from mainspring.store import BATCH_LIMIT, START, Position, TimerFilter, TimerStore
-from mainspring.timers import cursors
-from mainspring.timers.messages import to_ms
-from mainspring.timers.namespaces import NamespaceService
+from mainspring.wire import cursors
+from mainspring.wire.instants import to_ms
 
 FIRST_LOOK_SECONDS: Final = 0.02
 LOOK_SECONDS: Final = 1.0
@@ -53,7 +53,7 @@ class FetchService:
         self,
         *,
         timers: TimerStore,
-        ledger: Ledger,
+        registry: FetchRegistry,
         recent: Recent,
         executor: Executor,
         pools: Pools,
@@ -71,7 +71,7 @@ class FetchService:
         """`check_url` refuses targets, `check_result_url` origins; `owns` tells whether this instance starts what is
         asked for in a shard."""
         self._timers = timers
-        self._ledger = ledger
+        self._registry = registry
         self._recent = recent
         self._executor = executor
         self._pools = pools
@@ -100,17 +100,17 @@ class FetchService:
         """Accept a call. A reqId that exists answers with what is there, whatever it asked for."""
         self.check(request)
         req_id = f"req_{self._random.getrandbits(128):032x}" if request.req_id is UNSET else request.req_id
-        if await self._is_full() and await self._ledger.find(req_id) is None:
+        if await self._is_full() and await self._registry.find(req_id) is None:
             raise RateLimited(
                 f"Expected fewer than {self._pending_limit} fetches that wait for an executor, got as many; try later"
             )
         fresh = new_fetch(request, req_id=req_id, now=self._clock.now_ms())
-        shard_id = (await self._ledger.key_of(req_id)).shard_id
+        shard_id = (await self._registry.key_of(req_id)).shard_id
         if self._owns(shard_id):
             self._recent.accepting(req_id, shard_id)
         fetch: Fetch | None = None
         try:
-            fetch = await self._ledger.add(fresh)
+            fetch = await self._registry.add(fresh)
         finally:
             if fetch is None or fetch.state != "pending":
                 self._recent.not_pending(req_id)
@@ -121,7 +121,7 @@ class FetchService:
 
     async def cancel(self, request: FetchRef) -> FetchView:
         """Answers with the fetch as it is then: one that had ended stays what it was."""
-        fetch = await self._ledger.cancel(request.req_id)
+        fetch = await self._registry.cancel(request.req_id)
         if fetch is None:
             raise _not_found(request.req_id)
         return fetch_view(fetch)
@@ -130,7 +130,7 @@ class FetchService:
         """The fetch once it has ended, or as it stands when the time is over. It may end on another instance."""
         deadline = self._clock.monotonic() + seconds
         fetch = await self._find(req_id)
-        ends_here = fetch.pool is None and self._owns((await self._ledger.key_of(req_id)).shard_id)
+        ends_here = fetch.pool is None and self._owns((await self._registry.key_of(req_id)).shard_id)
         look = LOOK_SECONDS if ends_here else FIRST_LOOK_SECONDS
         with self._recent.awaiting(req_id) as ended:
             while True:
@@ -213,18 +213,18 @@ class FetchService:
         if self._recent.pending(self._owns) < self._pending_limit:
             return False
         req_id = self._recent.next_pending()
-        fetch = await self._ledger.find(req_id) if req_id else None
+        fetch = await self._registry.find(req_id) if req_id else None
         if fetch is not None and fetch.state == "pending":
             return True
         self._recent.not_pending(req_id)
         return False
 
     async def _find(self, req_id: str) -> Fetch:
-        fetch = await self._ledger.find(req_id)
+        fetch = await self._registry.find(req_id)
         if fetch is None:
             raise _not_found(req_id)
         if fetch.state == "pending" and fetch.begin_by <= self._clock.now_ms():
-            await self._ledger.mend(fetch)
+            await self._registry.mend(fetch)
         return fetch
 
 

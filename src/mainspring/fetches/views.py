@@ -16,7 +16,7 @@ from mainspring.fetches.messages import (
 )
 from mainspring.fetches.outcome import Outcome, Response
 from mainspring.fetches.record import IN_PROCESS, Fetch, Return
-from mainspring.timers.messages import to_instant
+from mainspring.wire.instants import to_instant
 
 _NULL: Final = Raw(b"null")
 

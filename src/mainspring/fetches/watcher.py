@@ -2,7 +2,7 @@
 
 When a member vanishes, or when shards are taken over, the rows of running fetches in the shards concerned are looked
 through, and those whose executor is dead become due: the carrier does the rest. Otherwise nothing is read: watchdogs
-need no scan. It also gives `Overdue` its turns.
+need no scan. It also gives `Sweeper` its turns.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from mainspring.background import guarded, repeat
-from mainspring.fetches.ledger import Ledger
-from mainspring.fetches.overdue import Overdue
+from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.rows import executor_of, read_rows
+from mainspring.fetches.sweeper import Sweeper
 from mainspring.store import START, Position, TimerFilter, TimerStore
 
 LOOK_SECONDS: Final = 0.5
@@ -27,17 +27,17 @@ class Watcher:
         self,
         *,
         timers: TimerStore,
-        ledger: Ledger,
+        registry: FetchRegistry,
         members: Callable[[], Iterable[str]],
         executor_gone: Callable[[], Awaitable[bool]],
         owned: Callable[[], Iterable[int]],
         lives: Callable[[str], Awaitable[bool]],
-        overdue: Overdue,
+        overdue: Sweeper,
     ) -> None:
         """`members` are the instances believed to be alive; `executor_gone` tells of executors that are none, once for
         each; `lives` asks the store. `owned`: shards."""
         self._timers = timers
-        self._ledger = ledger
+        self._registry = registry
         self._members = members
         self._executor_gone = executor_gone
         self._owned = owned
@@ -87,6 +87,6 @@ class Watcher:
                         alive[executor] = await self._lives(executor)
                 is_sure &= alive[executor] is not None
                 if alive[executor] is False:
-                    await self._ledger.hasten(row)
+                    await self._registry.hasten(row)
             after = Position(rows[-1].due_at, rows[-1].uuid)
         return is_sure

@@ -1,24 +1,25 @@
 """The work of one key runs once; everybody else gets its recorded outcome, or a clear refusal.
 
-    keys        which payloads are the same: a canonical form, and its digest
-    entries     what a store keeps about a key, byte by byte
-    results     which results can be kept
-    claims      the store as the protocol sees it: claim, look, replace, remove
-    terms       what the protocol is told: settings, and how this program waits
-    holding     what the holder of a claim does with it: renew, record, let go
-    core        the protocol: claim, run, record, replay; written once, and waits for nobody by itself
-    blocking    threads: `IdempotentProcessor`
-    waiting     asyncio: `AsyncIdempotentProcessor`; `loops` is how it waits
-    decorator   `@idempotent`, for both
-    transaction the same in the caller's own transaction
-    replays     counts, and what their ratio tells
-    stores/     where claims live
+    keys             which payloads are the same: a canonical form, and its digest
+    entries          what a store keeps about a key, byte by byte
+    results          which results can be kept
+    record           what callers get, and what they say about work whose outcome is unknown
+    claims           the store as the protocol sees it: claim, look, replace, remove
+    terms            what the protocol is told: settings, and how this program waits
+    holder           what the holder of a claim does with it: renew, record, let go
+    uncertain        claims that may be in the store although nobody works under them
+    core             the protocol: claim, run, record, replay; written once, and waits for nobody by itself
+    sync_processor   threads: `IdempotentProcessor`
+    async_processor  asyncio: `AsyncIdempotentProcessor`; `loops` is how it waits
+    decorator        `@idempotent`, for both
+    transaction      the same in the caller's own transaction
+    replays          counts, and what their ratio tells
+    stores/          where claims live
 
 and at the edges, loaded only by who names them:
 
-    middleware  `Idempotency-Key` for ASGI applications; `exchange` holds an answer back, `answers` keeps it
-    receiver    signed deliveries: verified, done once, answered again; `receiver_views` for web frameworks
-    faststream  queue consumers
+    http/            `Idempotency-Key` for ASGI applications, and the receiving end of webhooks
+    faststream       queue consumers
 
 This is a library for programs that never run a Mainspring server: importing it loads nothing of one, and a database
 driver only when its store is used.
@@ -30,15 +31,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from mainspring.idempotency.blocking import IdempotentProcessor
+    from mainspring.idempotency.async_processor import AsyncIdempotentProcessor
     from mainspring.idempotency.decorator import idempotent
     from mainspring.idempotency.errors import InProgress, KeyReuse, LostClaim, NotRecorded, UnknownOutcome
     from mainspring.idempotency.keys import DEFAULT_EXCLUDED, canonical, payload_key
-    from mainspring.idempotency.outcome import IdempotencyRecord, NotDone, Resolved, Unresolved
+    from mainspring.idempotency.record import IdempotencyRecord, NotDone, Resolved, Unresolved
     from mainspring.idempotency.stores import IdempotencyStore
     from mainspring.idempotency.stores.memory import InMemoryStore
     from mainspring.idempotency.stores.records import PostgresStore, RecordsStore, RedisStore, SQLiteStore, UrlStore
-    from mainspring.idempotency.waiting import AsyncIdempotentProcessor
+    from mainspring.idempotency.sync_processor import IdempotentProcessor
 
 __all__ = [
     "DEFAULT_EXCLUDED",
@@ -66,15 +67,15 @@ __all__ = [
 ]
 
 _WHERE: Final = {
-    "blocking": ("IdempotentProcessor",),
+    "async_processor": ("AsyncIdempotentProcessor",),
     "decorator": ("idempotent",),
     "errors": ("InProgress", "KeyReuse", "LostClaim", "NotRecorded", "UnknownOutcome"),
     "keys": ("DEFAULT_EXCLUDED", "canonical", "payload_key"),
-    "outcome": ("IdempotencyRecord", "NotDone", "Resolved", "Unresolved"),
+    "record": ("IdempotencyRecord", "NotDone", "Resolved", "Unresolved"),
     "stores": ("IdempotencyStore",),
     "stores.memory": ("InMemoryStore",),
     "stores.records": ("PostgresStore", "RecordsStore", "RedisStore", "SQLiteStore", "UrlStore"),
-    "waiting": ("AsyncIdempotentProcessor",),
+    "sync_processor": ("IdempotentProcessor",),
 }
 _MODULE_OF: Final = {name: f"{__name__}.{module}" for module, names in _WHERE.items() for name in names}
 

@@ -27,8 +27,8 @@ from mainspring.idempotency import entries, keys
 from mainspring.idempotency.claims import ClaimStore, Peeks
 from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded, first_version, freed, new_token
 from mainspring.idempotency.errors import InProgress, NotRecorded, UnknownOutcome, reused
-from mainspring.idempotency.holding import Claim, Desk
-from mainspring.idempotency.outcome import IdempotencyRecord, NotDone, Resolved, Unresolved
+from mainspring.idempotency.holder import Claim, Desk
+from mainspring.idempotency.record import IdempotencyRecord, NotDone, Resolved, Unresolved
 from mainspring.idempotency.replays import Replays
 from mainspring.idempotency.results import Form, ResultCodec
 from mainspring.idempotency.terms import Busy, Circular, Flight, Model, Settings, T

@@ -10,9 +10,9 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
 from mainspring.errors import ConfigError
-from mainspring.idempotency.blocking import IdempotentProcessor
 from mainspring.idempotency.keys import checked_scope
 from mainspring.idempotency.stores import IdempotencyStore
+from mainspring.idempotency.sync_processor import IdempotentProcessor
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -77,7 +77,7 @@ def idempotent(
             return None if key is None else key(*arguments, **named)
 
         if iscoroutinefunction(work):
-            from mainspring.idempotency.waiting import AsyncIdempotentProcessor  # noqa: PLC0415  (few need both)
+            from mainspring.idempotency.async_processor import AsyncIdempotentProcessor  # noqa: PLC0415  (few need both)
 
             waiting: AsyncIdempotentProcessor[Any, Any] = AsyncIdempotentProcessor(store, call, **settings)
 

@@ -30,12 +30,12 @@ from msgspec import Struct
 
 from mainspring import telemetry
 from mainspring.errors import StoreUnavailable
+from mainspring.idempotency.async_processor import AsyncIdempotentProcessor
 from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS, WAIT_SECONDS
 from mainspring.idempotency.errors import InProgress, KeyReuse, LostClaim, NotRecorded, UnknownOutcome
 from mainspring.idempotency.keys import DEFAULT_EXCLUDED
-from mainspring.idempotency.outcome import Unresolved
+from mainspring.idempotency.record import Unresolved
 from mainspring.idempotency.stores import IdempotencyStore
-from mainspring.idempotency.waiting import AsyncIdempotentProcessor
 
 HEADER: Final = "idempotency-key"
 STORE_RETRY_SECONDS: Final = 1.0

@@ -17,15 +17,15 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import InvalidInput, Unsupported
-from mainspring.idempotency.blocking import run
 from mainspring.idempotency.core import P, Processor, R
 from mainspring.idempotency.entries import COLLECTION, Entry, Header, State, decoded, encoded
-from mainspring.idempotency.outcome import IdempotencyRecord
+from mainspring.idempotency.record import IdempotencyRecord
 from mainspring.idempotency.stores import IdempotencyStore
+from mainspring.idempotency.sync_processor import run
 from mainspring.model import Record
 from mainspring.transactional.connections import Blocking, Bridged, Waiting, recognised
 from mainspring.transactional.dialects import MYSQL, SQLITE, Statement, Value
-from mainspring.transactional.writing import Steps
+from mainspring.transactional.statements import Steps
 
 T = TypeVar("T")
 

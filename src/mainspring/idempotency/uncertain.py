@@ -19,7 +19,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded, first_version, freed, new_token
 
 if TYPE_CHECKING:
-    from mainspring.idempotency.holding import Claim, Desk
+    from mainspring.idempotency.holder import Claim, Desk
 
 RETRY_SECONDS: Final = 1.0
 TRIES: Final = 3_600

@@ -1,22 +1,32 @@
 """Jobs: calls on a calendar, every instant of which is accounted for.
 
-    schedule   when an expression matches, in local time        pure
-    cron       reads expressions                                pure
-    zone       time zones as pieces with one offset             pure
-    calendar   instants of a schedule in a zone, and DST        pure
-    planning   what becomes of instants: launched or skipped    pure
+The rooms that every service has:
 
-    definition    what the registry says, understood or broken
-    registry      reads and writes definitions
-    accounting    from the state of a clock to launches and skipped ranges    pure
-    ticking       the carrier of clock rows
-    ledger        what became of every instant
-    rows          the rows of clocks and launches in the engine
-    judging       whether a launch is to go, and what about the one before    pure
-    launching     the carrier of launch rows; with queueing, settling, request
-    reconciling   keeps clocks equal to the registry, under a lock
-    service       what users ask; with views, reading, backfilling
-    scheduling    puts all of it together
+    messages       what is said about jobs over the wire
+    arguments      Python keywords → message
+    record         a job as the registry keeps it, understood or broken
+    rows           the rows of clocks and launches in the engine
+    clock_carrier  the engine's carrier of clock rows: plans what is due
+    run_carrier    the engine's carrier of launch rows: makes the calls
+    service        what users ask
+    views          stored → shown
+    program        `ms.jobs`, and functions on a calendar; `handlers` are these functions as targets
+    assembly       puts all of it together for one instance
+
+and those of jobs alone:
+
+    calendar/      from the text of a schedule to instants                     pure
+    plan           what becomes of instants: launched or skipped               pure
+    clock_state    from the state of a clock to launches and skipped ranges    pure
+    overlap        whether a launch is to go, and what about the one before    pure
+    difference     whether a job is as somebody wants it                       pure
+    webhook        what the receiver of a launch gets                          pure
+    registry       reads and writes definitions
+    ledger         what became of every instant; `runs` reads it in pages
+    queue          one launch after another
+    ending         how a launch ends
+    backfill       launches afterwards
+    reconciler     keeps clocks equal to the registry, under a lock
 
 What is pure neither waits nor reads a clock.
 """

@@ -26,8 +26,8 @@ from mainspring.clock import Clock
 from mainspring.jobs.messages import LaunchKind, LaunchState
 from mainspring.model import Record, to_json
 from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
-from mainspring.timers.messages import LAST_INSTANT
 from mainspring.unreadable import Unreadable, read_record, reason_of, set_aside
+from mainspring.wire.instants import LAST_INSTANT
 
 FINAL: Final = frozenset({"succeeded", "failed", "unknown", "skipped", "cancelled"})
 BACKFILL: Final = "backfill"

@@ -11,9 +11,10 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
-from mainspring.jobs.calendar import Dst
+from mainspring.jobs.calendar.calendar import Dst
 from mainspring.model import RetryPolicy
-from mainspring.timers.messages import CallbackUrl, Cursor, Headers, Instant, Labels, Message, PageSize, View
+from mainspring.wire.instants import Instant
+from mainspring.wire.message import CallbackUrl, Cursor, Headers, Labels, Message, PageSize, View
 
 JobName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(?!\n)$")]
 RecordName = Annotated[

@@ -15,12 +15,10 @@ from typing import Any, Final, TypeVar, Unpack
 
 from msgspec import UNSET, UnsetType
 
-from mainspring.decoding import decode, encode
 from mainspring.errors import Conflict, InvalidInput, NotFound
-from mainspring.jobs.asking import FunctionFields, JobFields, create_request, update_request
-from mainspring.jobs.calendar import Dst
-from mainspring.jobs.comparing import CONTENT, content, differences
-from mainspring.jobs.definition import Terms, calendar_of
+from mainspring.jobs.arguments import FunctionFields, JobFields, create_request, update_request
+from mainspring.jobs.calendar.calendar import Dst
+from mainspring.jobs.difference import CONTENT, content, differences
 from mainspring.jobs.handlers import DueJob, JobHandler
 from mainspring.jobs.messages import (
     BackfillJob,
@@ -41,8 +39,10 @@ from mainspring.jobs.messages import (
     RunView,
     TriggerJob,
 )
+from mainspring.jobs.record import Terms, calendar_of
 from mainspring.jobs.service import JobService
 from mainspring.timers.handlers import HANDLER_SCHEME
+from mainspring.wire.decoding import decode, encode
 
 TRIES: Final = 5
 """How often a declaration is written anew when somebody else has changed the job at the same moment."""

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from mainspring.clock import Clock
-from mainspring.jobs.definition import BrokenJob, CheckUrl, Definition, Job, Routing, read
+from mainspring.jobs.record import BrokenJob, CheckUrl, Definition, Job, Routing, read
 from mainspring.model import Record, to_json
 from mainspring.store import RecordStore, ends_scan, first_version
 

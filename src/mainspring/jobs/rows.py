@@ -20,13 +20,14 @@ from msgspec.structs import replace
 from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable, TooLarge
-from mainspring.jobs.accounting import ClockState
-from mainspring.jobs.calendar import spread_ms
-from mainspring.jobs.definition import Job, Terms
+from mainspring.jobs.calendar.calendar import spread_ms
+from mainspring.jobs.clock_state import ClockState
 from mainspring.jobs.ledger import Launch, launch_id
 from mainspring.jobs.messages import LaunchKind
-from mainspring.jobs.request import UPCOMING
+from mainspring.jobs.record import Job, Terms
+from mainspring.jobs.webhook import UPCOMING
 from mainspring.model import FOREVER, Detail, State, Timer, TimerKey, to_json
+from mainspring.namespaces.service import NamespaceService
 from mainspring.store import (
     BATCH_LIMIT,
     START,
@@ -40,7 +41,6 @@ from mainspring.store import (
     look,
     was_applied,
 )
-from mainspring.timers.namespaces import NamespaceService
 from mainspring.unreadable import Unreadable, reason_of, set_aside
 
 CLOCKS: Final = "mainspring.jobs"

@@ -17,9 +17,8 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound, StoreUnavailable, TooLarge
-from mainspring.jobs.accounting import ClockState, first_state
-from mainspring.jobs.backfilling import Backfiller
-from mainspring.jobs.definition import BrokenJob, CheckUrl, Definition, Job, Terms, calendar_of, check
+from mainspring.jobs.backfill import Backfiller
+from mainspring.jobs.clock_state import ClockState, first_state
 from mainspring.jobs.ledger import Entry, Ledger, mark_of
 from mainspring.jobs.messages import (
     BackfillJob,
@@ -40,14 +39,15 @@ from mainspring.jobs.messages import (
     TriggerJob,
     UpdateJob,
 )
-from mainspring.jobs.reading import RunReader
+from mainspring.jobs.record import BrokenJob, CheckUrl, Definition, Job, Terms, calendar_of, check
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.rows import Rows, planned, read_state
+from mainspring.jobs.runs import RunReader
 from mainspring.jobs.views import instant_view, job_view, run_view
 from mainspring.model import Record, to_json
 from mainspring.store import BATCH_LIMIT
-from mainspring.timers import cursors
-from mainspring.timers.messages import to_instant, to_ms
+from mainspring.wire import cursors
+from mainspring.wire.instants import to_instant, to_ms
 
 _NO_PART_OF_A_JOB: Final = frozenset({"name", "if_generation", "dry_run"})
 SCAN_LIMIT: Final = 100_000

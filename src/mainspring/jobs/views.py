@@ -7,13 +7,13 @@ from typing import Final
 from msgspec import UNSET, Raw
 
 from mainspring.delivery.secrets import Secrets
-from mainspring.jobs.accounting import ClockState
-from mainspring.jobs.calendar import Calendar
-from mainspring.jobs.definition import BrokenJob, Definition, Job
+from mainspring.jobs.calendar.calendar import Calendar
+from mainspring.jobs.clock_state import ClockState
 from mainspring.jobs.ledger import Entry, launch_id
 from mainspring.jobs.messages import InstantView, JobState, JobView, LaunchState, RunView
+from mainspring.jobs.record import BrokenJob, Definition, Job
 from mainspring.model import State, Timer
-from mainspring.timers.messages import to_instant
+from mainspring.wire.instants import to_instant
 
 _NULL: Final = Raw(b"null")
 _UNREAD: Final = Definition(schedule="")

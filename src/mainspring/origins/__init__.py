@@ -28,8 +28,8 @@ from mainspring.fetches.errors import (
 )
 from mainspring.origins.continuation import RESULT, Continuation
 from mainspring.origins.document import State
-from mainspring.origins.exchange import Headers, RequestSync, ResponseSync
 from mainspring.origins.origin import Origin, proxy_fetch
+from mainspring.origins.request import Headers, RequestSync, ResponseSync
 from mainspring.origins.runtime import OriginRef
 from mainspring.origins.services import ServiceFactory
 

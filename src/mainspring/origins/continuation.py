@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from mainspring.errors import InvalidInput
 from mainspring.fetches.errors import FetchError
-from mainspring.origins.exchange import ResponseSync
+from mainspring.origins.request import ResponseSync
 from mainspring.origins.values import plain
 
 

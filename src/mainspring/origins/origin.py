@@ -23,12 +23,12 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import InvalidInput, TooLarge
+from mainspring.fetches.arguments import FetchFields, create_request, new_req_id
 from mainspring.fetches.inside import address_of
 from mainspring.fetches.messages import CreateFetch
-from mainspring.fetches.requesting import FetchFields, create_request, new_req_id
 from mainspring.origins.continuation import Continuation, Continuations, method_of
 from mainspring.origins.document import State
-from mainspring.origins.exchange import RequestSync
+from mainspring.origins.request import RequestSync
 from mainspring.origins.services import Services
 
 FETCHES_LIMIT: Final = 100

@@ -22,15 +22,15 @@ from mainspring.fetches.left import LeftResults
 from mainspring.fetches.messages import CreateFetch, FetchRef, FetchResult
 from mainspring.fetches.outcome import MAY_HAVE_CHANGED
 from mainspring.fetches.service import FetchService
-from mainspring.origins.collecting import Collector
+from mainspring.origins.collector import Collector
 from mainspring.origins.continuation import Continuation, method_of
-from mainspring.origins.exchange import ResponseSync
 from mainspring.origins.origin import Origin
 from mainspring.origins.outbox import Kept, Outbox
+from mainspring.origins.request import ResponseSync
 from mainspring.origins.services import Services
 from mainspring.origins.units import Units
 from mainspring.store import RecordStore
-from mainspring.timers.messages import to_instant
+from mainspring.wire.instants import to_instant
 
 O = TypeVar("O", bound=Origin)  # noqa: E741 - an origin
 P = ParamSpec("P")

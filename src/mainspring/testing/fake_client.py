@@ -21,10 +21,10 @@ from mainspring.api.openapi import openapi_document
 from mainspring.client import AsyncClient, Client
 from mainspring.client.transport import AsyncTransport, SyncTransport
 from mainspring.clock import Clock, SystemClock
+from mainspring.cluster.instance import Instance
+from mainspring.cluster.surroundings import Surroundings
 from mainspring.config import Config
 from mainspring.delivery.call import Call, Reply
-from mainspring.instance import Instance
-from mainspring.surroundings import Surroundings
 
 URL = "http://fake.invalid"
 TOKEN = "fake"  # noqa: S105  (opens nothing but the fake)

@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from mainspring.decoding import check_value
 from mainspring.delivery.call import Reply
 from mainspring.delivery.retry_after import retry_after_ms
 from mainspring.errors import InvalidInput
 from mainspring.kernel.backoff import wait_ms
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Delivery, Result, RetryPolicy, Timer
-from mainspring.timers.messages import LAST_INSTANT, Instant, to_ms
+from mainspring.wire.decoding import check_value
+from mainspring.wire.instants import LAST_INSTANT, Instant, to_ms
 
 ANSWER_HEAD = 500
 """How much of an answer the history keeps, in characters."""

@@ -7,52 +7,28 @@ and always written as RFC 3339 in UTC.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from functools import lru_cache
+from datetime import datetime
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
-from mainspring.delivery.secrets import Secrets
-from mainspring.errors import FieldError
-from mainspring.model import Attempt, Delivery, Namespace, Result, RetryPolicy, State, Timer
+from mainspring.model import Delivery, Result, RetryPolicy, State
+from mainspring.wire.instants import Delay, Instant
+from mainspring.wire.message import (
+    BATCH_ITEMS,
+    CallbackTimeout,
+    CallbackUrl,
+    Cursor,
+    Headers,
+    Labels,
+    Message,
+    NamespaceName,
+    PageSize,
+    ProblemItem,
+    View,
+)
 
-LAST_INSTANT = 253_402_300_799_999
-"""The end of the year 9999. Where an instant is stored, it lies between 0 and this, whichever way it was written."""
-Instant = Annotated[datetime, Meta(tz=True)] | Annotated[int, Meta(ge=0, le=LAST_INSTANT)]
-NamespaceName = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(?!\n)$")]
 TimerId = Annotated[str, Meta(min_length=1, max_length=255)]
-CallbackUrl = Annotated[str, Meta(min_length=8, max_length=2048, description="An absolute http or https URL.")]
-CallbackTimeout = Annotated[float, Meta(ge=1, le=1800)]
-Headers = Annotated[
-    dict[Annotated[str, Meta(min_length=1, max_length=255)], Annotated[str, Meta(max_length=8192)]], Meta(max_length=50)
-]
-Labels = Annotated[
-    dict[Annotated[str, Meta(min_length=1, max_length=63)], Annotated[str, Meta(max_length=255)]], Meta(max_length=32)
-]
-Delay = Annotated[float, Meta(ge=0, le=3_155_760_000)]
-PageSize = Annotated[int, Meta(ge=1, le=1000)]
-Cursor = Annotated[str, Meta(max_length=1024)]
-BATCH_ITEMS = 1000
-ShardCount = Annotated[int, Meta(ge=1, le=4096)]
-
-
-@lru_cache(maxsize=4096)  # one timer shows an instant up to four times, and a batch shares the one of its creation
-def to_instant(ms: int) -> datetime:
-    """As it is shown. Whatever stands in a row, one that no calendar has is shown as the nearest that there is."""
-    return datetime.fromtimestamp(min(max(ms, 0), LAST_INSTANT) / 1000, UTC)
-
-
-def to_ms(instant: datetime | int) -> int:
-    return instant if isinstance(instant, int) else round(instant.timestamp() * 1000)
-
-
-class Message(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """A request."""
-
-
-class View(Struct, frozen=True, rename="camel"):
-    """An answer. Clients ignore fields that they do not know."""
 
 
 class CreateTimer(Message, frozen=True, kw_only=True):
@@ -173,15 +149,6 @@ class TimerView(View, frozen=True, kw_only=True):
     hasty_reschedules: int = 0
 
 
-class ProblemItem(View, frozen=True, kw_only=True):
-    """What was wrong with one item of a batch."""
-
-    code: str
-    detail: str
-    retryable: bool = False
-    errors: tuple[FieldError, ...] = ()
-
-
 class BatchItem(View, frozen=True, kw_only=True):
     """The result of one item: the timer, or the problem."""
 
@@ -236,165 +203,7 @@ class HistoryPage(View, frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-class CreateNamespace(Message, frozen=True, kw_only=True):
-    """Make a namespace. The shard count is fixed from then on: 16, 256, 1024 or 4096 as a guide."""
-
-    name: NamespaceName
-    shard_count: ShardCount = 16
-    retry_policy: RetryPolicy = RetryPolicy()
-    secret: (
-        Annotated[str, Meta(max_length=255, description="whsec_ and base64 of 24 to 64 bytes; made for you if absent.")]
-        | UnsetType
-    ) = UNSET
-    host_limit: Annotated[int, Meta(ge=1, le=10_000)] | None = None
-    history_retention_days: Annotated[int, Meta(ge=1, le=90)] = 7
-
-
-class UpdateNamespace(Message, frozen=True, kw_only=True):
-    """Change a namespace; absent fields keep their value. With a new secret, requests carry signatures of both."""
-
-    name: NamespaceName
-    retry_policy: RetryPolicy | UnsetType = UNSET
-    secret: (
-        Annotated[str, Meta(max_length=255, description="The new secret; the newest two stay in use.")] | UnsetType
-    ) = UNSET
-    host_limit: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType | None = UNSET
-    history_retention_days: Annotated[int, Meta(ge=1, le=90)] | UnsetType = UNSET
-
-
-class NamespaceRef(Message, frozen=True, kw_only=True):
-    """Names one namespace."""
-
-    name: NamespaceName
-
-
-class ListNamespaces(Message, frozen=True, kw_only=True):
-    """A page of namespaces, in the order of their names."""
-
-    limit: PageSize = 100
-    cursor: Cursor | UnsetType = UNSET
-
-
-class NamespaceView(View, frozen=True, kw_only=True):
-    """A namespace. `secret` is the newest signing secret."""
-
-    name: str
-    shard_count: int
-    first_shard: int
-    retry_policy: RetryPolicy
-    secret: str
-    host_limit: int | None
-    history_retention_days: int
-    created_at: datetime
-    updated_at: datetime
-
-
-class NamespacePage(View, frozen=True, kw_only=True):
-    """A page of namespaces; `nextCursor` is null on the last one."""
-
-    namespaces: tuple[NamespaceView, ...]
-    next_cursor: str | None
-
-
-class ShardView(View, frozen=True, kw_only=True):
-    """Who owns a shard."""
-
-    shard_id: int
-    namespace: str
-    version: int
-    owner: str
-
-
-class ShardsView(View, frozen=True, kw_only=True):
-    """All shards, and the instance that answered."""
-
-    instance: str
-    shards: tuple[ShardView, ...]
-
-
-class InstanceView(View, frozen=True, kw_only=True):
-    """An instance that is alive. `address` is where the others reach it; empty: they do not."""
-
-    instance: str
-    address: str
-    started_at: datetime
-    lease_expires_at: datetime
-    owned_shards: int
-    this: bool
-    """Whether it is the one that answered."""
-
-
-class InstancesView(View, frozen=True, kw_only=True):
-    """All instances that are alive, and the one that answered."""
-
-    instance: str
-    instances: tuple[InstanceView, ...]
-
-
 class DeletedView(View, frozen=True, kw_only=True):
     """The timer as it was. When its state was `running`, an attempt was in flight and may still arrive."""
 
     timer: TimerView
-
-
-_NULL = Raw(b"null")
-
-
-def view_of(timer: Timer, secrets: Secrets | None, *, listed: bool = False) -> TimerView:
-    """`secrets` are hidden, if given; in a list, those of URLs, too."""
-    detail = timer.detail
-    last = detail.last_outcome
-    return TimerView(
-        namespace=timer.namespace,
-        timer_id=timer.timer_id,
-        execute_at=to_instant(detail.execute_at),
-        callback_url=secrets.listed_url(detail.callback_url) if listed and secrets else detail.callback_url,
-        payload=_NULL if timer.payload is None else Raw(timer.payload),
-        headers=secrets.shown(detail.headers) if secrets else detail.headers,
-        retry_policy=detail.retry_policy,
-        callback_timeout_seconds=detail.callback_timeout_ms / 1000,
-        delivery=detail.delivery,
-        labels=detail.labels,
-        state=timer.state,
-        next_attempt_at=None if timer.state in (State.PARKED, State.RUNNING) else to_instant(timer.due_at),
-        attempts=timer.attempts,
-        generation=timer.generation,
-        delivery_id=detail.delivery_id,
-        created_at=to_instant(detail.created_at),
-        updated_at=to_instant(detail.updated_at),
-        last_outcome=None
-        if last is None
-        else OutcomeView(outcome=last.outcome, at=to_instant(last.at), status=last.status, detail=last.detail),
-        hasty_reschedules=detail.hasty,
-    )
-
-
-def attempt_view(attempt: Attempt) -> AttemptView:
-    return AttemptView(
-        attempt=attempt.attempt,
-        generation=attempt.generation,
-        delivery_id=attempt.delivery_id,
-        scheduled_at=to_instant(attempt.scheduled_at),
-        started_at=to_instant(attempt.started_at),
-        duration_ms=attempt.duration_ms,
-        outcome=attempt.outcome,
-        status=attempt.status,
-        detail=attempt.detail,
-        answer_head=attempt.answer_head,
-        next=attempt.next,
-        next_at=None if attempt.next_at is None else to_instant(attempt.next_at),
-    )
-
-
-def namespace_view(namespace: Namespace) -> NamespaceView:
-    return NamespaceView(
-        name=namespace.name,
-        shard_count=namespace.shard_count,
-        first_shard=namespace.first_shard,
-        retry_policy=namespace.retry_policy,
-        secret=namespace.secrets[0],
-        host_limit=namespace.host_limit,
-        history_retention_days=namespace.history_retention_days,
-        created_at=to_instant(namespace.created_at),
-        updated_at=to_instant(namespace.updated_at),
-    )

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
-from mainspring.decoding import decode_items
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound
 from mainspring.model import FOREVER, Attempt, Namespace, Timer, TimerKey
+from mainspring.namespaces.service import NamespaceService
 from mainspring.store import (
     BATCH_LIMIT,
     START,
@@ -32,8 +32,8 @@ from mainspring.store import (
     first_version,
     was_applied,
 )
-from mainspring.timers import changes, cursors
-from mainspring.timers.checking import check_request
+from mainspring.timers import record
+from mainspring.timers.checks import check_request
 from mainspring.timers.messages import (
     BatchItem,
     BatchView,
@@ -46,17 +46,17 @@ from mainspring.timers.messages import (
     HistoryPage,
     ListHistory,
     ListTimers,
-    ProblemItem,
     TimerPage,
     TimerRef,
     TimerView,
     UpdateTimer,
-    attempt_view,
-    to_ms,
-    view_of,
 )
-from mainspring.timers.namespaces import NamespaceService
+from mainspring.timers.views import attempt_view, view_of
 from mainspring.unreadable import Unreadable
+from mainspring.wire import cursors
+from mainspring.wire.decoding import decode_items
+from mainspring.wire.instants import to_ms
+from mainspring.wire.message import ProblemItem
 
 BULK_PAGE = 500
 BREATH = 50
@@ -131,7 +131,7 @@ class TimerService:
         self._check(request)
 
         def change(timer: Timer) -> Timer:
-            return changes.updated(
+            return record.updated(
                 request,
                 timer,
                 now=self._clock.now_ms(),
@@ -153,17 +153,17 @@ class TimerService:
     async def run_now(self, request: TimerRef) -> TimerView:
         delivery_id = self._new_delivery_id()
         return await self._change_to_call(
-            request, lambda timer: changes.run_now(timer, now=self._clock.now_ms(), delivery_id=delivery_id)
+            request, lambda timer: record.run_now(timer, now=self._clock.now_ms(), delivery_id=delivery_id)
         )
 
     async def park(self, request: TimerRef) -> TimerView:
         def change(timer: Timer) -> Timer | None:
-            return changes.parked(timer, now=self._clock.now_ms())
+            return record.parked(timer, now=self._clock.now_ms())
 
         return view_of(await self._change(request.namespace, request.timer_id, change), self._secrets)
 
     async def resume(self, request: TimerRef) -> TimerView:
-        return await self._change_to_call(request, lambda timer: changes.resumed(timer, now=self._clock.now_ms()))
+        return await self._change_to_call(request, lambda timer: record.resumed(timer, now=self._clock.now_ms()))
 
     async def _change_to_call(self, request: TimerRef, change: Callable[[Timer], Timer]) -> TimerView:
         """Change a timer so that its destination is called, even if that was gone."""
@@ -195,7 +195,7 @@ class TimerService:
 
     async def bulk_park(self, request: BulkTimers) -> BulkView:
         async def act(rows: Sequence[Timer]) -> int:
-            return await self._put_changed([(timer, changes.parked(timer, now=self._clock.now_ms())) for timer in rows])
+            return await self._put_changed([(timer, record.parked(timer, now=self._clock.now_ms())) for timer in rows])
 
         # Those that are parked stand behind all others, and so will those that are parked now.
         return await self._bulk(request, act, before=FOREVER)
@@ -205,7 +205,7 @@ class TimerService:
             pairs: list[tuple[Timer, Timer | None]] = []
             for timer in rows:
                 try:
-                    pairs.append((timer, changes.resumed(timer, now=self._clock.now_ms())))
+                    pairs.append((timer, record.resumed(timer, now=self._clock.now_ms())))
                 except Conflict:
                     continue  # not parked: nothing to resume
             for url in dict.fromkeys(timer.detail.callback_url for timer, _ in pairs):
@@ -244,7 +244,7 @@ class TimerService:
         check_request(request, check_url=self._check_url, secrets=self._secrets)
 
     def _fresh(self, request: CreateTimer, namespace: Namespace) -> Timer:
-        return changes.created(
+        return record.created(
             request,
             namespace,
             now=self._clock.now_ms(),
@@ -364,7 +364,7 @@ def _in_turn(
     """What the creates of one id come to, one after the other; notes what each of them leaves."""
     last = current if isinstance(current, Timer) else None
     for index in indexes:
-        last = timers[index] if last is None else changes.recreated(timers[index], last)
+        last = timers[index] if last is None else record.recreated(timers[index], last)
         stored[index] = last
     assert last is not None, "Expected at least one create of an id"
     return last

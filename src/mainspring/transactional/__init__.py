@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from mainspring.transactional.asking import TimerFields
+    from mainspring.timers.arguments import TimerFields
     from mainspring.transactional.writer import TimerWriter
 
 __all__ = ["TimerFields", "TimerWriter"]

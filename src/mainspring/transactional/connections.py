@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from mainspring.errors import InvalidInput
 from mainspring.transactional.dialects import MYSQL, POSTGRESQL, SQLITE, Dialect, Value
-from mainspring.transactional.writing import Rows, Steps, T
+from mainspring.transactional.statements import Rows, Steps, T
 
 IN_TRANSACTION: Final = 1
 """The flag in MySQL's server status."""

@@ -10,11 +10,11 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import ConfigError, InvalidInput
 from mainspring.stores.sql.schema import Names
+from mainspring.timers.arguments import TimerFields, create_request
 from mainspring.timers.handlers import HANDLER_SCHEME
 from mainspring.timers.messages import CreateTimer, TimerView
-from mainspring.transactional.asking import TimerFields, create_request
 from mainspring.transactional.connections import Blocking, Bridged, recognised
-from mainspring.transactional.writing import Creation
+from mainspring.transactional.statements import Creation
 
 _NAME: Final = re.compile(r"([a-z_][a-z0-9_]{0,39})?")
 

@@ -23,9 +23,9 @@ def move_wall_clock(file: Path) -> None:
 
 
 def hurry(lock_seconds: float, look_seconds: float) -> None:
-    from mainspring.jobs import reconciling  # noqa: PLC0415 - most processes need it later, or never
+    from mainspring.jobs import reconciler  # noqa: PLC0415 - most processes need it later, or never
 
-    vars(reconciling).update(LOCK_SECONDS=lock_seconds, FULL_LOOK_SECONDS=look_seconds)
+    vars(reconciler).update(LOCK_SECONDS=lock_seconds, FULL_LOOK_SECONDS=look_seconds)
 
 
 if "MOVED_WALL_CLOCK" in os.environ:

@@ -19,8 +19,9 @@ def forget_creates() -> None:
 
 def keep_deleted() -> None:
     """Every second delete is acknowledged, and not written."""
-    from mainspring.timers.messages import DeletedView, view_of  # noqa: PLC0415
+    from mainspring.timers.messages import DeletedView  # noqa: PLC0415
     from mainspring.timers.service import TimerService  # noqa: PLC0415
+    from mainspring.timers.views import view_of  # noqa: PLC0415
 
     delete = TimerService.delete
 
@@ -34,7 +35,7 @@ def keep_deleted() -> None:
 
 def repeat_what_may_not_be() -> None:
     """A successor sends at-most-once timers again."""
-    from mainspring.timers import courier, decision  # noqa: PLC0415
+    from mainspring.timers import carrier, decision  # noqa: PLC0415
 
     lost = decision.lost
 
@@ -47,8 +48,8 @@ def repeat_what_may_not_be() -> None:
         return lost(again, *args, **kwargs)
 
     decision.lost = careless
-    if hasattr(courier, "lost"):
-        courier.lost = careless
+    if hasattr(carrier, "lost"):
+        carrier.lost = careless
 
 
 if "PLANTED" in os.environ:

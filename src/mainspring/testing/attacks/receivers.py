@@ -17,7 +17,7 @@ from typing import Final, Unpack
 
 from mainspring.client import AsyncClient, CreateTimer, RetryPolicy
 from mainspring.errors import MainspringError
-from mainspring.fetches.requesting import FetchFields
+from mainspring.fetches.arguments import FetchFields
 from mainspring.store import BATCH_LIMIT
 from mainspring.testing.attacks.attack import Attack, Victim
 from mainspring.testing.target import Answer, TargetServer

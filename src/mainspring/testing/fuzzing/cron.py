@@ -11,9 +11,9 @@ from typing import Final, Literal, Self
 from msgspec import Struct, json
 
 from mainspring.errors import InvalidInput
-from mainspring.jobs import zone
-from mainspring.jobs.calendar import Calendar, Dst
-from mainspring.jobs.cron import parse
+from mainspring.jobs.calendar import zone
+from mainspring.jobs.calendar.calendar import Calendar, Dst
+from mainspring.jobs.calendar.cron import parse
 from mainspring.testing.attacks.witness import resident_bytes
 from mainspring.testing.fuzzing.campaign import Broken
 from mainspring.testing.fuzzing.mutations import mutated

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from mainspring.jobs.calendar import Dst
+from mainspring.jobs.calendar.calendar import Dst
 
 FIELDS: Final = 6
 SUNDAY_AGAIN: Final = 7

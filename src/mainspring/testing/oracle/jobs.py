@@ -22,7 +22,7 @@ from mainspring.testing.oracle.instants import instants_between, matcher
 from mainspring.testing.oracle.journal import Call, JobTerms, Left
 from mainspring.testing.oracle.launches import FINAL, LAUNCHED, RECEIVED, SKIPS, Arrival, Watched, span
 from mainspring.testing.oracle.reigns import DEFINES, NOTICED_MS, REGISTRY, Reign, asked_for, committed
-from mainspring.timers.messages import to_ms
+from mainspring.wire.instants import to_ms
 
 AHEAD_MS: Final = 20_000
 """How long before its instant a launch may be planned. What is changed in between is skipped as changed."""

@@ -34,7 +34,7 @@ from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from mainspring.jobs.messages import Catchup, Overlap, RunView
-from mainspring.timers.messages import to_ms
+from mainspring.wire.instants import to_ms
 
 UTC: Final = ZoneInfo("UTC")
 EARLY_MS: Final = 50

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from mainspring.jobs.calendar import Dst
+from mainspring.jobs.calendar.calendar import Dst
 from mainspring.jobs.messages import Catchup, Overlap
 from mainspring.model import RetryPolicy
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.fetches.record import NAMESPACE as FETCHES
-from mainspring.jobs.definition import Job, Routing, read
+from mainspring.jobs.record import Job, Routing, read
 from mainspring.jobs.registry import JOBS
 from mainspring.jobs.rows import CLOCKS, LAUNCHES
 from mainspring.kernel.ownership import INSTANCES

@@ -13,8 +13,9 @@ from mainspring.testing.oracle.journal import AnyEvent, Fault
 from mainspring.testing.simulation.database import FOREIGN, Database
 from mainspring.testing.simulation.loop import SimulatedLoop
 from mainspring.testing.simulation.plan import Operation
-from mainspring.timers import changes
-from mainspring.timers.messages import CreateTimer, TimerView, view_of
+from mainspring.timers import record
+from mainspring.timers.messages import CreateTimer, TimerView
+from mainspring.timers.views import view_of
 
 MAX_PAYLOAD: Final = 100_000
 
@@ -53,7 +54,7 @@ class ForeignPrograms:
             )
             with self._database.holding((key.shard_id, key.uuid)):
                 await asyncio.sleep(operation.hold / 1000)
-        fresh = changes.created(
+        fresh = record.created(
             request,
             self._namespace,
             now=self._database.now_ms(),
@@ -62,7 +63,7 @@ class ForeignPrograms:
             max_payload=MAX_PAYLOAD,
         )
         [present] = self._database.tables.get([key])
-        timer = fresh if present is None else changes.recreated(fresh, present)
+        timer = fresh if present is None else record.recreated(fresh, present)
         write = Write([Put(timer, present.version if present is not None else 0)])
         self._database.commit_now(ForeignWriter(), write, name)
         return view_of(timer, None)

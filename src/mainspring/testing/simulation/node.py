@@ -9,16 +9,16 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from mainspring.api.app import AsgiApp, build_app, build_executor_app, token_digest
+from mainspring.cluster.instance import Instance
+from mainspring.cluster.surroundings import Identity, Surroundings
 from mainspring.config import Config
 from mainspring.delivery.call import Call
 from mainspring.errors import StoreUnavailable
-from mainspring.executing import STOP_SECONDS as EXECUTOR_STOP_SECONDS
-from mainspring.executing import RemoteExecutor
-from mainspring.instance import Instance
 from mainspring.kernel.ownership import Lease
-from mainspring.server import STOP_SECONDS, api_of
+from mainspring.processes.executor import STOP_SECONDS as EXECUTOR_STOP_SECONDS
+from mainspring.processes.executor import RemoteExecutor
+from mainspring.processes.server import STOP_SECONDS, api_of
 from mainspring.store import Store
-from mainspring.surroundings import Identity, Surroundings
 from mainspring.testing.simulation.clock import SimulatedClock
 from mainspring.testing.simulation.database import OPERATION, Database
 from mainspring.testing.simulation.desks import Answer

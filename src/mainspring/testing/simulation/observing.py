@@ -12,7 +12,7 @@ from mainspring.testing.oracle.journal import Bound, Commit
 from mainspring.testing.simulation.left import LARGEST_ROW
 from mainspring.testing.simulation.node import Inhabitant
 from mainspring.testing.simulation.plan import World
-from mainspring.timers.courier import Courier
+from mainspring.timers.carrier import TimerCarrier
 
 MANY: Final = 100
 """Destinations whose circuits are not all looked at."""
@@ -88,7 +88,7 @@ class Observer:
         if any(shard.left_to is not None for shard in dispatcher._agenda.shards.values()):
             self._sometimes("second refill")
 
-    def _courier_of(self, name: str) -> Courier:
+    def _courier_of(self, name: str) -> TimerCarrier:
         instance = self._nodes[name].instance
         assert instance is not None
         return instance.courier

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from mainspring.jobs.calendar import Dst
+from mainspring.jobs.calendar.calendar import Dst
 from mainspring.testing.oracle.journal import JobTerms
 from mainspring.testing.simulation import scenes
 from mainspring.testing.simulation.chance import Chance

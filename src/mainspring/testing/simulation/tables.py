@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from mainspring.delivery.signing import new_secret
 from mainspring.model import FOREVER, Attempt, Namespace, Record, Shard, State, Timer, TimerKey, to_json
+from mainspring.namespaces.service import DEFAULT, NAMESPACES, SEQUENCES, SHARDS
 from mainspring.store import DuePage, Position, TimerFilter
 from mainspring.stores.pages import filling, fitting, weight_of
 from mainspring.stores.plan import Change, Plan, PruneHistory, PutRecord, Row, StoredRecord
 from mainspring.testing.simulation.clock import EPOCH_MS
 from mainspring.testing.simulation.plan import World
-from mainspring.timers.namespaces import DEFAULT, NAMESPACES, SEQUENCES, SHARDS
 
 RowKey = tuple[int, str]
 

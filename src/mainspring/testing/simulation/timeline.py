@@ -28,7 +28,7 @@ from mainspring.testing.oracle.journal import (
     View,
 )
 from mainspring.testing.oracle.parts import JobTerms
-from mainspring.timers.messages import to_ms
+from mainspring.wire.instants import to_ms
 
 _RENEWALS = frozenset({"renew", "put", "forget"})
 

@@ -18,8 +18,9 @@ from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.testing.oracle.journal import AnyEvent, Fault
 from mainspring.testing.simulation.plan import Operation
 from mainspring.testing.torture.hosts import now_us
-from mainspring.timers.messages import CreateTimer, TimerView, to_instant, to_ms
+from mainspring.timers.messages import CreateTimer, TimerView
 from mainspring.transactional.writer import TimerWriter
+from mainspring.wire.instants import to_instant, to_ms
 
 CONNECT_SECONDS: Final = 2.0
 SQLITE_HOLD_MS: Final = 50

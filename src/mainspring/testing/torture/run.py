@@ -36,7 +36,7 @@ from mainspring.testing.torture.members import Member
 from mainspring.testing.torture.process import TOKEN
 from mainspring.testing.torture.relay import Relay, relay_to
 from mainspring.testing.torture.world import draw_world, oracle_world, settings_of
-from mainspring.timers.messages import to_instant
+from mainspring.wire.instants import to_instant
 
 REST_SECONDS: Final = 120.0
 PENDING: Final = (State.SCHEDULED, State.RUNNING, State.RETRYING)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mainspring.errors import MainspringError
 from mainspring.idempotency import IdempotencyStore
-from mainspring.idempotency.middleware import IdempotencyMiddleware
+from mainspring.idempotency.http.middleware import IdempotencyMiddleware
 from telecom_cart.api.problems import key_error_of, response_of
 from telecom_cart.api.reading import MAX_BODY_BYTES
 

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from mainspring.client import AsyncClient
 from mainspring.errors import MainspringError
+from mainspring.fetches.arguments import FetchFields
 from mainspring.fetches.messages import FetchView
 from mainspring.fetches.record import FETCHES, NAMESPACE, WATCHDOG_MS, Fetch, decode
-from mainspring.fetches.requesting import FetchFields
 from mainspring.fetches.views import result_of
 from mainspring.model import Namespace, Timer
+from mainspring.namespaces.service import SYSTEM
 from mainspring.testing.oracle.journal import Asked, Fetched, Invoke, View
 from mainspring.testing.simulation.desks import RESULT, TARGET, mark_of
 from mainspring.testing.simulation.node import POOL
@@ -23,8 +24,7 @@ from mainspring.testing.simulation.plan import Operation
 from mainspring.testing.simulation.receivers import host_of
 from mainspring.testing.simulation.tables import Tables
 from mainspring.testing.simulation.users.clients import Clients
-from mainspring.timers.messages import to_ms
-from mainspring.timers.namespaces import SYSTEM
+from mainspring.wire.instants import to_ms
 
 PATIENCE_MS: Final = 15_000
 """How long a client waits for the expiry of a record at most."""

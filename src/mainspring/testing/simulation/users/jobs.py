@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from mainspring.client import AsyncClient
 from mainspring.errors import MainspringError
-from mainspring.jobs.definition import Routing
 from mainspring.jobs.ledger import Ledger
 from mainspring.jobs.messages import ListRuns, RunView
-from mainspring.jobs.reading import RunReader
+from mainspring.jobs.record import Routing
 from mainspring.jobs.registry import JOBS, Registry
 from mainspring.jobs.rows import Rows
+from mainspring.jobs.runs import RunReader
 from mainspring.model import Record
+from mainspring.namespaces.service import NamespaceService
 from mainspring.stores.plan import PutRecord
 from mainspring.testing.oracle.journal import Asked, Commit, Invoke, JobTerms, View
 from mainspring.testing.simulation.clock import EPOCH_MS, SimulatedClock
@@ -29,8 +30,7 @@ from mainspring.testing.simulation.plan import Operation
 from mainspring.testing.simulation.receivers import host_of
 from mainspring.testing.simulation.store import LookingStore
 from mainspring.testing.simulation.users.clients import Clients, Told
-from mainspring.timers.messages import to_instant, to_ms
-from mainspring.timers.namespaces import NamespaceService
+from mainspring.wire.instants import to_instant, to_ms
 
 NONSENSE: Final = b'{"schedule": "whenever", "url": 7}'
 

@@ -17,7 +17,7 @@ from mainspring.errors import LockLost, MainspringError, StoreUnavailable
 from mainspring.idempotency.core import Processor
 from mainspring.idempotency.errors import InProgress, KeyReuse
 from mainspring.idempotency.loops import LoopModel
-from mainspring.idempotency.outcome import NotDone, Resolved, Unresolved
+from mainspring.idempotency.record import NotDone, Resolved, Unresolved
 from mainspring.idempotency.stores.records import RecordsStore
 from mainspring.locks import Held, Lock
 from mainspring.store import first_version

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import UNSET
 
 from mainspring.client import AsyncClient
+from mainspring.client._async.timers import AsyncTimers
 from mainspring.client.arguments import to_payload
-from mainspring.client.async_timers import AsyncTimers
 from mainspring.errors import MainspringError
 from mainspring.model import Delivery, State
 from mainspring.testing.oracle.journal import AnyEvent, Asked, Fail, Info, Invoke, Ok, View
@@ -21,7 +21,8 @@ from mainspring.testing.simulation.plan import Operation, World
 from mainspring.testing.simulation.receivers import host_of
 from mainspring.testing.simulation.users.clients import Clients
 from mainspring.testing.simulation.wire import Wire
-from mainspring.timers.messages import CreateTimer, TimerView, to_instant, to_ms
+from mainspring.timers.messages import CreateTimer, TimerView
+from mainspring.wire.instants import to_instant, to_ms
 
 READS: Final = frozenset({"get", "list"})
 Foreign = Callable[[str, Operation, CreateTimer], Awaitable[TimerView]]

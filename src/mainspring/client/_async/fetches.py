@@ -1,0 +1,92 @@
+"""The fetches of a server. Each method but `wait` is one request; what it does when sent again is in its docstring."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final, Unpack
+
+from msgspec import UNSET
+
+from mainspring.client._async.connection import AsyncConnection
+from mainspring.client.arguments import FetchesWhere, instant
+from mainspring.client.reply import Repeat
+from mainspring.fetches.arguments import FetchFields, create_request
+from mainspring.fetches.messages import (
+    FetchPage,
+    FetchRef,
+    FetchStats,
+    FetchSummary,
+    FetchView,
+    ListFetches,
+    StatsView,
+)
+
+FIRST_LOOK_SECONDS: Final = 0.02
+LOOK_SECONDS: Final = 1.0
+
+
+class AsyncFetches:
+    """`client.fetches`."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def create(self, url: str, **fields: Unpack[FetchFields]) -> FetchView:
+        """Ask for a call. A `req_id` that exists answers with what is there, and makes no second call.
+
+        Repeated: all tries have the same reqId, made here if none is given.
+        """
+        request = create_request(url, **fields)
+        return await self._connection.post("/v1/fetches/create", request, FetchView, repeat=Repeat.HARMLESS)
+
+    async def get(self, req_id: str) -> FetchView:
+        """The fetch, with its result if it has ended; NotFound when there is none. A read: repeated."""
+        request = FetchRef(req_id=req_id)
+        return await self._connection.post("/v1/fetches/get", request, FetchView, repeat=Repeat.READ)
+
+    async def wait(self, req_id: str, seconds: float) -> FetchView:
+        """The fetch once it has ended, or as it stands when the time is over. Looks again and again."""
+        deadline = self._connection.monotonic() + seconds
+        pause = FIRST_LOOK_SECONDS
+        while True:
+            fetch = await self.get(req_id)
+            left = deadline - self._connection.monotonic()
+            if fetch.result is not None or left <= 0:
+                return fetch
+            await self._connection.pause(min(pause, left))
+            pause = min(pause * 1.5, LOOK_SECONDS)
+
+    async def list(self, *, limit: int = 100, cursor: str | None = None, **where: Unpack[FetchesWhere]) -> FetchPage:
+        """One page of fetches: those that wait first, then the ended ones. It may be short and yet not the last.
+
+        A read: repeated.
+        """
+        request = ListFetches(
+            states=tuple(where.get("states", ())),
+            labels=dict(where.get("labels", {})),
+            since=instant(where.get("since")),
+            until=instant(where.get("until")),
+            limit=limit,
+            cursor=UNSET if cursor is None else cursor,
+        )
+        return await self._connection.post("/v1/fetches/list", request, FetchPage, repeat=Repeat.READ)
+
+    async def iterate(self, *, page_size: int = 100, **where: Unpack[FetchesWhere]) -> AsyncIterator[FetchSummary]:
+        """All matching fetches, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list(limit=page_size, cursor=cursor, **where)
+            for fetch in page.fetches:
+                yield fetch
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def cancel(self, req_id: str) -> FetchView:
+        """Want a fetch no more. One that has ended stays what it was; a call under way goes on. Repeated."""
+        request = FetchRef(req_id=req_id)
+        return await self._connection.post("/v1/fetches/cancel", request, FetchView, repeat=Repeat.HARMLESS)
+
+    async def stats(self) -> StatsView:
+        """Fetches by state, how long they took, and who makes the calls. A read: repeated."""
+        return await self._connection.post("/v1/fetches/stats", FetchStats(), StatsView, repeat=Repeat.READ)

@@ -1,0 +1,1 @@
+"""The client for programs without an event loop, generated from `_async` by tools/generate_sync.py."""

@@ -1,0 +1,92 @@
+# Generated from _async/fetches.py by tools/generate_sync.py; change that one.
+"""The fetches of a server. Each method but `wait` is one request; what it does when sent again is in its docstring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Unpack
+
+from msgspec import UNSET
+
+from mainspring.client._sync.connection import Connection
+from mainspring.client.arguments import FetchesWhere, instant
+from mainspring.client.reply import Repeat
+from mainspring.fetches.arguments import FetchFields, create_request
+from mainspring.fetches.messages import (
+    FetchPage,
+    FetchRef,
+    FetchStats,
+    FetchSummary,
+    FetchView,
+    ListFetches,
+    StatsView,
+)
+
+FIRST_LOOK_SECONDS: Final = 0.02
+LOOK_SECONDS: Final = 1.0
+
+
+class Fetches:
+    """`client.fetches`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(self, url: str, **fields: Unpack[FetchFields]) -> FetchView:
+        """Ask for a call. A `req_id` that exists answers with what is there, and makes no second call.
+
+        Repeated: all tries have the same reqId, made here if none is given.
+        """
+        request = create_request(url, **fields)
+        return self._connection.post("/v1/fetches/create", request, FetchView, repeat=Repeat.HARMLESS)
+
+    def get(self, req_id: str) -> FetchView:
+        """The fetch, with its result if it has ended; NotFound when there is none. A read: repeated."""
+        request = FetchRef(req_id=req_id)
+        return self._connection.post("/v1/fetches/get", request, FetchView, repeat=Repeat.READ)
+
+    def wait(self, req_id: str, seconds: float) -> FetchView:
+        """The fetch once it has ended, or as it stands when the time is over. Looks again and again."""
+        deadline = self._connection.monotonic() + seconds
+        pause = FIRST_LOOK_SECONDS
+        while True:
+            fetch = self.get(req_id)
+            left = deadline - self._connection.monotonic()
+            if fetch.result is not None or left <= 0:
+                return fetch
+            self._connection.pause(min(pause, left))
+            pause = min(pause * 1.5, LOOK_SECONDS)
+
+    def list(self, *, limit: int = 100, cursor: str | None = None, **where: Unpack[FetchesWhere]) -> FetchPage:
+        """One page of fetches: those that wait first, then the ended ones. It may be short and yet not the last.
+
+        A read: repeated.
+        """
+        request = ListFetches(
+            states=tuple(where.get("states", ())),
+            labels=dict(where.get("labels", {})),
+            since=instant(where.get("since")),
+            until=instant(where.get("until")),
+            limit=limit,
+            cursor=UNSET if cursor is None else cursor,
+        )
+        return self._connection.post("/v1/fetches/list", request, FetchPage, repeat=Repeat.READ)
+
+    def iterate(self, *, page_size: int = 100, **where: Unpack[FetchesWhere]) -> Iterator[FetchSummary]:
+        """All matching fetches, page by page."""
+        cursor: str | None = None
+        while True:
+            page = self.list(limit=page_size, cursor=cursor, **where)
+            yield from page.fetches
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def cancel(self, req_id: str) -> FetchView:
+        """Want a fetch no more. One that has ended stays what it was; a call under way goes on. Repeated."""
+        request = FetchRef(req_id=req_id)
+        return self._connection.post("/v1/fetches/cancel", request, FetchView, repeat=Repeat.HARMLESS)
+
+    def stats(self) -> StatsView:
+        """Fetches by state, how long they took, and who makes the calls. A read: repeated."""
+        return self._connection.post("/v1/fetches/stats", FetchStats(), StatsView, repeat=Repeat.READ)

@@ -1,0 +1,216 @@
+# Generated from _async/jobs.py by tools/generate_sync.py; change that one.
+"""The jobs of a server. Each method is one request; what it does when sent again stands in its docstring.
+
+A request whose outcome is unknown is only repeated where the docstring says so. Otherwise the error has
+`outcome_unknown` set, and `get` or `runs` tells how things stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Unpack
+
+from msgspec import UNSET, UnsetType
+
+from mainspring.client._sync.connection import Connection
+from mainspring.client.arguments import RunsWhere, instant, to_payload
+from mainspring.client.reply import Repeat
+from mainspring.jobs.arguments import JobFields, create_request, update_request
+from mainspring.jobs.calendar.calendar import Dst
+from mainspring.jobs.messages import (
+    BackfillJob,
+    BackfillView,
+    DeletedJobView,
+    JobPage,
+    JobRef,
+    JobState,
+    JobView,
+    ListJobs,
+    ListRuns,
+    PauseJob,
+    PreviewJob,
+    PreviewView,
+    ResumeJob,
+    RunsPage,
+    RunView,
+    TriggerJob,
+)
+
+
+class Jobs:
+    """`client.jobs`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(
+        self,
+        name: str,
+        schedule: str,
+        *,
+        paused: bool = False,
+        note: str = "",
+        by: str = "",
+        dry_run: bool = False,
+        **fields: Unpack[JobFields],
+    ) -> JobView:
+        """Make a job, or only check it; Conflict when there is one of that name.
+
+        Not repeated when its outcome is unknown: it would conflict.
+        """
+        request = create_request(name, schedule, paused=paused, note=note, by=by, dry_run=dry_run, **fields)
+        repeat = Repeat.READ if dry_run else Repeat.IF_UNDONE
+        return self._connection.post("/v1/jobs/create", request, JobView, repeat=repeat)
+
+    def get(self, name: str) -> JobView:
+        """The job; NotFound when there is none. A read: repeated."""
+        return self._connection.post("/v1/jobs/get", JobRef(name=name), JobView, repeat=Repeat.READ)
+
+    def update(
+        self,
+        name: str,
+        *,
+        if_generation: int | UnsetType = UNSET,
+        schedule: str | UnsetType = UNSET,
+        dry_run: bool = False,
+        **fields: Unpack[JobFields],
+    ) -> JobView:
+        """Change what is given and keep the rest. Conflict when `if_generation` is not the present generation.
+
+        Repeated when its outcome is unknown, unless it has `if_generation`: the repeat would conflict with itself.
+        """
+        request = update_request(name, if_generation=if_generation, schedule=schedule, dry_run=dry_run, **fields)
+        repeat = Repeat.READ if dry_run else Repeat.HARMLESS if if_generation is UNSET else Repeat.IF_UNDONE
+        return self._connection.post("/v1/jobs/update", request, JobView, repeat=repeat)
+
+    def delete(self, name: str) -> DeletedJobView:
+        """Remove the job; the answer is the job as it was. Its ledger stays until it expires.
+
+        Repeated. A NotFound after a try without an answer says so in a note: that try may have removed it.
+        """
+        request = JobRef(name=name)
+        return self._connection.post("/v1/jobs/delete", request, DeletedJobView, repeat=Repeat.HARMLESS)
+
+    def list(
+        self,
+        *,
+        name_prefix: str = "",
+        labels: Mapping[str, str] | None = None,
+        states: Sequence[JobState] = (),
+        limit: int = 100,
+        cursor: str | None = None,
+        secrets: bool = False,
+    ) -> JobPage:
+        """One page of jobs, in the order of their names. `secrets` shows what is hidden. A read: repeated."""
+        request = ListJobs(
+            name_prefix=name_prefix,
+            labels=dict(labels or {}),
+            states=tuple(states),
+            limit=limit,
+            cursor=UNSET if cursor is None else cursor,
+            secrets=secrets,
+        )
+        return self._connection.post("/v1/jobs/list", request, JobPage, repeat=Repeat.READ)
+
+    def iterate(
+        self,
+        *,
+        page_size: int = 100,
+        name_prefix: str = "",
+        labels: Mapping[str, str] | None = None,
+        states: Sequence[JobState] = (),
+        secrets: bool = False,
+    ) -> Iterator[JobView]:
+        """All matching jobs, page by page. `secrets` shows what is hidden."""
+        cursor: str | None = None
+        while True:
+            page = self.list(
+                name_prefix=name_prefix, labels=labels, states=states, limit=page_size, cursor=cursor, secrets=secrets
+            )
+            yield from page.jobs
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def pause(self, name: str, *, note: str = "", by: str = "") -> JobView:
+        """Launch the job no more until it is resumed.
+
+        Not repeated when its outcome is unknown: somebody may have resumed it.
+        """
+        request = PauseJob(name=name, note=note, by=by)
+        return self._connection.post("/v1/jobs/pause", request, JobView, repeat=Repeat.IF_UNDONE)
+
+    def resume(self, name: str, *, by: str = "") -> JobView:
+        """Launch the job again from now on. Not repeated when its outcome is unknown: it may have been paused again."""
+        request = ResumeJob(name=name, by=by)
+        return self._connection.post("/v1/jobs/resume", request, JobView, repeat=Repeat.IF_UNDONE)
+
+    def trigger(self, name: str, *, body: object = None, by: str = "") -> RunView:
+        """Launch the job now, beside its calendar; the answer is its entry in the ledger.
+
+        Not repeated when its outcome is unknown: it may have been launched.
+        """
+        request = TriggerJob(name=name, body=UNSET if body is None else to_payload(body), by=by)
+        return self._connection.post("/v1/jobs/trigger", request, RunView, repeat=Repeat.IF_UNDONE)
+
+    def preview(
+        self,
+        name: str | None = None,
+        *,
+        schedule: str | UnsetType = UNSET,
+        timezone: str | UnsetType = UNSET,
+        seconds: bool | UnsetType = UNSET,
+        dst: Dst | UnsetType = UNSET,
+        from_: datetime | None = None,
+        count: int = 10,
+    ) -> PreviewView:
+        """The next instants of a job, or of a schedule that need not be one's. A read: repeated."""
+        request = PreviewJob(
+            name=UNSET if name is None else name,
+            schedule=schedule,
+            timezone=timezone,
+            seconds=seconds,
+            dst=dst,
+            from_=instant(from_),
+            count=count,
+        )
+        return self._connection.post("/v1/jobs/preview", request, PreviewView, repeat=Repeat.READ)
+
+    def runs(
+        self, name: str | None = None, *, limit: int = 100, cursor: str | None = None, **where: Unpack[RunsWhere]
+    ) -> RunsPage:
+        """One page of the ledger, newest first; without a name that of all jobs, by name. A read: repeated."""
+        request = ListRuns(
+            name=UNSET if name is None else name,
+            states=tuple(where.get("states", ())),
+            kinds=tuple(where.get("kinds", ())),
+            since=instant(where.get("since")),
+            until=instant(where.get("until")),
+            limit=limit,
+            cursor=UNSET if cursor is None else cursor,
+        )
+        return self._connection.post("/v1/jobs/runs", request, RunsPage, repeat=Repeat.READ)
+
+    def iterate_runs(
+        self, name: str | None = None, *, page_size: int = 100, **where: Unpack[RunsWhere]
+    ) -> Iterator[RunView]:
+        """All matching entries of the ledger, page by page."""
+        cursor: str | None = None
+        while True:
+            page = self.runs(name, limit=page_size, cursor=cursor, **where)
+            yield from page.runs
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def backfill(
+        self, name: str, *, since: datetime, until: datetime, dry_run: bool = False, by: str = ""
+    ) -> BackfillView:
+        """Launch the instants from `since` until before `until` that were not launched; a dry run counts them.
+
+        Not repeated when its outcome is unknown: what it launched would be missing from the count.
+        """
+        request = BackfillJob(name=name, since=since, until=until, dry_run=dry_run, by=by)
+        repeat = Repeat.READ if dry_run else Repeat.IF_UNDONE
+        return self._connection.post("/v1/jobs/backfill", request, BackfillView, repeat=repeat)

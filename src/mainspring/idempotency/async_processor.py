@@ -1,0 +1,114 @@
+"""Idempotent work on an event loop. What waits there is in `loops`, which is loaded with the first processor."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Any, Generic
+
+from mainspring.idempotency.core import (
+    LEASE_SECONDS,
+    TTL_SECONDS,
+    WAIT_SECONDS,
+    P,
+    Processor,
+    R,
+    Resolution,
+)
+from mainspring.idempotency.keys import DEFAULT_EXCLUDED
+from mainspring.idempotency.record import IdempotencyRecord, Unresolved
+from mainspring.idempotency.replays import Replays
+from mainspring.idempotency.stores import IdempotencyStore, checked_store
+
+
+class AsyncIdempotentProcessor(Generic[P, R]):
+    """`IdempotentProcessor` for asyncio, with the same parameters. One event loop at a time.
+
+    `fn` and `resolve` are awaited if they return something to be awaited.
+    Work that is cancelled leaves its key unknown, unless it is `safe_to_repeat`: nobody knows how far it came.
+    """
+
+    def __init__(
+        self,
+        store: IdempotencyStore,
+        fn: Callable[[P], Awaitable[R]] | Callable[[P, Any], Awaitable[R]],
+        *,
+        scope: str | None = None,
+        exclude_fields: Iterable[str] = DEFAULT_EXCLUDED,
+        ttl_seconds: float = TTL_SECONDS,
+        lease_seconds: float = LEASE_SECONDS,
+        wait_seconds: float = WAIT_SECONDS,
+        keep: Callable[[R], bool] | None = None,
+        resolve: Callable[[P, Unresolved], Awaitable[Resolution[R]] | Resolution[R]] | None = None,
+        safe_to_repeat: bool = False,
+        result_type: Any = Any,
+    ) -> None:
+        from mainspring.idempotency.loops import LoopModel  # noqa: PLC0415  (loads asyncio)
+
+        self._store = checked_store(store)
+        self._model = LoopModel()
+        self._core: Processor[P, R] = Processor(
+            self._store.waiting(),
+            self._model,
+            fn,
+            scope=scope,
+            exclude_fields=exclude_fields,
+            ttl_seconds=ttl_seconds,
+            lease_seconds=lease_seconds,
+            wait_seconds=wait_seconds,
+            keep=keep,
+            resolve=resolve,
+            safe_to_repeat=safe_to_repeat,
+            result_type=result_type,
+        )
+
+    @property
+    def scope(self) -> str:
+        return self._core.settings.scope
+
+    @property
+    def replays(self) -> Replays:
+        """How many calls were `executed` and `replayed`."""
+        return self._core.replays
+
+    @property
+    def waiting_keys(self) -> int:
+        """How many keys are being asked for right now, in this process."""
+        return len(self._model.lines)
+
+    async def process(self, payload: P, key: str | None = None, *, connection: object = None) -> IdempotencyRecord[R]:
+        """The outcome of this payload. A `key` of the caller's takes precedence, and is bound to the payload.
+
+        With a `connection` everything happens in its transaction, and `fn` gets it as its second argument: see
+        `mainspring.idempotency.transaction`.
+        """
+        if connection is not None:
+            from mainspring.idempotency.transaction import process_waiting  # noqa: PLC0415  (loads drivers' adapters)
+
+            return await process_waiting(self._core, self._store, payload, key, connection)
+        identity = self._core.identities.of(payload, key)
+        return self._core.known(identity) or await self._core.process(payload, identity)
+
+    async def open(self) -> None:
+        """Connect now, instead of at the first call, and make what the store needs."""
+        await self._core.time()
+
+    async def settle(self, key: str, result: R) -> None:
+        """Record by hand that work whose outcome is unknown was done, with this result."""
+        await self._core.settle(key, result)
+
+    async def forget(self, key: str) -> bool:
+        """Let work run again, whatever is recorded of it: by hand. False if nothing is."""
+        return await self._core.forget(key)
+
+    async def aclose(self) -> None:
+        """Close the store, as far as this event loop uses it."""
+        await self._store.aclose()
+
+    async def __aenter__(self) -> AsyncIdempotentProcessor[P, R]:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

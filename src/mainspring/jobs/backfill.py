@@ -1,0 +1,120 @@
+"""Launches afterwards: the instants of a range of the past that were never launched, one after another.
+
+What the ledger says of them stays. A backfilled instant has a launch of its own beside it, once: to ask for the same
+range again launches only what is new, and completes what a crash had cut short.
+
+That may be ten thousand, so it goes slice by slice, from the oldest on, and everybody else has a turn between. What
+could not be written in one slice stops no other: it is told in the end, and to ask again is what helps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from msgspec.structs import replace
+
+from mainspring.clock import Clock
+from mainspring.errors import FieldError, InvalidInput
+from mainspring.jobs.ledger import BACKFILL, Launch, Ledger, behind, mark_of
+from mainspring.jobs.messages import BackfillJob, BackfillView
+from mainspring.jobs.record import Job
+from mainspring.jobs.rows import Missing, Rows, planned
+from mainspring.wire.instants import to_instant, to_ms
+
+BACKFILL_LIMIT: Final = 10_000
+_SLICE: Final = 200
+
+
+class Backfiller:
+    def __init__(self, *, ledger: Ledger, rows: Rows, clock: Clock) -> None:
+        self._ledger = ledger
+        self._rows = rows
+        self._clock = clock
+
+    async def backfill(self, job: Job, request: BackfillJob) -> BackfillView:
+        instants = await self._instants(job, request)
+        launched = await self._launched(job.name, instants) if instants else {}
+        wanted = [instant for instant in instants if instant not in launched]
+        if not request.dry_run:
+            unwritten = await self._launch(job, wanted, request.by)
+            unwritten += await self._start(job, [found for found in launched.values() if found is not None])
+            Missing((), unwritten).check()
+        return BackfillView(
+            name=job.name,
+            instants=len(instants),
+            launched=len(wanted),
+            first=to_instant(wanted[0]) if wanted else None,
+            last=to_instant(wanted[-1]) if wanted else None,
+            dry_run=request.dry_run,
+        )
+
+    async def _instants(self, job: Job, request: BackfillJob) -> list[int]:
+        since, until = to_ms(request.since), to_ms(request.until)
+        if until > self._clock.now_ms():
+            raise _invalid("/until", "Expected an end that is not in the future, got one that is")
+        if since >= until:
+            raise _invalid("/until", "Expected an end after the start, got one that is not")
+        definition = job.definition
+        after = max(since, definition.starts_at or 0) - 1
+        last = until - 1 if definition.ends_at is None else min(until - 1, definition.ends_at)
+        # To count them all may take as long as to launch them.
+        instants: list[int] = []
+        while found := job.calendar.between(after, last, limit=_SLICE):
+            instants += found
+            if len(instants) > BACKFILL_LIMIT:
+                raise _invalid("/since", f"Expected a range of at most {BACKFILL_LIMIT} instants, got more")
+            after = found[-1]
+            await asyncio.sleep(0)
+        return instants
+
+    async def _launched(self, job: str, instants: list[int]) -> dict[int, tuple[str, Launch] | None]:
+        """The instants that have a launch. One of an earlier backfill that is not over may have been cut short."""
+        found: dict[int, tuple[str, Launch] | None] = {}
+        after = behind(instants[-1] + 1)
+        while True:
+            page, after = await self._ledger.page(job, after=after, limit=_SLICE)
+            for entry in page:
+                launch = entry.launch
+                if launch.instant < instants[0]:
+                    return found
+                if launch.kind == "backfill":
+                    found[launch.instant] = None if launch.is_final else (entry.mark, launch)
+                elif launch.kind != "manual" and launch.state != "skipped":
+                    found[launch.instant] = None
+            if not after:
+                return found
+            await asyncio.sleep(0)
+
+    async def _launch(self, job: Job, instants: list[int], by: str) -> list[str]:
+        """Answers the marks of those that may have no row."""
+        now = self._clock.now_ms()
+        unwritten: list[str] = []
+        previous = ""
+        for start in range(0, len(instants), _SLICE):
+            launches: list[tuple[str, Launch]] = []
+            for instant in instants[start : start + _SLICE]:
+                launch = planned(
+                    job, instant, "backfill", previous=previous, now=now, delivery_id=self._rows.new_delivery_id()
+                )
+                previous = mark_of(instant, BACKFILL)
+                launches.append((previous, replace(launch, due_at=now, by=by)))
+            entered = zip(launches, await self._ledger.enter(job.name, launches), strict=True)
+            unwritten += await self._start(
+                job, [(mark, stands) for (mark, _), stands in entered if not stands.is_final]
+            )
+        return unwritten
+
+    async def _start(self, job: Job, launches: list[tuple[str, Launch]]) -> list[str]:
+        """The same of launches that are on record."""
+        unwritten: list[str] = []
+        for start in range(0, len(launches), _SLICE):
+            missing = await self._rows.launch(job, launches[start : start + _SLICE])
+            await self._ledger.refuse(job.name, missing.refused)
+            unwritten += missing.unwritten
+            await asyncio.sleep(0)
+        return unwritten
+
+
+def _invalid(pointer: str, detail: str) -> InvalidInput:
+    return InvalidInput(detail, errors=(FieldError(pointer, detail),))

@@ -1,0 +1,235 @@
+"""One launch after another: what a launch does about the one before it that is not over. The rules are in `judging`.
+
+One that waits names itself in the record of the other, and is told at its end. Its own record says `buffered` for as
+long as no call of it can have been made.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from mainspring import telemetry
+from mainspring.jobs.ending import Settler, Turn, later
+from mainspring.jobs.ledger import Entry, Launch, Ledger, launch_id, mark_of
+from mainspring.jobs.overlap import LATE_MS, catches_up, looks_back, objection, step, would_overlap
+from mainspring.jobs.plan import MISSED_AFTER_MS
+from mainspring.jobs.record import Job, Terms
+from mainspring.jobs.rows import Rows
+from mainspring.kernel.carrier import Ending
+from mainspring.model import State, Timer
+
+RECHECK_MS: Final = 300_000
+"""A launch that waits is told when its turn comes. That it looks by itself is for what nobody foresaw. One that waits
+for a launch which has not begun looks as soon as that one is missed: nobody may come to tell."""
+LOOK_MS: Final = 10_000
+"""A launch that has begun and has made no call by then waits for the store no longer than this at a time."""
+_HOPS: Final = 32
+"""How far back a launch follows those that were skipped before it."""
+
+
+class RunQueue:
+    def __init__(self, *, ledger: Ledger, rows: Rows, settler: Settler) -> None:
+        self._ledger = ledger
+        self._rows = rows
+        self._settler = settler
+
+    async def take_turn(self, turn: Turn, job: Job) -> Ending | None:
+        """An ending if the launch is not to go now, else None."""
+        definition, kind = job.definition, turn.errand.kind
+        if not looks_back(definition.overlap, kind):
+            return await self._begin(turn, catching_up="")
+        is_first = not turn.is_repeat and not turn.has_waited
+        own = turn.mark if is_first and catches_up(definition, kind, late_ms=turn.late_ms) else ""
+        before = await self._before(turn, job)
+        if before is not None and before.launch.is_final:
+            delayed = _delayed(turn)
+            if (
+                delayed is not None
+                and not _catches_up(before)
+                and would_overlap(definition.overlap, before.launch, delayed)
+            ):
+                return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=before.mark)
+        elif before is not None:
+            catching_up = own or await self._delayed_by(before, turn)
+            taken = step(definition, kind, before.launch, is_kept=not is_first or bool(catching_up))
+            is_judged = is_first and not catching_up and definition.overlap in ("skip", "bufferOne")
+            if (is_judged and await self._may_only_look(before, turn)) or (
+                taken == "skip" and turn.late_ms > LATE_MS and await self._may_be_missed(before, turn, job)
+            ):
+                return later(turn, turn.started_at + 1_000)
+            if taken == "skip":
+                return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=before.mark)
+            if taken == "wait":
+                return await self._wait(turn, before, catching_up)
+            if taken == "cancel":
+                await self._cancel(turn, before)
+        return await self._begin(turn, own)
+
+    async def _begin(self, turn: Turn, catching_up: str) -> Ending | None:
+        """Say in the ledger what others have to know of a launch that goes now, if that is not there yet."""
+        if turn.entry is None:
+            return None
+        launch = turn.entry.launch
+        if turn.has_waited:
+            # From here on a call may have been made: should this instance die, its repeat must not be skipped.
+            delayed_by = launch.catching_up if turn.late_ms > LATE_MS else ""
+            began = replace(launch, state="planned", catching_up=delayed_by)
+        elif catching_up and launch.kind != "catchup":
+            began = replace(launch, catching_up=catching_up)
+        else:
+            return None
+        if await self._ledger.put(turn.job, turn.mark, began, expect=turn.entry.version):
+            return None
+        return later(turn, turn.started_at)
+
+    async def _before(self, turn: Turn, job: Job) -> Entry | None:
+        """The launch before, unless it is over and does not matter. One that was or will be skipped leads on.
+
+        So does one whose record cannot be read, unless its row tells that it is not over.
+        """
+        mark = turn.errand.previous
+        for _ in range(_HOPS):
+            if not mark or (self._ledger.has_ended(turn.job, mark) and _delayed(turn) is None):
+                return None
+            entry = await self._ledger.get(turn.job, mark)
+            if entry is None:
+                return None
+            if not entry.is_readable:
+                if await self._is_going(entry, turn):
+                    return replace(entry, launch=replace(entry.launch, state="planned"))
+                mark = _by_calendar(job, mark)  # it may have been skipped
+                continue
+            if entry.launch.is_final:
+                if entry.launch.state != "skipped":
+                    return entry
+            elif not await self._gives_way(entry, turn, job):
+                return entry
+            mark = entry.launch.blocked_by or entry.launch.previous
+        return None
+
+    async def _delayed_by(self, before: Entry, turn: Turn) -> str:
+        """The mark of the launch that an outage has delayed, and this one with it. One that ought to have begun, and
+        has not, is such a launch, too: nothing is under way with which this one would overlap."""
+        if _catches_up(before) or (turn.errand.kind != "backfill" and await self._is_held_up(before, turn)):
+            return before.mark
+        return before.launch.catching_up
+
+    async def _is_held_up(self, other: Entry, turn: Turn) -> bool:
+        launch = other.launch
+        if launch.state != "planned" or launch.moment > turn.started_at:
+            return False
+        row = await self._row(other, turn)
+        return row is None or not _is_begun(row)
+
+    async def _may_be_missed(self, other: Entry, turn: Turn, job: Job) -> bool:
+        """Whether a launch that has begun may have begun so late that it is superseded, maybe by this very one, and
+        just has not said so: then neither would go. Whoever is late himself has the time to look again."""
+        row = await self._row(other, turn)
+        is_first = row is not None and row.state is State.RUNNING and row.attempts <= 1
+        return is_first and other.launch.state == "planned" and self._is_missed(other, turn, job)
+
+    async def _may_only_look(self, other: Entry, turn: Turn) -> bool:
+        """Whether a launch that has begun may just be looking, as it did before: it was put off, maybe because nobody
+        could tell how the one before it stands. Then nothing is under way with which this one would overlap."""
+        row, launch = await self._row(other, turn), other.launch
+        if row is None or row.state is not State.RUNNING or row.attempts > 1 or launch.state != "planned":
+            return False
+        if not launch.moment < row.detail.execute_at <= turn.started_at < row.detail.execute_at + LOOK_MS:
+            return False
+        previous = await self._ledger.get(turn.job, launch.previous) if launch.previous else None
+        has_waited = previous is not None and previous.launch.successor == other.mark
+        return not has_waited
+
+    async def _row(self, other: Entry, turn: Turn) -> Timer | None:
+        [row] = await self._rows.launches([launch_id(turn.job, other.mark)])
+        return row
+
+    async def _is_going(self, other: Entry, turn: Turn) -> bool:
+        """Whether something is still to come of a launch, by its row alone. What was put aside ends nowhere."""
+        row = await self._row(other, turn)
+        return row is not None and row.state is not State.PARKED
+
+    async def _gives_way(self, other: Entry, turn: Turn, job: Job) -> bool:
+        """Whether nothing more comes of a launch that is not over: it was put aside, or it has not begun and will not.
+
+        Then it was missed, and comes to look at itself after this one. It is superseded, maybe by this very one. If
+        this one were skipped because of it, neither would go.
+        """
+        launch, row = other.launch, await self._row(other, turn)
+        if row is not None and row.state is State.PARKED:
+            return True
+        if launch.state != "planned" or (row is not None and _is_begun(row)):
+            return False
+        return self._is_missed(other, turn, job)
+
+    def _is_missed(self, other: Entry, turn: Turn, job: Job) -> bool:
+        """Whether a launch is not to be made, if it begins now."""
+        # By which calendar it was planned is not known: the present one tells whether it has its instant.
+        launch, errand = other.launch, replace(turn.errand, kind=other.launch.kind, terms=Terms())
+        now = turn.started_at
+        return bool(objection(job, errand, instant=launch.instant, due_at=launch.moment, now=now, waited=False))
+
+    async def _wait(self, turn: Turn, blocker: Entry, catching_up: str) -> Ending:
+        now = turn.started_at
+        if blocker.launch.successor != turn.mark:
+            told = replace(blocker.launch, successor=turn.mark)
+            is_free = not blocker.launch.successor
+            if not is_free or not await self._ledger.put(turn.job, blocker.mark, told, expect=blocker.version):
+                return later(turn, now + 1_000)
+        if turn.entry is not None and not turn.has_waited and not turn.is_repeat:
+            buffered = replace(turn.entry.launch, state="buffered", catching_up=catching_up)
+            if not await self._ledger.put(turn.job, turn.mark, buffered, expect=turn.entry.version):
+                return later(turn, now)
+        gives_way_at = blocker.launch.moment + MISSED_AFTER_MS + 1
+        is_held_up = catching_up == blocker.mark and not _catches_up(blocker)
+        return later(turn, gives_way_at if is_held_up and gives_way_at > now else now + RECHECK_MS)
+
+    async def _cancel(self, turn: Turn, other: Entry) -> None:
+        identity = launch_id(turn.job, other.mark)
+        [row] = await self._rows.launches([identity])
+        reason = f"cancelled by the launch {launch_id(turn.job, turn.mark)}"
+        attempts = 0 if row is None else row.attempts
+        if attempts:
+            reason += "; a call of it had been made, and may have taken effect"
+
+        def cancelled(launch: Launch | None) -> Launch:
+            return replace(
+                launch or other.launch,
+                state="cancelled",
+                reason=reason,
+                started_at=None if row is None else row.detail.first_attempt_at,
+                finished_at=turn.started_at,
+                attempts=attempts,
+            )
+
+        settled = await self._ledger.change(turn.job, other.mark, cancelled, known=other)
+        if settled == cancelled(settled):  # else it was over, or somebody else has cancelled and counted it
+            telemetry.launches.add("cancelled")
+        if settled.state == "cancelled":
+            await self._rows.stop_launch(identity)
+        if settled.successor != turn.mark:  # which has come to look by itself
+            await self._settler.hand_on(turn.job, settled)
+
+
+def _is_begun(row: Timer) -> bool:
+    return row.attempts > 0 or row.state is State.RUNNING
+
+
+def _by_calendar(job: Job, mark: str) -> str:
+    """The mark of the launch before one that does not tell, if the calendar is still the same."""
+    instant, _, suffix = mark.partition("-")
+    before = job.calendar.previous(int(instant))
+    return "" if before is None else mark_of(before, suffix)
+
+
+def _catches_up(entry: Entry) -> bool:
+    """Whether a launch makes up for an outage."""
+    return entry.launch.kind == "catchup" or entry.launch.catching_up == entry.mark
+
+
+def _delayed(turn: Turn) -> Launch | None:
+    """The launch, if it has waited for nothing but the end of a catch-up and is judged now."""
+    launch = None if turn.entry is None else turn.entry.launch
+    return launch if launch is not None and turn.has_waited and launch.catching_up not in ("", turn.mark) else None

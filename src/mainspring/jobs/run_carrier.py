@@ -1,0 +1,265 @@
+"""The carrier of launch rows: looks whether the launch is still wanted and its turn has come, makes the call, and
+records in the ledger how it ended, before the row is removed.
+
+So the ledger is what tells a launch that is over from one that is not, whatever becomes of rows: a row that was written
+late by an instance that had been frozen finds a final record, and ends without a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from mainspring import telemetry
+from mainspring.clock import Clock
+from mainspring.delivery.call import Reply, Sends
+from mainspring.delivery.guard import Guard
+from mainspring.errors import StoreUnavailable
+from mainspring.jobs.ending import STORE_RETRY_SECONDS, Settler, Turn, later, over, pause_ms
+from mainspring.jobs.handlers import DueJob, JobHandler
+from mainspring.jobs.ledger import Ledger, instant_of, split_id
+from mainspring.jobs.messages import LaunchState
+from mainspring.jobs.overlap import is_of_another, objection
+from mainspring.jobs.queue import RunQueue
+from mainspring.jobs.record import BrokenJob, Job, Terms
+from mainspring.jobs.registry import Registry
+from mainspring.jobs.rows import Errand, Rows
+from mainspring.jobs.webhook import Trigger, request, trigger
+from mainspring.kernel.backoff import max_attempts
+from mainspring.kernel.carrier import Ending, Lane, put_aside
+from mainspring.kernel.ownership import Ownership
+from mainspring.model import Result, Timer
+from mainspring.namespaces.service import DEFAULT, NamespaceService
+from mainspring.timers.decision import ANSWER_HEAD, PUT_OFF_MS, decide
+from mainspring.timers.destinations import Destinations
+from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
+from mainspring.unreadable import Unreadable, reason_of, set_aside
+
+_STATES: Final[dict[Result, LaunchState]] = {
+    Result.SUCCEEDED: "succeeded",
+    Result.FAILED: "failed",
+    Result.UNKNOWN: "unknown",
+}
+LEASE_RETRY_SECONDS: Final = 0.05
+
+
+class _Answer(Struct):
+    ok: bool = True
+
+
+class Launcher:
+    """The engine's `Carrier` for launch rows."""
+
+    def __init__(
+        self,
+        *,
+        sender: Sends,
+        guard: Guard,
+        namespaces: NamespaceService,
+        registry: Registry,
+        ledger: Ledger,
+        rows: Rows,
+        clock: Clock,
+        randomness: random.Random,
+        ownership: Ownership,
+        host_limit: int,
+    ) -> None:
+        self._sender = sender
+        self._namespaces = namespaces
+        self._registry = registry
+        self._ledger = ledger
+        self._clock = clock
+        self._random = randomness
+        self._ownership = ownership
+        self._host_limit = host_limit
+        self._settler = Settler(ledger=ledger, rows=rows, clock=clock)
+        self._queueing = RunQueue(ledger=ledger, rows=rows, settler=self._settler)
+        self._destinations = Destinations(guard)
+        self.handlers: dict[str, JobHandler] = {}
+
+    # --- the Carrier protocol -------------------------------------------------------------------------
+
+    def lane(self, timer: Timer) -> Lane:
+        return self._destinations.lane(timer.namespace, timer.detail.callback_url, self._host_limit)
+
+    def refusal(self, timer: Timer, now: int) -> Ending | None:
+        return None
+
+    async def carry(self, timer: Timer) -> Ending:
+        now = self._clock.now_ms()
+        try:
+            name, mark = split_id(timer.timer_id)
+        except ValueError as error:
+            return put_aside(timer, now, _set_aside(timer, error))
+        errand, problem = _read(timer)
+        turn = Turn(timer, name, mark, errand, None, now)
+        try:
+            turn = Turn(timer, name, mark, errand, await self._ledger.get(name, mark), now)
+            ending = await self._end(turn, problem)
+            if ending is None:
+                job = await self._registry.get(name)
+                ending = await self._look(turn, job)
+        except StoreUnavailable as error:
+            telemetry.warning("a launch waits for the store", launch=timer.timer_id, reason=error.detail)
+            return later(turn, now + round(STORE_RETRY_SECONDS * 1000))
+        if ending is not None:
+            return ending
+        assert isinstance(job, Job), "Expected a job that was understood: no other gets past the look"
+        return await self._call(turn, job)
+
+    def lost(self, timer: Timer, now: int, reason: str) -> Ending:
+        """Repeated under the same delivery id; the repeat finds out whether an attempt is left."""
+        return Ending(
+            outcome=Result.UNKNOWN,
+            next="retry",
+            next_at=now + pause_ms(timer.attempts),
+            detail=f"{reason} The receiver may have acted on it.",
+            started_at=now,
+            reachable=None,
+            kept=False,
+        )
+
+    async def _end(self, turn: Turn, problem: str) -> Ending | None:
+        """An ending for a launch that is over, or that nobody can make because it cannot be read; else None."""
+        if turn.entry is not None and not turn.entry.is_readable:
+            return put_aside(turn.timer, turn.started_at, turn.entry.launch.reason)
+        if turn.entry is not None and turn.entry.launch.is_final:
+            await self._settler.hand_on(turn.job, turn.entry.launch)
+            return over(turn.started_at)
+        if problem and turn.entry is not None:
+            await self._settler.settle(turn, "unknown" if turn.is_repeat else "failed", reason=problem)
+        return put_aside(turn.timer, turn.started_at, problem) if problem else None
+
+    async def _look(self, turn: Turn, job: Job | BrokenJob | None) -> Ending | None:
+        """An ending if no call is to be made now, else None."""
+        if isinstance(job, Job) and job.url != turn.timer.detail.callback_url:
+            # The limit and the circuit that it is under are those of an address that is not called any more.
+            return replace(later(turn, turn.started_at), callback_url=job.url)
+        if not turn.is_repeat:
+            reason = objection(
+                job, turn.errand, instant=turn.instant, due_at=turn.due_at, now=turn.started_at, waited=turn.has_waited
+            )
+            if reason:
+                return await self._settler.settle(turn, "skipped", reason=reason)
+        if not isinstance(job, Job) or is_of_another(job, turn.errand, turn.instant):
+            return await self._settler.settle_lost(turn, "The job was deleted or broken before another attempt.")
+        if turn.timer.attempts > max_attempts(job.definition.policy):
+            return await self._settler.settle_lost(turn, "")
+        return await self._queueing.take_turn(turn, job)
+
+    # --- the call -------------------------------------------------------------------------------------
+
+    async def _call(self, turn: Turn, job: Job) -> Ending:
+        timer, errand = turn.timer, turn.errand
+        if not turn.is_repeat:
+            telemetry.launch_lateness.observe(max(0, turn.started_at - turn.due_at))
+        said = trigger(
+            job,
+            launch_id=timer.timer_id,
+            kind=errand.kind,
+            instant=turn.instant,
+            previous=instant_of(errand.previous) if errand.previous else None,
+            upcoming=errand.next_at if errand.terms == job.definition.terms else (),
+            attempt=timer.attempts,
+            delivery_id=timer.detail.delivery_id,
+        )
+        is_handler = job.url.startswith(HANDLER_SCHEME)
+        namespace = None if is_handler else await self._namespaces.find(DEFAULT)
+        if not await self._is_owner(timer):
+            return later(turn, turn.started_at)  # which is not written: whoever owns the row now judges it
+        if namespace is None:
+            reply = await self._run_handler(turn, job, said)
+        else:
+            reply = await self._send(turn, job, said, namespace.secrets)
+        if reply.problem == "exhausted":
+            return later(turn, turn.started_at + reply.duration_ms + PUT_OFF_MS)
+        telemetry.call_duration.observe(reply.duration_ms)
+        ending = decide(
+            timer,
+            job.definition.policy,
+            _without_wishes(reply),
+            started_at=turn.started_at,
+            spread=self._random.random(),
+            delivery_id=timer.detail.delivery_id,
+            max_payload=0,
+        )
+        head = reply.body[: ANSWER_HEAD * 4].decode("utf-8", "replace")[:ANSWER_HEAD]
+        ending = replace(ending, kept=False, answer_head=head)
+        return ending if ending.next == "retry" else replace(ending, settle=partial(self._settle, turn, ending))
+
+    async def _is_owner(self, timer: Timer) -> bool:
+        """Whether the row is this instance's to send. Its lease held when the row was begun, and may have ended while
+        records were read: then either it is renewed, or the shard is lost."""
+        while self._ownership.fences.get(timer.shard_id) == timer.fence:
+            if self._ownership.valid():
+                return True
+            await asyncio.sleep(LEASE_RETRY_SECONDS)
+        return False
+
+    async def _settle(self, turn: Turn, ending: Ending) -> Ending:
+        return await self._settler.settle(turn, _STATES[ending.outcome], reason=ending.detail, ending=ending)
+
+    async def _send(self, turn: Turn, job: Job, said: Trigger, secrets: Sequence[str]) -> Reply:
+        call = request(
+            job,
+            said,
+            self._registry.routing,
+            secrets,
+            body=turn.errand.body,
+            fence=turn.timer.fence,
+            now=turn.started_at,
+            span_id=f"{self._random.getrandbits(64) or 1:016x}",
+        )
+        return await self._sender.send(call)
+
+    async def _run_handler(self, turn: Turn, job: Job, said: Trigger) -> Reply:
+        name = job.url.removeprefix(HANDLER_SCHEME)
+        handler = self.handlers.get(name)
+        body = job.definition.body if turn.errand.body is UNSET else turn.errand.body
+        due = DueJob(
+            name=job.name,
+            launch_id=said.launch_id,
+            kind=said.kind,
+            scheduled_at=said.scheduled_at,
+            previous_at=said.previous_at,
+            next_at=said.next_at,
+            attempt=said.attempt,
+            delivery_id=said.delivery_id,
+            body=None if body is UNSET else msgspec.json.decode(body),
+        )
+        call = None if handler is None else partial(handler, due)
+        return await call_handler(name, call, timeout_ms=turn.timer.detail.callback_timeout_ms, clock=self._clock)
+
+
+def _read(timer: Timer) -> tuple[Errand, str]:
+    """What a row says of its launch, or nothing and why."""
+    try:
+        return msgspec.json.decode(timer.payload or "", type=Errand), ""
+    except ValueError as error:
+        return Errand(kind="scheduled", terms=Terms()), _set_aside(timer, error)
+
+
+def _set_aside(timer: Timer, error: ValueError) -> str:
+    set_aside(Unreadable("launch", timer.timer_id, reason_of(error), timer.version))
+    return f"The row of this launch cannot be read: {error}"
+
+
+def _without_wishes(reply: Reply) -> Reply:
+    """A job runs by its calendar: of an answer only `ok` counts."""
+    if reply.status is None or not 200 <= reply.status < 300:
+        return reply
+    text = reply.body.lstrip()
+    is_ok = True
+    if not reply.truncated and text.startswith(b"{"):
+        try:
+            is_ok = msgspec.json.decode(text, type=_Answer).ok
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            is_ok = True  # what else a receiver says is its own business
+    return replace(reply, body=b"" if is_ok else b'{"ok":false}')

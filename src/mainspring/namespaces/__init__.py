@@ -1,0 +1,7 @@
+"""Namespaces: what groups timers, and says how their callbacks are signed and repeated.
+
+messages   what is said about them over the wire
+views      stored → shown
+service    what users ask; it keeps them in memory, because every create and every callback needs one
+rereading  what is in memory, read again while somebody changes both
+"""

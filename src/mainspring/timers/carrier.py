@@ -1,0 +1,246 @@
+"""Carries timers: to a URL over HTTP, signed, or to a handler inside this program.
+
+The request of an attempt is a pure function of the row, so a repeat differs only in what must differ:
+attempt, timestamp and signature. `webhook-id` and `Idempotency-Key` stay the same for all repeats of a delivery.
+A destination that answered 410 is gone: its other timers are parked unsent, until one of them is resumed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from hashlib import sha256
+
+import msgspec
+from msgspec import Raw, Struct
+
+import mainspring
+from mainspring import telemetry
+from mainspring.clock import Clock
+from mainspring.delivery.call import Call, Reply, Sends
+from mainspring.delivery.guard import Guard
+from mainspring.delivery.signing import sign
+from mainspring.errors import InvalidInput, StoreUnavailable
+from mainspring.kernel.backoff import max_attempts
+from mainspring.kernel.carrier import Ending, Lane, put_aside
+from mainspring.model import Delivery, Namespace, RetryPolicy, Timer
+from mainspring.namespaces.rereading import reread
+from mainspring.namespaces.service import NamespaceService
+from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
+from mainspring.timers.decision import Reschedules, decide, lost
+from mainspring.timers.destinations import Destinations
+from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
+from mainspring.unreadable import read_record
+from mainspring.wire.instants import to_instant
+
+Handler = Callable[[Timer], Awaitable[object]]
+DESTINATIONS = "destination"
+GONE_LIMIT = 10_000
+GONE_MS = 7 * 86_400_000
+
+
+class CallbackBody(Struct, rename="camel", kw_only=True):
+    """What a receiver gets."""
+
+    namespace: str
+    timer_id: str
+    execute_at: datetime
+    attempt: int
+    generation: int
+    payload: Raw
+    created_at: datetime
+
+
+def callback(timer: Timer, namespace: Namespace, policy: RetryPolicy, *, now: int, span_id: str) -> Call:
+    """The request of one attempt."""
+    detail = timer.detail
+    body = msgspec.json.encode(
+        CallbackBody(
+            namespace=timer.namespace,
+            timer_id=timer.timer_id,
+            execute_at=to_instant(detail.execute_at),
+            attempt=timer.attempts,
+            generation=timer.generation,
+            payload=Raw(b"null") if timer.payload is None else Raw(timer.payload),
+            created_at=to_instant(detail.created_at),
+        )
+    )
+    timestamp = now // 1000
+    headers = (
+        ("content-type", "application/json"),
+        ("user-agent", f"mainspring/{mainspring.__version__}"),
+        ("webhook-id", detail.delivery_id),
+        ("webhook-timestamp", str(timestamp)),
+        (
+            "webhook-signature",
+            sign(namespace.secrets, message_id=detail.delivery_id, timestamp=timestamp, body=body),
+        ),
+        ("idempotency-key", detail.delivery_id),
+        ("mainspring-attempt", str(timer.attempts)),
+        ("mainspring-max-attempts", str(max_attempts(policy))),
+        ("mainspring-scheduled-at", str(detail.execute_at)),
+        ("mainspring-fence", str(timer.fence)),
+        ("traceparent", f"00-{detail.delivery_id[-32:]}-{span_id}-01"),
+        *detail.headers.items(),
+    )
+    return Call(
+        method="POST",
+        url=detail.callback_url,
+        headers=headers,
+        body=body,
+        timeout_ms=detail.callback_timeout_ms,
+        fresh=detail.delivery is Delivery.AT_MOST_ONCE,
+    )
+
+
+class TimerCarrier:
+    """The engine's `Carrier` for timers."""
+
+    def __init__(
+        self,
+        *,
+        sender: Sends,
+        guard: Guard,
+        namespaces: NamespaceService,
+        records: RecordStore,
+        clock: Clock,
+        randomness: random.Random,
+        host_limit: int,
+        max_payload: int,
+        reschedules: Reschedules,
+    ) -> None:
+        self._sender = sender
+        self._guard = guard
+        self._namespaces = namespaces
+        self._records = records
+        self._clock = clock
+        self._random = randomness
+        self._host_limit = host_limit
+        self._max_payload = max_payload
+        self._reschedules = reschedules
+        self.destinations = Destinations(guard)
+        self._gone: dict[str, int] = {}
+        """URLs, and until when they count as gone."""
+        self.handlers: dict[str, Handler] = {}
+
+    # --- the Carrier protocol -------------------------------------------------------------------------
+
+    def lane(self, timer: Timer) -> Lane:
+        namespace = self._namespaces.cached(timer.namespace)
+        limit = (namespace and namespace.host_limit) or self._host_limit
+        return self.destinations.lane(timer.namespace, timer.detail.callback_url, limit)
+
+    def refusal(self, timer: Timer, now: int) -> Ending | None:
+        """Whether a destination is gone is looked up on record, by `carry`: what is known here may be out of date."""
+        return None
+
+    async def carry(self, timer: Timer) -> Ending:
+        started_at = self._clock.now_ms()
+        if await self._is_gone(timer.detail.callback_url):
+            reason = "The destination has answered 410 Gone; resume a timer of this URL to try it again."
+            return put_aside(timer, started_at, reason)
+        if timer.attempts == 1:
+            telemetry.lateness.observe(max(0, started_at - timer.due_at))
+        policy = self._policy(timer)
+        if timer.detail.callback_url.startswith(HANDLER_SCHEME):
+            reply = await self._call_handler(timer)
+        else:
+            namespace = await self._namespaces.find(timer.namespace)
+            span_id = f"{self._random.getrandbits(64) or 1:016x}"
+            reply = await self._sender.send(callback(timer, namespace, policy, now=started_at, span_id=span_id))
+        if reply.problem != "exhausted":
+            telemetry.call_duration.observe(reply.duration_ms)
+        if reply.status == 410:
+            await self._mark_gone(timer.detail.callback_url)
+        return decide(
+            timer,
+            policy,
+            reply,
+            started_at=started_at,
+            spread=self._random.random(),
+            delivery_id=f"msg_{self._random.getrandbits(128):032x}",
+            max_payload=self._max_payload,
+            reschedules=self._reschedules,
+        )
+
+    def lost(self, timer: Timer, now: int, reason: str) -> Ending:
+        return lost(timer, self._policy(timer), now=now, reason=reason)
+
+    def _policy(self, timer: Timer) -> RetryPolicy:
+        if timer.detail.retry_policy is not None:
+            return timer.detail.retry_policy
+        namespace = self._namespaces.cached(timer.namespace)
+        return namespace.retry_policy if namespace is not None else RetryPolicy()
+
+    def check_target(self, target: str) -> None:
+        """What a timer of this program may name: a handler that is registered, or a URL."""
+        if not target.startswith(HANDLER_SCHEME):
+            self._guard.check_url(target)
+        elif target.removeprefix(HANDLER_SCHEME) not in self.handlers:
+            known = ", ".join(sorted(self.handlers)) or "none"
+            raise InvalidInput(f"Expected a registered handler ({known}), got {target!r}")
+
+    async def _call_handler(self, timer: Timer) -> Reply:
+        name = timer.detail.callback_url.removeprefix(HANDLER_SCHEME)
+        handler = self.handlers.get(name)
+        call = None if handler is None else partial(handler, timer)
+        return await call_handler(name, call, timeout_ms=timer.detail.callback_timeout_ms, clock=self._clock)
+
+    # --- destinations that are gone ---------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Learn which destinations are gone, as this instance and the others have recorded it."""
+        before = dict(self._gone)
+        found: dict[str, int] = {}
+        after = ""
+        now = self._clock.now_ms()
+        while len(found) < GONE_LIMIT:
+            page = await self._records.scan_records(DESTINATIONS, now=now, after=after)
+            for record in page:
+                if (url := read_record(DESTINATIONS, record, bytes.decode)) is not None:
+                    found[url] = record.expires_at or 0
+            if ends_scan(page, BATCH_LIMIT):
+                break
+            after = page[-1].key
+        self._gone = reread(found, before=before, known=self._gone)
+
+    async def _is_gone(self, url: str) -> bool:
+        """Whether it is on record as gone. Only what is believed to be gone is looked up: since then, a timer of it may
+        have been resumed elsewhere. If that is not to be learnt now, one call more does less harm than none."""
+        now = self._clock.now_ms()
+        if self._gone.get(url, 0) <= now:
+            return False
+        try:
+            is_marked = await self._records.get_record(DESTINATIONS, _key(url), now=now) is not None
+        except StoreUnavailable:
+            return False
+        if not is_marked:
+            self._gone.pop(url, None)
+        return is_marked
+
+    async def revive(self, url: str) -> None:
+        """Somebody wants a timer of this destination to be called: it may be tried again, by every instance."""
+        key = _key(url)
+        now = self._clock.now_ms()
+        record = await self._records.get_record(DESTINATIONS, key, now=now)
+        if record is not None:
+            await self._records.delete_record(DESTINATIONS, key, expect=record.version, now=now)
+        self._gone.pop(url, None)
+
+    async def _mark_gone(self, url: str) -> None:
+        """Kept for a week and for so many destinations: beyond that each of their timers finds out by itself."""
+        if url in self._gone or len(self._gone) >= GONE_LIMIT:
+            return
+        now = self._clock.now_ms()
+        self._gone[url] = expires_at = now + GONE_MS
+        key = _key(url)
+        try:
+            await self._records.put_record(DESTINATIONS, key, url.encode(), expect=0, now=now, expires_at=expires_at)
+        except StoreUnavailable as error:
+            telemetry.warning("a destination's state was not recorded", reason=error.detail)
+
+
+def _key(url: str) -> str:
+    return sha256(url.encode()).hexdigest()

@@ -1,0 +1,3 @@
+from tests.support.instances import instance, target
+
+__all__ = ["instance", "target"]

@@ -1,0 +1,1 @@
+"""Worlds and programs that tests of several parts share."""

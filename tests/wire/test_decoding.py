@@ -1,0 +1,270 @@
+"""Strict decoding: what is refused, what is named, and that nothing else ever comes out."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mainspring.errors import InvalidInput
+from mainspring.timers.messages import CreateTimer, CreateTimers, ListTimers
+from mainspring.wire.decoding import decode, decode_items
+
+GOOD = b'{"timerId":"t","delaySeconds":1,"callbackUrl":"http://a.example/","payload":%b}'
+
+
+def payload(text: bytes) -> bytes:
+    return GOOD.replace(b"%b", text)
+
+
+def refusal(body: bytes, message: type[msgspec.Struct] = CreateTimer) -> InvalidInput:
+    with pytest.raises(InvalidInput) as caught:
+        decode(body, message)
+    return caught.value
+
+
+NOT_STRICT = {
+    "nothing": b"",
+    "space": b"  ",
+    "not json": b"hello",
+    "array": b"[]",
+    "string": b'"x"',
+    "number": b"1",
+    "null": b"null",
+    "byte order mark": b"\xef\xbb\xbf{}",
+    "utf-16": '{"a":1}'.encode("utf-16"),
+    "trailing garbage": payload(b"1") + b"x",
+    "two objects": payload(b"1") + b"{}",
+    "trailing comma": payload(b"[1,]"),
+    "single quotes": payload(b"'x'"),
+    "comment": payload(b"1 /* one */"),
+    "leading zero": payload(b"01"),
+    "plus": payload(b"+1"),
+    "bare point": payload(b"1."),
+    "hex": payload(b"0x1"),
+    "nan": payload(b"NaN"),
+    "infinity": payload(b"[Infinity]"),
+    "minus infinity": payload(b"-Infinity"),
+    "1e400": payload(b"[1e400]"),
+    "-1e400": payload(b"-1e400"),
+    "2**63": payload(b"9223372036854775808"),
+    "-2**63-1": payload(b"[-9223372036854775809]"),
+    "2**64": payload(b"18446744073709551616"),
+    "5000 digits": payload(b"9" * 5000),
+    "5000 decimals": payload(b"0." + b"1" * 5000),
+    "101 digits": payload(b"0." + b"1" * 99 + b"e1"),
+    "control character": payload(b'"\x01"'),
+    "raw nul": payload(b'"\x00"'),
+    "escaped nul": payload(b'"a\\u0000"'),
+    "nul after backslash": payload(b'"\\\\\\u0000"'),
+    "nul in a key": payload(b'{"\\u0000":1}'),
+    "lone high surrogate": payload(b'"\\ud800"'),
+    "lone low surrogate": payload(b'"x\\udc00y"'),
+    "swapped surrogates": payload(b'"\\udc00\\ud800"'),
+    "surrogate in utf-8": payload(b'"\xed\xa0\x80"'),
+    "invalid utf-8": payload(b'"\xff"'),
+    "overlong utf-8": payload(b'"\xc0\x80"'),
+    "bad escape": payload(b'"\\x41"'),
+    "repeated key": b'{"timerId":"a","timerId":"a"}',
+    "repeated in payload": payload(b'{"a":1,"b":[{"c":1,"c":2}]}'),
+    "repeated by escape": payload(b'{"a":1,"\\u0061":2}'),
+    "repeated with quotes": payload(b'{"\\"":1,"\\"":2}'),
+    "repeated with backslashes": payload(b'{"\\\\":"\\"","\\\\":"\\\\\\""}'),
+    "repeated empty": payload(b'{"":1,"":2}'),
+    "too deep": payload(b"[" * 32 + b"]" * 32),
+    "too deep objects": payload(b'{"a":' * 32 + b"1" + b"}" * 32),
+    "very deep": payload(b"[" * 100_000 + b"]" * 100_000),
+    "open forever": payload(b"[" * 100_000),
+    "cut": payload(b'{"a":'),
+}
+
+
+@pytest.mark.parametrize("body", NOT_STRICT.values(), ids=NOT_STRICT)
+def test_what_is_not_strict_json_is_refused(body: bytes) -> None:
+    assert refusal(body).detail
+
+
+FINE = {
+    "nesting of 32": b"[" * 31 + b"]" * 31,
+    "many brackets, not deep": b"[" + b"[]," * 500 + b"{}]",
+    "brackets in text": json.dumps("[{" * 200).encode(),
+    "largest integer": b"9223372036854775807",
+    "smallest integer": b"-9223372036854775808",
+    "long digits in text": b'"' + b"1" * 500 + b'"',
+    "100 characters": b"0." + b"1" * 98,
+    "large float": b"1e308",
+    "written nul": b'"\\\\u0000"',
+    "surrogate pair": b'"\\ud83d\\ude00"',
+    "same key on two levels": b'{"a":{"a":1}}',
+    "quotes": b'{"\\"":"\\"\\\\\\"","\\\\":"\\\\"}',
+    "text like a key": b'{"a":"\\"a\\":1"}',
+    "spaces": b' { "a" : [ 1 , 2 ] } ',
+}
+
+
+@pytest.mark.parametrize("text", FINE.values(), ids=FINE)
+def test_strict_json_is_taken_and_the_payload_kept_byte_for_byte(text: bytes) -> None:
+    decoded = decode(payload(text), CreateTimer)
+    assert isinstance(decoded.payload, msgspec.Raw)
+    assert bytes(decoded.payload).strip() == text.strip()
+
+
+def test_every_wrong_field_is_named() -> None:
+    body = {
+        "namespace": 1,
+        "x/y~": 2,
+        "headers": {"a": 1, "": "b", "c": "d"},
+        "retryPolicy": {"maxAttempts": 0, "zz": 1, "schedule": [1, -1, 2, -3]},
+        "executeAt": "tomorrow",
+        "delivery": "maybe",
+        "labels": {str(n): "" for n in range(33)},
+        "payload": None,
+    }
+    error = refusal(json.dumps(body).encode())
+    assert {item.pointer for item in error.errors} == {
+        "/namespace",
+        "/x~1y~0",
+        "/headers/a",
+        "/headers/",
+        "/retryPolicy/maxAttempts",
+        "/retryPolicy/zz",
+        "/retryPolicy/schedule/1",
+        "/retryPolicy/schedule/3",
+        "/executeAt",
+        "/delivery",
+        "/labels",
+        "/timerId",
+        "/callbackUrl",
+    }
+    assert all(item.detail for item in error.errors)
+
+
+def test_what_is_wrong_is_said_without_words_of_python() -> None:
+    body = {
+        "timerId": "",
+        "namespace": 1,
+        "callbackUrl": None,
+        "executeAt": [],
+        "headers": [],
+        "labels": {"a": 1},
+        "callbackTimeoutSeconds": "x",
+        "retryPolicy": {"maxAttempts": 1.5, "schedule": {}},
+    }
+    error = refusal(json.dumps(body).encode())
+    found = {item.pointer: item.detail for item in error.errors}
+    assert found["/timerId"] == "Expected text of length >= 1"
+    assert found["/namespace"] == "Expected text, got a whole number"
+    assert found["/callbackUrl"] == "Expected text, got null"
+    assert found["/headers"] == "Expected an object, got an array"
+    assert found["/labels/a"] == "Expected text, got a whole number"
+    assert found["/retryPolicy/maxAttempts"] == "Expected a whole number, got a number"
+    assert error.detail.startswith("Expected a valid request, got: ")
+    for text in (error.detail, *found.values()):
+        assert not re.search(r"`|\b(str|int|float|bool|datetime|CreateTimer)\b", text), text
+    batch = decode(b'{"timers":[3]}', CreateTimers)
+    [found_in_item] = decode_items(batch.timers, CreateTimer)
+    assert "Expected an object, got a whole number" in str(found_in_item)
+
+
+def test_the_number_of_named_fields_is_bounded() -> None:
+    body = json.dumps({f"unknown-{n}": n for n in range(5000)}).encode()
+    assert len(refusal(body).errors) == 100
+
+
+def test_a_repeated_key_is_named() -> None:
+    assert '"sku"' in refusal(payload(b'{"sku":1,"sku":2}')).detail
+
+
+def test_an_item_of_a_batch_is_explained_from_its_own_root() -> None:
+    batch = decode(b'{"timers":[{"timerId":7,"callbackUrl":"http://a.example/"},3]}', CreateTimers)
+    items = decode_items(batch.timers, CreateTimer)
+    pointers = [[field.pointer for field in item.errors] for item in items if isinstance(item, InvalidInput)]
+    assert pointers == [["/timerId"], [""]]
+
+
+NOT_STRICT_ITEMS = [
+    "escaped nul",
+    "nul in a key",
+    "2**63",
+    "2**64",
+    "5000 digits",
+    "repeated key",
+    "too deep",
+    "invalid utf-8",
+]
+
+
+@pytest.mark.parametrize("kind", NOT_STRICT_ITEMS)
+def test_an_item_of_a_batch_that_is_not_strict_spoils_no_other(kind: str) -> None:
+    batch = decode(b'{"timers":[%b,%b,%b]}' % (payload(b"1"), NOT_STRICT[kind], payload(b"2")), CreateTimers)
+    good, bad, last = decode_items(batch.timers, CreateTimer)
+    assert isinstance(good, CreateTimer)
+    assert isinstance(bad, InvalidInput)
+    assert isinstance(last, CreateTimer)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"timers":[%b],"timers":[]}',
+        b'{"timers":[%b],"\\u0000":1}',
+        b'{"[%b]":1,"timers":[%b]}',
+        b'{"timers":[%b],"more":9223372036854775808}',
+        b'{"timers":[%b',
+        b'{"timers":[%b]}}',
+        b'{"timers":[%b, "\\ud800"]}',
+        b"[%b]",
+        b'{"timers":3}',
+        b'{"timers":[]}',
+        b'{"timers":null}',
+        b"{}",
+    ],
+)
+def test_around_its_items_a_batch_is_as_strict_as_anything(body: bytes) -> None:
+    refusal(body.replace(b"%b", payload(b"1")), CreateTimers)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+    max_leaves=20,
+)
+field_names = st.sampled_from([field.encode_name for field in msgspec.structs.fields(CreateTimer)]) | st.text()
+
+
+def survives(body: bytes) -> None:
+    for message in (CreateTimer, CreateTimers, ListTimers):
+        try:
+            decode(body, message)
+        except InvalidInput as error:
+            msgspec.json.encode(error.errors)  # and can be answered
+            error.detail.encode()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(field_names, json_values), st.booleans())
+@pytest.mark.slow
+def test_random_json_gives_a_message_or_invalid_input(value: dict[str, Any], ascii_only: bool) -> None:
+    survives(json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_random_bytes_give_invalid_input(body: bytes) -> None:
+    survives(body)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.text(alphabet='a"\\\u00e9[{:,', max_size=3), st.text(alphabet='"\\:,{}[]')), max_size=5))
+def test_a_repeated_key_is_found_exactly_when_there_is_one(pairs: list[tuple[str, str]]) -> None:
+    inner = ",".join(f"{json.dumps(key)}:{json.dumps(value, ensure_ascii=False)}" for key, value in pairs)
+    body = payload(f"{{{inner}}}".encode())
+    if len({key for key, _ in pairs}) == len(pairs):
+        decode(body, CreateTimer)
+    else:
+        refusal(body)
