@@ -28,14 +28,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import parse_qsl, urlsplit
 
-import msgspec
-from msgspec import UNSET, Struct, UnsetType
-
-from mainspring.clock import Clock, SystemClock, follow
+from mainspring.clock import Clock, SystemClock
 from mainspring.cluster.instance import Instance
 from mainspring.cluster.surroundings import Surroundings
 from mainspring.config import load_config
-from mainspring.errors import Conflict, InvalidInput, NotFound
+from mainspring.errors import Conflict, InvalidInput
 from mainspring.fetches.arguments import FetchFields
 from mainspring.fetches.messages import FetchResult
 from mainspring.fetches.program import Fetches
@@ -44,42 +41,21 @@ from mainspring.jobs.arguments import FunctionFields
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.program import Jobs
 from mainspring.locks import TTL_SECONDS, Lock
-from mainspring.model import Delivery, RetryPolicy, Timer
+from mainspring.model import Timer
 from mainspring.namespaces.messages import CreateNamespace
-from mainspring.namespaces.service import NamespaceService
 from mainspring.origins.origin import Origin
 from mainspring.origins.runtime import OriginRef, Origins
 from mainspring.origins.services import ServiceFactory, Services
 from mainspring.records import Records
-from mainspring.stores import store_from_url
-from mainspring.timers.arguments import checked, create_request, payload_of
 from mainspring.timers.messages import (
-    AttemptView,
-    DeletedView,
-    ListHistory,
-    ListTimers,
-    TimerRef,
+    CreateTimer,
     TimerView,
-    UpdateTimer,
 )
-from mainspring.timers.service import TimerService
+from mainspring.timers.program import DueTimer, Timers, due_timer
 from mainspring.transactional.dialects import SQLITE, Dialect
 from mainspring.transactional.statements import Creation
 from mainspring.transactional.writer import create_waiting, table_prefix
 from mainspring.wire.instants import to_instant
-
-
-class DueTimer(Struct, frozen=True, kw_only=True):
-    """A timer as its handler sees it. All repeats of one delivery carry the same `delivery_id`."""
-
-    namespace: str
-    timer_id: str
-    execute_at: datetime
-    attempt: int
-    generation: int
-    delivery_id: str
-    payload: Any
-
 
 HandlerFunction = Callable[[DueTimer], Awaitable[Any]]
 F = TypeVar("F", bound=HandlerFunction)
@@ -116,18 +92,23 @@ class Mainspring:
         )
         instance.receive_results(self._origins)
         self._stack = AsyncExitStack()
-        self.fetches = Fetches(self._instance.fetches)
-        self.jobs = Jobs(self._instance.jobs, self._instance.scheduling.launcher.handlers, self._instance.spawn)
-        self.timers = Timers(self._instance.timers, self._instance.namespaces, _creation(self._instance))
+        self.fetches = Fetches(instance.fetches)
+        self.jobs = Jobs(instance.jobs, instance.jobs_assembly.run_carrier.handlers, instance.spawn)
+        creation = _creation(instance)
+
+        async def create_in_transaction(connection: object, request: CreateTimer) -> TimerView:
+            return await create_waiting(creation, connection, request)
+
+        self.timers = Timers(instance.timers, instance.namespaces, create_in_transaction=create_in_transaction)
 
     def handler(self, name: str) -> Callable[[F], F]:
         """Register a coroutine function as a target."""
 
         def register(function: F) -> F:
             async def call(timer: Timer) -> object:
-                return await function(_due(timer))
+                return await function(due_timer(timer))
 
-            self._instance.courier.handlers[name] = call
+            self._instance.timers_assembly.carrier.handlers[name] = call
             return function
 
         return register
@@ -210,122 +191,6 @@ class Mainspring:
             yield self
 
 
-@asynccontextmanager
-async def open_lock(store: str, name: str, *, ttl_seconds: float = TTL_SECONDS, owner: str = "") -> AsyncIterator[Lock]:
-    """A lock in the database that a store URL names, for programs that run no engine. Redis will do, too."""
-    clock = SystemClock()
-    records = store_from_url(store, clock=clock)
-    await records.open()
-    try:
-        await follow(clock, records.time, is_aligned=False)
-        yield Lock(records, clock, name, ttl_seconds=ttl_seconds, owner=owner)
-    finally:
-        await records.close()
-
-
-class Timers:
-    """The timers of this program. A namespace that does not exist yet is made by the first create."""
-
-    def __init__(self, service: TimerService, namespaces: NamespaceService, creation: Creation) -> None:
-        self._service = service
-        self._namespaces = namespaces
-        self._creation = creation
-
-    async def create(
-        self,
-        namespace: str,
-        timer_id: str,
-        *,
-        at: datetime | None = None,
-        in_seconds: float | None = None,
-        handler: str | None = None,
-        url: str | None = None,
-        payload: Any = None,
-        headers: Mapping[str, str] | None = None,
-        labels: Mapping[str, str] | None = None,
-        retry_policy: RetryPolicy | None = None,
-        timeout_seconds: float = 30.0,
-        delivery: Delivery = Delivery.AT_LEAST_ONCE,
-        connection: object = None,
-    ) -> TimerView:
-        """Ask for a call of a handler or a URL, at a moment or after some seconds. Returns once it is stored.
-
-        With `connection`, an open connection or session of the program to the same database, the timer is written in
-        the transaction of that one: it commits or rolls back with it. The namespace must then exist.
-        """
-        request = create_request(
-            namespace,
-            timer_id,
-            at=at,
-            in_seconds=in_seconds,
-            handler=handler,
-            url=url,
-            payload=payload,
-            headers=headers,
-            labels=labels,
-            retry_policy=retry_policy,
-            timeout_seconds=timeout_seconds,
-            delivery=delivery,
-        )
-        if connection is not None:
-            return await create_waiting(self._creation, connection, request)
-        try:
-            return await self._service.create(request)
-        except NotFound:
-            with suppress(Conflict):  # made by somebody else meanwhile
-                await self._namespaces.create(CreateNamespace(name=namespace))
-            return await self._service.create(request)
-
-    async def get(self, namespace: str, timer_id: str) -> TimerView:
-        return await self._service.get(TimerRef(namespace=namespace, timer_id=timer_id))
-
-    async def delete(self, namespace: str, timer_id: str) -> DeletedView:
-        """Remove a timer. The answer's state is `running` if a call of it was in flight."""
-        return await self._service.delete(TimerRef(namespace=namespace, timer_id=timer_id))
-
-    async def reschedule(
-        self,
-        namespace: str,
-        timer_id: str,
-        *,
-        at: datetime | None = None,
-        in_seconds: float | None = None,
-        payload: Any | UnsetType = UNSET,
-    ) -> TimerView:
-        """Give a timer a new time, and a new payload if one is named; all else stays."""
-        request = UpdateTimer(
-            namespace=namespace,
-            timer_id=timer_id,
-            execute_at=UNSET if at is None else at,
-            delay_seconds=UNSET if in_seconds is None else float(in_seconds),
-            payload=UNSET if payload is UNSET else payload_of(payload),
-        )
-        return await self._service.update(checked(request))
-
-    async def run_now(self, namespace: str, timer_id: str) -> TimerView:
-        return await self._service.run_now(TimerRef(namespace=namespace, timer_id=timer_id))
-
-    async def park(self, namespace: str, timer_id: str) -> TimerView:
-        return await self._service.park(TimerRef(namespace=namespace, timer_id=timer_id))
-
-    async def resume(self, namespace: str, timer_id: str) -> TimerView:
-        return await self._service.resume(TimerRef(namespace=namespace, timer_id=timer_id))
-
-    async def list(self, namespace: str, *, labels: Mapping[str, str] | None = None) -> AsyncIterator[TimerView]:
-        """All timers of a namespace, in the order in which they are due."""
-        cursor: str | UnsetType | None = UNSET
-        while cursor is not None:
-            page = await self._service.list(ListTimers(namespace=namespace, labels=dict(labels or {}), cursor=cursor))
-            for timer in page.timers:
-                yield timer
-            cursor = page.next_cursor
-
-    async def history(self, namespace: str, timer_id: str, *, limit: int = 100) -> tuple[AttemptView, ...]:
-        """The newest attempts of a timer, also of one that is done."""
-        page = await self._service.history(ListHistory(namespace=namespace, timer_id=timer_id, limit=limit))
-        return page.attempts
-
-
 def _creation(instance: Instance) -> Creation:
     """How timers come into this instance's database on connections that are not its own."""
     url = urlsplit(instance.config.store_url)
@@ -342,21 +207,9 @@ def _creation(instance: Instance) -> Creation:
 
     return Creation(
         tables=table_prefix(prefix=options.get("prefix", "mainspring_"), schema=options.get("schema", "")),
-        check_url=instance.courier.check_target,
+        check_url=instance.timers_assembly.carrier.check_target,
         max_payload=instance.config.max_payload_bytes,
         secrets=instance.secrets,
         accept=accept,
         clock=instance.clock,
-    )
-
-
-def _due(timer: Timer) -> DueTimer:
-    return DueTimer(
-        namespace=timer.namespace,
-        timer_id=timer.timer_id,
-        execute_at=to_instant(timer.detail.execute_at),
-        attempt=timer.attempts,
-        generation=timer.generation,
-        delivery_id=timer.detail.delivery_id,
-        payload=None if timer.payload is None else msgspec.json.decode(timer.payload),
     )

@@ -37,10 +37,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring import telemetry
-from mainspring.clock import Clock
+from mainspring.clock import Clock, SystemClock, follow
 from mainspring.errors import Conflict, InvalidInput, LockLost, LockTaken, StoreUnavailable
 from mainspring.model import Record, to_json
 from mainspring.store import RecordStore
+from mainspring.stores import store_from_url
 
 LOCKS: Final = "lock"
 TTL_SECONDS: Final = 90.0
@@ -397,3 +398,16 @@ def _read(record: Record) -> LockRecord:
         return msgspec.json.decode(record.value, type=LockRecord)
     except ValueError:
         raise Conflict(f"Expected the record of a lock at {record.key!r}, got one that somebody else wrote") from None
+
+
+@asynccontextmanager
+async def open_lock(store: str, name: str, *, ttl_seconds: float = TTL_SECONDS, owner: str = "") -> AsyncIterator[Lock]:
+    """A lock in the database that a store URL names, for programs that run no engine. Redis will do, too."""
+    clock = SystemClock()
+    records = store_from_url(store, clock=clock)
+    await records.open()
+    try:
+        await follow(clock, records.time, is_aligned=False)
+        yield Lock(records, clock, name, ttl_seconds=ttl_seconds, owner=owner)
+    finally:
+        await records.close()

@@ -59,7 +59,7 @@ async def running(tmp_path: Path, store: str = "memory://", **settings: Any) -> 
 
 
 def _memory_of(instance: Instance) -> FetchMemory:
-    return instance._fetching.memory  # nobody else needs to know
+    return instance.fetches_assembly.memory  # nobody else needs to know
 
 
 @pytest.mark.slow
@@ -279,7 +279,7 @@ async def test_a_request_for_which_there_is_no_room_waits_in_the_store(tmp_path:
     async with running(tmp_path, fetch_body_bytes=HUGE) as instance:
         async with deaf_target() as url, TargetServer() as target:
             views = [await instance.fetches.create(posting(url, HUGE)) for _ in range(4)]
-            requests = instance._fetching.requests
+            requests = instance.fetches_assembly.requests
             await until_stats(instance.fetches, lambda stats: stats.running == 1)
             await asyncio.sleep(0.3)
             assert await states(instance, views) == {"running": 1, "pending": 3}, "one that is larger goes alone"
@@ -297,12 +297,12 @@ async def test_a_request_that_has_left_is_in_memory_no_more(tmp_path: Path, targ
     async with running(tmp_path) as instance:
         views = [await instance.fetches.create(posting(f"{target.url}/hang", 200_000)) for _ in range(30)]
         await target.wait_for(30)
-        requests = instance._fetching.requests
+        requests = instance.fetches_assembly.requests
         assert await states(instance, views) == {"running": 30}
         assert requests.most > 200_000
         assert requests.taken == 0
-        assert all(run.request is None for run in instance._fetching.executor._running.values())
-        assert all(run.fetch.request.body is UNSET for run in instance._fetching.executor._running.values())
+        assert all(run.request is None for run in instance.fetches_assembly.executor._running.values())
+        assert all(run.fetch.request.body is UNSET for run in instance.fetches_assembly.executor._running.values())
 
 
 async def test_of_calls_with_large_requests_that_end_together_a_few_are_recorded_at_once(

@@ -305,7 +305,7 @@ async def test_fetches_that_wait_for_a_full_pool_longer_than_they_may_end_with_n
         ids = [f"w{n}" for n in range(100)]
         for req_id in ids:
             asked = create_request(target.url, req_id=req_id, executor="far", timeout_seconds=30)
-            await instance._fetching.registry.add(new_fetch(asked, req_id=req_id, now=long_ago))
+            await instance.fetches_assembly.registry.add(new_fetch(asked, req_id=req_id, now=long_ago))
         for req_id in ids:
             view = await ended(instance, req_id, 10)
             assert view.result is not None

@@ -47,7 +47,7 @@ class World:
             surroundings=Surroundings(clock=self.clock, randomness=random.Random(1), senders=senders),
             allow_handlers=True,
         )
-        self.instance.scheduling.launcher.handlers["work"] = self._work
+        self.instance.jobs_assembly.run_carrier.handlers["work"] = self._work
         async with self.instance:
             yield self.instance
 

@@ -77,7 +77,7 @@ def test_rows_that_could_not_be_written_stop_none_of_those_behind_and_are_made_w
                 await instance.jobs.backfill(BackfillJob(**wanted))
             launches = [run.launch_id for run in await world.runs(kinds=("backfill",))]
             assert len(launches) == 450
-            rows = await instance.scheduling.rows.launches(launches)
+            rows = await instance.jobs_assembly.rows.launches(launches)
             assert 0 < sum(row is not None for row in rows) < 450
             again = await instance.jobs.backfill(BackfillJob(**wanted))
             assert again.launched == 0

@@ -459,7 +459,7 @@ def test_a_calendar_that_is_changed_before_its_clock_has_looked_counts_from_the_
                 updated_at=now,
                 catchup="all",
             )
-            await instance.scheduling.registry.put("job", old, expect=0)
+            await instance.jobs_assembly.registry.put("job", old, expect=0)
             await world.until(26)
             await instance.jobs.update(UpdateJob(name="job", schedule="*/15 * * * * *"))
             await world.until(50)
@@ -478,7 +478,7 @@ def test_a_calendar_that_is_changed_before_its_clock_has_looked_counts_from_the_
 def test_what_was_planned_and_had_no_row_yet_is_skipped_when_its_job_is_deleted() -> None:
     async def main(world: World) -> None:
         async with world.running() as instance:
-            rows = instance.scheduling.rows
+            rows = instance.jobs_assembly.rows
             launch = rows.launch
 
             async def fail(*_: object, **__: object) -> Missing:
@@ -542,7 +542,7 @@ def test_what_was_missed_after_a_change_is_on_record_although_some_of_it_was_pla
         async with world.running() as instance:
             await world.create(schedule="* * * * *")
             await world.until(178)  # that of 08:03 is planned already
-            registry = instance.scheduling.registry
+            registry = instance.jobs_assembly.registry
             job = await registry.get("job")
             assert isinstance(job, Job)
             changed = replace(job.definition, end_at=EPOCH_MS + 10 * HOUR * 1000, updated_at=world.clock.now_ms())

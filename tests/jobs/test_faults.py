@@ -284,7 +284,9 @@ def test_a_launch_whose_row_could_not_be_written_is_skipped_when_its_job_is_dele
             await world.until(300)
             told = await world.told()
             assert ("08:02:00", "skipped", "changed" if is_made_anew else "deleted") in told
-            assert all(row.attempts == 0 for row in await world.instance.scheduling.rows.launches([_minute(2)]) if row)
+            assert all(
+                row.attempts == 0 for row in await world.instance.jobs_assembly.rows.launches([_minute(2)]) if row
+            )
 
     simulate(main)
 
@@ -296,7 +298,7 @@ def test_a_clock_leaves_no_more_launches_behind_than_it_can_remember() -> None:
         async with world.running(store=store) as instance:
             await world.create(schedule="* * * * * *", seconds=True, catchup="all", overlap="allowAll")
             await world.until(300)
-            [row] = await instance.scheduling.rows.clocks(["job"])
+            [row] = await instance.jobs_assembly.rows.clocks(["job"])
             assert row is not None
             assert 50 < len(read_state(row).unwritten) <= UNWRITTEN_LIMIT
             assert world.calls == []

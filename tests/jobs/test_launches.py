@@ -75,7 +75,7 @@ def test_a_launch_falls_under_the_limit_of_the_address_that_its_job_has_by_then(
             running -= 1
 
         async with world.running(host_limit=1) as instance:
-            instance.scheduling.launcher.handlers["other"] = other
+            instance.jobs_assembly.run_carrier.handlers["other"] = other
             await world.create("later")
             await instance.jobs.create(CreateJob(name="sooner", schedule="0 * * * *", url="handler:other"))
             await world.until(3597)
@@ -101,7 +101,7 @@ def test_a_new_address_between_two_attempts_costs_none_of_them() -> None:
 
         world.behave = refuse
         async with world.running() as instance:
-            instance.scheduling.launcher.handlers["other"] = other
+            instance.jobs_assembly.run_carrier.handlers["other"] = other
             policy = RetryPolicy(max_attempts=2, initial_interval_seconds=10.0)
             await world.create(schedule="0 * * * *", retry_policy=policy)
             await world.until(3605)
@@ -135,7 +135,7 @@ def test_a_job_whose_function_is_gone_fails_with_the_reason() -> None:
     async def main(world: World) -> None:
         async with world.running() as instance:
             await world.create(schedule="0 * * * *", retry_policy=RetryPolicy(max_attempts=1))
-            del instance.scheduling.launcher.handlers["work"]
+            del instance.jobs_assembly.run_carrier.handlers["work"]
             await world.until(3660)
             [run] = await world.runs()
             assert run.state == "failed"

@@ -413,7 +413,7 @@ def test_a_launch_that_waited_and_now_cancels_the_other_does_not_wait_for_itself
             await world.create(schedule="* * * * *", overlap="bufferAll", timeout_seconds=170.0)
             await world.until(125)
             await instance.jobs.update(UpdateJob(name="job", overlap="cancelOther"))
-            await instance.scheduling.rows.hasten_launch(f"job@{EPOCH_MS + 120_000}")
+            await instance.jobs_assembly.rows.hasten_launch(f"job@{EPOCH_MS + 120_000}")
             await world.until(130)
             assert [(at - EPOCH_MS) // 1000 for at, _ in world.calls] == [60, 125]
 

@@ -125,13 +125,13 @@ def test_a_job_that_other_settings_mend_has_a_clock_again() -> None:
             await write(world, "routed", {"schedule": "@yearly", "route": "/work", "headers": headers})
             await world.until(90)
             assert (await instance.jobs.get(JobRef(name="routed"))).state == "broken"
-            [row] = await instance.scheduling.rows.clocks(["routed"])
+            [row] = await instance.jobs_assembly.rows.clocks(["routed"])
             assert row is not None
             assert row.due_at == FOREVER
         async with world.running(job_base_url="https://example.com") as instance:
             await world.until(180)
             assert (await instance.jobs.get(JobRef(name="routed"))).state == "scheduled"
-            [row] = await instance.scheduling.rows.clocks(["routed"])
+            [row] = await instance.jobs_assembly.rows.clocks(["routed"])
             assert row is not None
             assert world.clock.now_ms() < row.due_at < FOREVER
 
@@ -164,7 +164,7 @@ def test_a_clock_that_was_never_made_is_made_at_the_next_look() -> None:
             namespace = await instance.namespaces.system(CLOCKS)
             [row] = await world.store.get([namespace.key_of("job")])
             assert row is not None
-            await instance.scheduling.rows.stop_clock("job", is_wanted=never)
+            await instance.jobs_assembly.rows.stop_clock("job", is_wanted=never)
             await world.until(700)
             assert len(world.calls) == 1
 
@@ -268,7 +268,7 @@ class LateReads:
 def test_a_deletion_that_comes_to_the_clock_late_leaves_that_of_the_new_job_alone() -> None:
     async def main(world: World) -> None:
         async with world.running() as instance:
-            rows: Any = instance.scheduling.rows
+            rows: Any = instance.jobs_assembly.rows
             rows._store = late = LateReads(rows._store)
             stop_clock = rows.stop_clock
 
@@ -309,7 +309,7 @@ def test_a_slow_change_of_a_deleted_job_brings_nothing_of_it_back() -> None:
         world_store = world.store
         async with world.running() as instance:
             late: Any = LateWrites()
-            instance.scheduling.registry._records = late
+            instance.jobs_assembly.registry._records = late
             await world.create(schedule="*/5 * * * * *", seconds=True)
             await world.until(10)
             late.delay = 2.0
@@ -332,10 +332,10 @@ def test_a_clock_that_looks_at_a_deleted_job_does_not_take_the_new_one_with_it()
             await world.create(schedule="* * * * * *", seconds=True, max_runs=1)
             await world.until(30)
             slow: Any = FaultyStore(world.store, random.Random(1), fault_rate=0.0, latency_seconds=5.0)
-            instance.scheduling.registry._records = slow  # the look takes long
-            await instance.scheduling.rows.hasten_clock("job")
+            instance.jobs_assembly.registry._records = slow  # the look takes long
+            await instance.jobs_assembly.rows.hasten_clock("job")
             await asyncio.sleep(0.1)
-            instance.scheduling.registry._records = world.store
+            instance.jobs_assembly.registry._records = world.store
             await world.delete()
             await world.create(schedule="* * * * * *", seconds=True, max_runs=3)
             await world.until(60)
@@ -440,7 +440,7 @@ def test_of_large_jobs_nothing_is_remembered() -> None:
             for number in range(20):
                 body = "x" * 50_000 if number % 2 else "x"
                 await write(world, f"job{number}", {"schedule": "0 0 1 1 *", "url": "handler:work", "body": body})
-            registry = instance.scheduling.registry
+            registry = instance.jobs_assembly.registry
             jobs, _ = await registry.page(after="", limit=100)
             assert len(jobs) == 20
             kept = [record for record, _ in registry._read.values()]

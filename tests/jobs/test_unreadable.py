@@ -122,7 +122,7 @@ def test_a_launch_that_has_not_begun_and_whose_record_cannot_be_read_is_put_asid
             await _spoil(world, _minute(2))
             await world.until(4 * 60 + 20)
             assert [(at - EPOCH_MS) // MINUTE_MS for at, _ in world.calls] == [1, 3, 4]
-            [row] = await instance.scheduling.rows.launches([f"job@{_minute(2)}"])
+            [row] = await instance.jobs_assembly.rows.launches([f"job@{_minute(2)}"])
             assert row is not None
             assert row.state is State.PARKED
 
@@ -182,7 +182,7 @@ def test_a_row_whose_id_is_no_launchs_is_put_aside_at_its_first_attempt() -> Non
             await world.store.write([Put(row, 0)])
         async with world.running() as instance:
             await world.until(20)
-            rows = await instance.scheduling.rows.launches(names)
+            rows = await instance.jobs_assembly.rows.launches(names)
             assert [(row.state, row.attempts) for row in rows if row] == [(State.PARKED, 0)] * len(names)
             looks = [await world.store.history(namespace.key_of(name)) for name in names]
             assert [len(attempts) for attempts in looks] == [1] * len(names)

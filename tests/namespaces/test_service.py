@@ -184,7 +184,7 @@ def test_a_timer_in_a_namespace_of_which_a_lone_instance_was_never_told_is_sent(
             sent.append(timer.namespace)
 
         async with world.running() as instance:
-            instance.courier.handlers["h"] = handler
+            instance.timers_assembly.carrier.handlers["h"] = handler
             await asyncio.sleep(10)
             other = service(world.store, world.clock)  # as after an answer that was lost, too
             await other.create(CreateNamespace(name="x"))

@@ -91,7 +91,7 @@ async def test_a_timer_that_one_instance_resumes_is_called_by_another_that_has_n
 
     async def nothing() -> None: ...
 
-    monkeypatch.setattr(second.courier, "refresh", nothing)
+    monkeypatch.setattr(second.timers_assembly.carrier, "refresh", nothing)
     target.script("/gone", Answer())
     if way == "bulk resume":
         await first.timers.bulk_resume(BulkTimers(all=True))
@@ -130,14 +130,14 @@ async def test_a_timer_that_is_parked_unsent_says_nothing_about_whether_its_dest
     target.script("/gone", Answer(status=410))
     await instance.timers.create(CreateTimer(timer_id="t", delay_seconds=0.0, callback_url=url))
     await parked(instance)
-    carry = instance.courier.carry
+    carry = instance.timers_assembly.carrier.carry
     endings = []
 
     async def watched(timer: Timer) -> Ending:
         endings.append(await carry(timer))
         return endings[-1]
 
-    monkeypatch.setattr(instance.courier, "carry", watched)
+    monkeypatch.setattr(instance.timers_assembly.carrier, "carry", watched)
     await instance.timers.create(CreateTimer(timer_id="u", delay_seconds=0.0, callback_url=url))
     await parked(instance, 2)
     assert len(target.requests) == 1
@@ -167,11 +167,11 @@ async def test_a_resume_while_destinations_are_read_is_not_forgotten(
 
     async def overtaken(*args: Any, **options: Any) -> list[Record]:
         found = await scan(*args, **options)
-        await instance.courier.revive(url)
+        await instance.timers_assembly.carrier.revive(url)
         return found
 
     monkeypatch.setattr(instance.store, "scan_records", overtaken)
-    await instance.courier.refresh()
+    await instance.timers_assembly.carrier.refresh()
     target.script("/gone", Answer())
     await instance.timers.create(CreateTimer(timer_id="u", delay_seconds=0.0, callback_url=url))
 

@@ -33,9 +33,7 @@ from mainspring.kernel.settings import EngineSettings
 from mainspring.namespaces.service import NamespaceService
 from mainspring.store import NoticesWriters, Store
 from mainspring.stores import store_from_url, timer_store_from_url
-from mainspring.timers.carrier import TimerCarrier
-from mainspring.timers.decision import Reschedules
-from mainspring.timers.service import TimerService
+from mainspring.timers.assembly import TimersAssembly
 from mainspring.watched_clock import WatchedClock
 
 PRUNE_FIRST_SECONDS = 60.0
@@ -82,17 +80,6 @@ class Instance:
             created=self._claim_soon,
             shard_limit=config.shard_limit,
         )
-        self.courier = TimerCarrier(
-            sender=self.sender,
-            guard=self.guard,
-            namespaces=self.namespaces,
-            records=self.store,
-            clock=self.clock,
-            randomness=self.randomness,
-            host_limit=config.host_limit,
-            max_payload=config.max_payload_bytes,
-            reschedules=Reschedules(round(config.reschedule_seconds * 1000), config.hasty_limit),
-        )
         self.ownership = Ownership(
             store=self.store,
             clock=self.clock,
@@ -102,19 +89,21 @@ class Instance:
             randomness=self.randomness,
             is_dead=identity.is_dead,
         )
-        self.timers = TimerService(
+        self.timers_assembly = TimersAssembly(
+            config=config,
             store=self.store,
             namespaces=self.namespaces,
+            sender=self.sender,
+            guard=self.guard,
+            secrets=self.secrets,
             clock=self.clock,
             randomness=self.randomness,
-            check_url=self.courier.check_target if allow_handlers else self.guard.check_url,
             wake=self._wake,
-            revive=self.courier.revive,
-            max_payload=config.max_payload_bytes,
-            secrets=self.secrets,
+            allow_handlers=allow_handlers,
         )
+        self.timers = self.timers_assembly.service
         self._registry = store_from_url(config.registry, clock=self.clock) if config.registry else self.store
-        self.scheduling = JobsAssembly(
+        self.jobs_assembly = JobsAssembly(
             config=config,
             store=self.store,
             registry=self._registry,
@@ -128,9 +117,9 @@ class Instance:
             ownership=self.ownership,
             allow_handlers=allow_handlers,
         )
-        self.jobs = self.scheduling.service
+        self.jobs = self.jobs_assembly.service
         self._call_sender = call_sender(surroundings.senders, config, self.guard)
-        self._fetching = FetchesAssembly(
+        self.fetches_assembly = FetchesAssembly(
             config=config,
             store=self.store,
             namespaces=self.namespaces,
@@ -150,10 +139,12 @@ class Instance:
             secret=lambda: self.cluster_secret,
             senders=surroundings.senders,
         )
-        self.fetches = self._fetching.service
-        self.cut_off = self._fetching.executor.cut_off
-        self.left_results = self._fetching.left
-        self.carriers = Carriers(self.courier, {FETCHES: self._fetching.carrier, **self.scheduling.carriers})
+        self.fetches = self.fetches_assembly.service
+        self.cut_off = self.fetches_assembly.executor.cut_off
+        self.left_results = self.fetches_assembly.left
+        self.carriers = Carriers(
+            self.timers_assembly.carrier, {FETCHES: self.fetches_assembly.carrier, **self.jobs_assembly.carriers}
+        )
         self.engine: Engine | None = None
         self.cluster_secret = ""
         """What instances of this cluster know each other by; read from the store at the start."""
@@ -170,10 +161,10 @@ class Instance:
                 stack.push_async_callback(self._registry.close)
             await follow(self.clock, self.store.time, is_aligned=False)
             await self.namespaces.open()
-            await self.courier.refresh()
+            await self.timers_assembly.carrier.refresh()
             await stack.enter_async_context(self.sender)
             await stack.enter_async_context(self._call_sender)
-            await stack.enter_async_context(self._fetching.pools)
+            await stack.enter_async_context(self.fetches_assembly.pools)
             self.cluster_secret = await read_cluster_secret(self.store, self.clock, self.randomness)
             self._wakeups = await stack.enter_async_context(
                 Wakeups(self.cluster_secret, senders=self._surroundings.senders)
@@ -191,11 +182,11 @@ class Instance:
             )
             pruning = tasks.create_task(self._prune_loop())
             stack.callback(pruning.cancel)
-            watching = tasks.create_task(self._fetching.watcher.watch())
+            watching = tasks.create_task(self.fetches_assembly.watcher.watch())
             stack.callback(watching.cancel)
             await self.engine.start()
             stack.push_async_callback(self._stop, self.engine)
-            reconciling = tasks.create_task(self.scheduling.reconciler.run())  # it needs the lease of the engine
+            reconciling = tasks.create_task(self.jobs_assembly.reconciler.run())  # it needs the lease of the engine
             stack.callback(reconciling.cancel)
             self._stack = stack.pop_all()
         return self
@@ -217,11 +208,11 @@ class Instance:
     @property
     def calls_in_flight(self) -> int:
         attempts = self.engine.dispatcher.in_flight if self.engine is not None else 0
-        return attempts + self._fetching.executor.in_flight
+        return attempts + self.fetches_assembly.executor.in_flight
 
     def receive_results(self, receiver: Receiver) -> None:
         """Have results for origins inside this program go there."""
-        self._fetching.inside.receiver = receiver
+        self.fetches_assembly.inside.receiver = receiver
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._tasks is not None, "Expected an instance that is running"
@@ -238,7 +229,7 @@ class Instance:
 
     async def _stop(self, engine: Engine) -> None:
         """Timers and fetches end their calls in the same time, before others can think that nobody makes them."""
-        await asyncio.gather(engine.drain(), self._fetching.executor.stop(self.config.drain_seconds))
+        await asyncio.gather(engine.drain(), self.fetches_assembly.executor.stop(self.config.drain_seconds))
         await engine.stop()
 
     # --- other instances ------------------------------------------------------------------------------
@@ -302,7 +293,7 @@ class Instance:
 
     async def _shard_ids(self) -> Sequence[int]:
         """All shards there are, with what else others may have changed."""
-        await self.courier.refresh()
+        await self.timers_assembly.carrier.refresh()
         return await self.namespaces.shard_ids()
 
     def _claim_soon(self) -> None:
@@ -338,7 +329,7 @@ class Instance:
                 ),
                 "mainspring_fetches_in_flight": (
                     "Calls of fetches in flight.",
-                    lambda: self._fetching.executor.in_flight,
+                    lambda: self.fetches_assembly.executor.in_flight,
                 ),
                 "mainspring_owned_shards": ("Shards owned by this instance.", lambda: engine.owned_shards),
             }

@@ -17,7 +17,7 @@ from mainspring.jobs.reconciler import Reconciler
 from mainspring.jobs.record import Routing
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.rows import CLOCKS, LAUNCHES, Rows
-from mainspring.jobs.run_carrier import Launcher
+from mainspring.jobs.run_carrier import RunCarrier
 from mainspring.jobs.service import JobService
 from mainspring.kernel.carrier import Carrier
 from mainspring.kernel.ownership import Ownership
@@ -52,7 +52,7 @@ class JobsAssembly:
         ledger = Ledger(store, clock, retention_ms=config.launch_retention_days * DAY_MS)
         self.rows = rows = Rows(store=store, namespaces=namespaces, clock=clock, randomness=randomness, wake=wake)
         self._guard = guard
-        self.launcher = Launcher(
+        self.run_carrier = RunCarrier(
             sender=sender,
             guard=guard,
             namespaces=namespaces,
@@ -66,7 +66,7 @@ class JobsAssembly:
         )
         self.carriers: dict[str, Carrier] = {
             CLOCKS: ClockCarrier(registry=definitions, ledger=ledger, rows=rows, clock=clock),
-            LAUNCHES: self.launcher,
+            LAUNCHES: self.run_carrier,
         }
         self.service = JobService(
             registry=definitions,
@@ -96,5 +96,5 @@ class JobsAssembly:
         """What a job of this program may name: a function of it, or a URL."""
         self._check_readable(target)
         name = target.removeprefix(HANDLER_SCHEME)
-        if name != target and name not in self.launcher.handlers:
+        if name != target and name not in self.run_carrier.handlers:
             raise InvalidInput(f"Expected a function that is declared in this program, got {target!r}")

@@ -54,7 +54,7 @@ class _Answer(Struct):
     ok: bool = True
 
 
-class Launcher:
+class RunCarrier:
     """The engine's `Carrier` for launch rows."""
 
     def __init__(

@@ -9,6 +9,8 @@ The rooms that every service has:
     carrier       the engine's carrier: calls a URL, or a function of this program
     service       what users ask
     views         stored → shown
+    program       `ms.timers`
+    assembly      puts all of it together for one instance
 
 and those of timers alone:
 

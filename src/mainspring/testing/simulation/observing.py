@@ -91,7 +91,7 @@ class Observer:
     def _courier_of(self, name: str) -> TimerCarrier:
         instance = self._nodes[name].instance
         assert instance is not None
-        return instance.courier
+        return instance.timers_assembly.carrier
 
     def _note(self, name: str, what: str, value: int) -> None:
         self._most[name, what] = max(value, self._most.get((name, what), 0))

@@ -1,0 +1,161 @@
+"""The timers of a program that has an engine of its own: `ms.timers`, and functions as their targets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from mainspring.errors import Conflict, NotFound
+from mainspring.model import Delivery, RetryPolicy, Timer
+from mainspring.namespaces.messages import CreateNamespace
+from mainspring.namespaces.service import NamespaceService
+from mainspring.timers.arguments import checked, create_request, payload_of
+from mainspring.timers.messages import (
+    AttemptView,
+    CreateTimer,
+    DeletedView,
+    ListHistory,
+    ListTimers,
+    TimerRef,
+    TimerView,
+    UpdateTimer,
+)
+from mainspring.timers.service import TimerService
+from mainspring.wire.instants import to_instant
+
+CreateInTransaction = Callable[[object, CreateTimer], Awaitable[TimerView]]
+"""Writes a timer on a connection of the program."""
+
+
+class DueTimer(Struct, frozen=True, kw_only=True):
+    """A timer as its handler sees it. All repeats of one delivery carry the same `delivery_id`."""
+
+    namespace: str
+    timer_id: str
+    execute_at: datetime
+    attempt: int
+    generation: int
+    delivery_id: str
+    payload: Any
+
+
+def due_timer(timer: Timer) -> DueTimer:
+    return DueTimer(
+        namespace=timer.namespace,
+        timer_id=timer.timer_id,
+        execute_at=to_instant(timer.detail.execute_at),
+        attempt=timer.attempts,
+        generation=timer.generation,
+        delivery_id=timer.detail.delivery_id,
+        payload=None if timer.payload is None else msgspec.json.decode(timer.payload),
+    )
+
+
+class Timers:
+    """The timers of this program. A namespace that does not exist yet is made by the first create."""
+
+    def __init__(
+        self, service: TimerService, namespaces: NamespaceService, *, create_in_transaction: CreateInTransaction
+    ) -> None:
+        self._service = service
+        self._namespaces = namespaces
+        self._create_in_transaction = create_in_transaction
+
+    async def create(
+        self,
+        namespace: str,
+        timer_id: str,
+        *,
+        at: datetime | None = None,
+        in_seconds: float | None = None,
+        handler: str | None = None,
+        url: str | None = None,
+        payload: Any = None,
+        headers: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        retry_policy: RetryPolicy | None = None,
+        timeout_seconds: float = 30.0,
+        delivery: Delivery = Delivery.AT_LEAST_ONCE,
+        connection: object = None,
+    ) -> TimerView:
+        """Ask for a call of a handler or a URL, at a moment or after some seconds. Returns once it is stored.
+
+        With `connection`, an open connection or session of the program to the same database, the timer is written in
+        the transaction of that one: it commits or rolls back with it. The namespace must then exist.
+        """
+        request = create_request(
+            namespace,
+            timer_id,
+            at=at,
+            in_seconds=in_seconds,
+            handler=handler,
+            url=url,
+            payload=payload,
+            headers=headers,
+            labels=labels,
+            retry_policy=retry_policy,
+            timeout_seconds=timeout_seconds,
+            delivery=delivery,
+        )
+        if connection is not None:
+            return await self._create_in_transaction(connection, request)
+        try:
+            return await self._service.create(request)
+        except NotFound:
+            with suppress(Conflict):  # made by somebody else meanwhile
+                await self._namespaces.create(CreateNamespace(name=namespace))
+            return await self._service.create(request)
+
+    async def get(self, namespace: str, timer_id: str) -> TimerView:
+        return await self._service.get(TimerRef(namespace=namespace, timer_id=timer_id))
+
+    async def delete(self, namespace: str, timer_id: str) -> DeletedView:
+        """Remove a timer. The answer's state is `running` if a call of it was in flight."""
+        return await self._service.delete(TimerRef(namespace=namespace, timer_id=timer_id))
+
+    async def reschedule(
+        self,
+        namespace: str,
+        timer_id: str,
+        *,
+        at: datetime | None = None,
+        in_seconds: float | None = None,
+        payload: Any | UnsetType = UNSET,
+    ) -> TimerView:
+        """Give a timer a new time, and a new payload if one is named; all else stays."""
+        request = UpdateTimer(
+            namespace=namespace,
+            timer_id=timer_id,
+            execute_at=UNSET if at is None else at,
+            delay_seconds=UNSET if in_seconds is None else float(in_seconds),
+            payload=UNSET if payload is UNSET else payload_of(payload),
+        )
+        return await self._service.update(checked(request))
+
+    async def run_now(self, namespace: str, timer_id: str) -> TimerView:
+        return await self._service.run_now(TimerRef(namespace=namespace, timer_id=timer_id))
+
+    async def park(self, namespace: str, timer_id: str) -> TimerView:
+        return await self._service.park(TimerRef(namespace=namespace, timer_id=timer_id))
+
+    async def resume(self, namespace: str, timer_id: str) -> TimerView:
+        return await self._service.resume(TimerRef(namespace=namespace, timer_id=timer_id))
+
+    async def list(self, namespace: str, *, labels: Mapping[str, str] | None = None) -> AsyncIterator[TimerView]:
+        """All timers of a namespace, in the order in which they are due."""
+        cursor: str | UnsetType | None = UNSET
+        while cursor is not None:
+            page = await self._service.list(ListTimers(namespace=namespace, labels=dict(labels or {}), cursor=cursor))
+            for timer in page.timers:
+                yield timer
+            cursor = page.next_cursor
+
+    async def history(self, namespace: str, timer_id: str, *, limit: int = 100) -> tuple[AttemptView, ...]:
+        """The newest attempts of a timer, also of one that is done."""
+        page = await self._service.history(ListHistory(namespace=namespace, timer_id=timer_id, limit=limit))
+        return page.attempts
