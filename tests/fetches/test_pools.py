@@ -23,10 +23,10 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.errors import RateLimited, StoreUnavailable
 from mainspring.fetches.arguments import create_request
-from mainspring.fetches.checks import new_fetch
 from mainspring.fetches.messages import FetchView
 from mainspring.fetches.pools import EXECUTORS, FRESH_SECONDS, PATH, Execute, ExecutorLease, Pools
 from mainspring.fetches.program import Fetches
+from mainspring.fetches.record import new_fetch
 from mainspring.library import Mainspring
 from mainspring.model import Record
 from mainspring.origins import FetchError, Origin, ResponseSync

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from mainspring.errors import StoreUnavailable
-from mainspring.fetches.checks import new_fetch
 from mainspring.fetches.messages import FetchRef, FetchView, ListFetches
 from mainspring.fetches.outcome import of_cancelling, of_lost_executor
-from mainspring.fetches.record import FETCHES, WATCHDOG_MS, Fetch, encode, settled
+from mainspring.fetches.record import FETCHES, WATCHDOG_MS, Fetch, encode, new_fetch, settled
 from mainspring.fetches.watcher import Watcher
 from mainspring.store import Put, Remove, Verdict
 from mainspring.testing.simulation import SimulatedLoop, run_simulated

@@ -15,10 +15,10 @@ SEEDS = sorted({*range(51), *(53, 58, 61, 84, 150, 183), *(148, 165)} - {1, 12, 
 
 FOUND = {
     "executor.take: ignores the mark": 148,
-    "ledger.settle: overwrites": 19,
+    "registry.settle: overwrites": 19,
     "carrier.carry: drops an untaken result": 1,
     "record.settled: expires while it is offered": 1,
-    "ledger.add: a crash leaves no row": 165,
+    "registry.add: a crash leaves no row": 165,
     "places.room: hosts share nothing": 9,
 }
 """The first seed that finds each."""

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
-from mainspring.fetches.messages import DeliveryState, FetchState, OutboundRequest
+from mainspring.fetches.messages import CreateFetch, DeliveryState, FetchState, OutboundRequest
 from mainspring.fetches.outcome import Outcome, cut
 
 FETCHES: Final = "fetch"
@@ -91,6 +91,21 @@ class Fetch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
 
 decode = msgspec.json.Decoder(Fetch).decode
 encode = msgspec.json.Encoder().encode
+
+
+def new_fetch(request: CreateFetch, *, req_id: str, now: int) -> Fetch:
+    return Fetch(
+        req_id=req_id,
+        request=request.request,
+        timeout_ms=round(request.timeout_seconds * 1000),
+        created_at=now,
+        delivery_ms=round(request.delivery_seconds * 1000),
+        result_url=request.result_url,
+        context=Raw(b"null") if request.context is UNSET else request.context,
+        labels=request.labels,
+        pool=None if request.executor == IN_PROCESS else request.executor,
+        spare=SPARE,
+    )
 
 
 def started(fetch: Fetch, *, executor: str, mark: str, now: int) -> Fetch:

@@ -16,7 +16,7 @@ from msgspec import UNSET
 from mainspring.clock import Clock
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import NotFound, RateLimited
-from mainspring.fetches.checks import check, new_fetch
+from mainspring.fetches.checks import check
 from mainspring.fetches.executor import Executor
 from mainspring.fetches.messages import (
     CreateFetch,
@@ -31,7 +31,7 @@ from mainspring.fetches.messages import (
 )
 from mainspring.fetches.pools import Pools
 from mainspring.fetches.recent import Recent
-from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch
+from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch, new_fetch
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.rows import USER, read_rows, state_of, summary_of
 from mainspring.fetches.views import fetch_view

@@ -4,6 +4,7 @@ The rooms that every service has:
 
     messages       what is said about jobs over the wire
     arguments      Python keywords → message
+    checks         what the types cannot say about a job
     record         a job as the registry keeps it, understood or broken
     rows           the rows of clocks and launches in the engine
     clock_carrier  the engine's carrier of clock rows: plans what is due

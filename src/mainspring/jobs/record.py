@@ -8,18 +8,13 @@ that it stops no other job.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Final
-from urllib.parse import unquote
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
-from mainspring.delivery.headers import check_headers
-from mainspring.errors import FieldError, InvalidInput, MainspringError, UnsafeTarget, plain_words
+from mainspring.errors import FieldError, InvalidInput
 from mainspring.jobs.calendar.calendar import Calendar, Dst
 from mainspring.jobs.calendar.cron import parse
 from mainspring.jobs.messages import (
@@ -27,7 +22,6 @@ from mainspring.jobs.messages import (
     Catchup,
     CatchupWindow,
     Jitter,
-    JobName,
     JobTimeout,
     MaxRuns,
     Method,
@@ -37,18 +31,12 @@ from mainspring.jobs.messages import (
     Schedule,
     Zone,
 )
-from mainspring.model import Record, RetryPolicy
-from mainspring.wire.instants import LAST_INSTANT, Instant, to_ms
+from mainspring.model import RetryPolicy
+from mainspring.wire.instants import Instant, to_ms
 from mainspring.wire.message import CallbackUrl, Headers, Labels
 
 DEFAULT_POLICY: Final = RetryPolicy(max_attempts=3, on_exhausted="drop")
 """Of jobs that have none of their own."""
-CheckUrl = Callable[[str], object]
-"""Raises `InvalidInput` or `UnsafeTarget` for a destination that may not be called, whatever its name resolves to."""
-_TERMINATE: Final = (
-    "Expected another overlap policy, got terminateOther: a call that is under way cannot be undone, and to close its "
-    "connection would only make its outcome unknown; cancelOther stops what can be stopped"
-)
 
 
 class Terms(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -176,94 +164,3 @@ def _calendar(name: str, terms: Terms) -> Calendar:
     except InvalidInput as error:
         raise InvalidInput(error.detail, errors=(FieldError("/schedule", error.detail),)) from error
     return Calendar(schedule, terms.timezone, terms.dst)
-
-
-def read(record: Record, routing: Routing, *, check_url: CheckUrl) -> Job | BrokenJob:
-    """What a record of the registry means."""
-    name, seal = record.key, blake2b(record.value, digest_size=8).hexdigest()
-    definition: Definition | None = None
-    try:
-        _check_name(name)
-        definition = msgspec.json.decode(record.value, type=Definition)
-        check(name, definition, routing, check_url=check_url)
-        calendar = calendar_of(name, definition.terms)
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        problem = f"Expected a job as JSON, got: {plain_words(str(error))}"
-        return _broken(record, seal, problem, definition)
-    except MainspringError as error:
-        return _broken(record, seal, error.detail, definition)
-    url = routing.url_of(name, definition)
-    return Job(name=name, version=record.version, seal=seal, definition=definition, calendar=calendar, url=url)
-
-
-def _broken(record: Record, seal: str, problem: str, definition: Definition | None) -> BrokenJob:
-    # The settings may be what is wrong: under others the same text has another seal, and its clock is told.
-    return BrokenJob(
-        name=record.key, version=record.version, seal=f"{seal}-broken", problem=problem, definition=definition
-    )
-
-
-def _check_name(name: str) -> None:
-    try:
-        msgspec.convert(name, JobName)
-    except msgspec.ValidationError as error:
-        detail = "Expected a name of at most 128 letters, digits, dots, underscores and dashes, got another one"
-        raise InvalidInput(detail, errors=(FieldError("/name", detail),)) from error
-
-
-def check(name: str, definition: Definition, routing: Routing, *, check_url: CheckUrl) -> None:
-    """Raise `InvalidInput` that names every wrong field."""
-    errors: list[FieldError] = []
-    try:
-        calendar_of(name, definition.terms)
-    except InvalidInput as error:
-        errors += error.errors
-    errors += _target_errors(name, definition, routing, check_url)
-    try:
-        check_headers(definition.headers)
-    except InvalidInput as error:
-        errors += error.errors
-    if definition.overlap == "terminateOther":
-        errors.append(FieldError("/overlap", _TERMINATE))
-    errors += _bound_errors(definition)
-    if errors:
-        raise InvalidInput(errors[0].detail, errors=tuple(errors))
-
-
-def _target_errors(name: str, definition: Definition, routing: Routing, check_url: CheckUrl) -> list[FieldError]:
-    if definition.url is not None and definition.route is not None:
-        return [FieldError("/route", "Expected at most one of url and route, got both")]
-    if definition.route is not None and (flaw := _flaw(definition.route)):
-        return [FieldError("/route", f"Expected a path below job_base_url, got one {flaw}")]
-    if definition.url is None:
-        if not routing.base_url:
-            return [FieldError("/url", "Expected a url, or the setting job_base_url for a route, got neither")]
-        if not routing.token and not _has_authorization(definition):
-            detail = "Expected the setting job_token, or a header authorization of the job's own, for a route, got none"
-            return [FieldError("/route", detail)]
-    try:
-        check_url(routing.url_of(name, definition))
-    except (InvalidInput, UnsafeTarget) as error:
-        return [FieldError("/url" if definition.route is None else "/route", error.detail)]
-    return []
-
-
-def _flaw(route: str) -> str:
-    """What would let a route lead elsewhere than below the base URL, if anything does."""
-    if route.startswith("//"):
-        return "that begins with //"
-    return "with .. in it" if ".." in unquote(route.partition("?")[0]).split("/") else ""
-
-
-def _has_authorization(definition: Definition) -> bool:
-    return any(header.lower() == "authorization" for header in definition.headers)
-
-
-def _bound_errors(definition: Definition) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for pointer, instant in (("/startAt", definition.starts_at), ("/endAt", definition.ends_at)):
-        if instant is not None and not 0 <= instant <= LAST_INSTANT:
-            errors.append(FieldError(pointer, "Expected an instant of the years 1970 to 9999 in UTC"))
-    if (definition.starts_at or 0) > (definition.ends_at or LAST_INSTANT):
-        errors.append(FieldError("/endAt", "Expected an end that is not before startAt, got an earlier one"))
-    return errors

@@ -6,13 +6,19 @@ is a query; understanding what was read is remembered for as long as the text st
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from random import Random
 from typing import Final
 
+import msgspec
+
 from mainspring.clock import Clock
-from mainspring.jobs.record import BrokenJob, CheckUrl, Definition, Job, Routing, read
+from mainspring.errors import MainspringError, plain_words
+from mainspring.jobs.checks import check, check_name
+from mainspring.jobs.record import BrokenJob, Definition, Job, Routing, calendar_of
 from mainspring.model import Record, to_json
 from mainspring.store import RecordStore, ends_scan, first_version
+from mainspring.wire.checks import CheckUrl
 
 JOBS: Final = "jobs:meta"
 _REMEMBERED: Final = 20_000
@@ -75,3 +81,28 @@ class Registry:
         else:
             self._read.pop(record.key, None)
         return job
+
+
+def read(record: Record, routing: Routing, *, check_url: CheckUrl) -> Job | BrokenJob:
+    """What a record of the registry means."""
+    name, seal = record.key, blake2b(record.value, digest_size=8).hexdigest()
+    definition: Definition | None = None
+    try:
+        check_name(name)
+        definition = msgspec.json.decode(record.value, type=Definition)
+        check(name, definition, routing, check_url=check_url)
+        calendar = calendar_of(name, definition.terms)
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        problem = f"Expected a job as JSON, got: {plain_words(str(error))}"
+        return _broken(record, seal, problem, definition)
+    except MainspringError as error:
+        return _broken(record, seal, error.detail, definition)
+    url = routing.url_of(name, definition)
+    return Job(name=name, version=record.version, seal=seal, definition=definition, calendar=calendar, url=url)
+
+
+def _broken(record: Record, seal: str, problem: str, definition: Definition | None) -> BrokenJob:
+    # The settings may be what is wrong: under others the same text has another seal, and its clock is told.
+    return BrokenJob(
+        name=record.key, version=record.version, seal=f"{seal}-broken", problem=problem, definition=definition
+    )

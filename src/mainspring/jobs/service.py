@@ -18,6 +18,7 @@ from mainspring.clock import Clock
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound, StoreUnavailable, TooLarge
 from mainspring.jobs.backfill import Backfiller
+from mainspring.jobs.checks import check
 from mainspring.jobs.clock_state import ClockState, first_state
 from mainspring.jobs.ledger import Entry, Ledger, mark_of
 from mainspring.jobs.messages import (
@@ -39,7 +40,7 @@ from mainspring.jobs.messages import (
     TriggerJob,
     UpdateJob,
 )
-from mainspring.jobs.record import BrokenJob, CheckUrl, Definition, Job, Terms, calendar_of, check
+from mainspring.jobs.record import BrokenJob, Definition, Job, Terms, calendar_of
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.rows import Rows, planned, read_state
 from mainspring.jobs.runs import RunReader
@@ -47,6 +48,7 @@ from mainspring.jobs.views import instant_view, job_view, run_view
 from mainspring.model import Record, to_json
 from mainspring.store import BATCH_LIMIT
 from mainspring.wire import cursors
+from mainspring.wire.checks import CheckUrl
 from mainspring.wire.instants import to_instant, to_ms
 
 _NO_PART_OF_A_JOB: Final = frozenset({"name", "if_generation", "dry_run"})

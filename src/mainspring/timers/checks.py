@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from msgspec import UNSET
 
 from mainspring.delivery.headers import check_headers
 from mainspring.delivery.secrets import Secrets
-from mainspring.errors import FieldError, InvalidInput, UnsafeTarget
-from mainspring.text import hides_something
+from mainspring.errors import FieldError, InvalidInput
 from mainspring.timers.messages import CreateTimer, UpdateTimer
+from mainspring.wire.checks import CheckUrl, id_errors, label_errors, refuse, url_errors
 
-HIDDEN = "Expected no control characters, and none that turn the direction of writing"
 
-
-def check_request(request: CreateTimer | UpdateTimer, *, check_url: Callable[[str], object], secrets: Secrets) -> None:
+def check(request: CreateTimer | UpdateTimer, *, check_url: CheckUrl, secrets: Secrets) -> None:
     """Raise `InvalidInput` that names every wrong field. `check_url` refuses destinations.
 
     What is hidden stands for nothing in a create; in an update it depends on what is stored.
     """
-    errors: list[FieldError] = []
-    if hides_something(request.timer_id):
-        errors.append(FieldError("/timerId", HIDDEN))
+
+    def check_target(url: str) -> None:
+        check_url(url)
+        if isinstance(request, CreateTimer):
+            secrets.check_url(url, "/callbackUrl")
+
+    errors: list[FieldError] = id_errors("/timerId", request.timer_id)
     if request.callback_url is not UNSET:
-        try:
-            check_url(request.callback_url)
-            if isinstance(request, CreateTimer):
-                secrets.check_url(request.callback_url, "/callbackUrl")
-        except (InvalidInput, UnsafeTarget) as error:
-            errors.append(FieldError("/callbackUrl", error.detail))
+        errors += url_errors("/callbackUrl", request.callback_url, check_target)
     if request.headers is not UNSET and request.headers:
         try:
             check_headers(request.headers)
@@ -37,8 +32,6 @@ def check_request(request: CreateTimer | UpdateTimer, *, check_url: Callable[[st
                 secrets.check(request.headers)
         except InvalidInput as error:
             errors += error.errors
-    for name, value in ({} if request.labels is UNSET else request.labels).items():
-        if hides_something(name + value):
-            errors.append(FieldError("/labels", f"{HIDDEN}, in label {name!r}"))
-    if errors:
-        raise InvalidInput(errors[0].detail, errors=tuple(errors))
+    if request.labels is not UNSET:
+        errors += label_errors(request.labels)
+    refuse(errors)

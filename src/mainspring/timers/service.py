@@ -33,7 +33,7 @@ from mainspring.store import (
     was_applied,
 )
 from mainspring.timers import record
-from mainspring.timers.checks import check_request
+from mainspring.timers.checks import check
 from mainspring.timers.messages import (
     BatchItem,
     BatchView,
@@ -241,7 +241,7 @@ class TimerService:
     # --- what they share ------------------------------------------------------------------------------
 
     def _check(self, request: CreateTimer | UpdateTimer) -> None:
-        check_request(request, check_url=self._check_url, secrets=self._secrets)
+        check(request, check_url=self._check_url, secrets=self._secrets)
 
     def _fresh(self, request: CreateTimer, namespace: Namespace) -> Timer:
         return record.created(

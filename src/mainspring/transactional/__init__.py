@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TimerFields", "TimerWriter"]
 
-_MODULE_OF: Final = {"TimerFields": f"{__name__}.asking", "TimerWriter": f"{__name__}.writer"}
+_MODULE_OF: Final = {"TimerFields": "mainspring.timers.arguments", "TimerWriter": f"{__name__}.writer"}
 
 
 def __getattr__(name: str) -> object:

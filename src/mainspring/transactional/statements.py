@@ -21,7 +21,7 @@ from mainspring.errors import NotFound
 from mainspring.model import Detail, Namespace, Timer
 from mainspring.store import first_version
 from mainspring.timers import record
-from mainspring.timers.checks import check_request
+from mainspring.timers.checks import check
 from mainspring.timers.messages import CreateTimer, TimerView
 from mainspring.timers.views import view_of
 from mainspring.transactional.dialects import SQLITE, Dialect, Statement
@@ -68,7 +68,7 @@ class Creation:
         """Refuses before it writes: an invalid request leaves the caller's transaction as it was."""
         if self._accept is not None:
             self._accept(dialect, driver)
-        check_request(request, check_url=self._check_url, secrets=self._secrets)
+        check(request, check_url=self._check_url, secrets=self._secrets)
         tables = "" if dialect is SQLITE else self._tables
         namespace = yield from self._find(request.namespace, dialect, tables)
         fresh = record.created(

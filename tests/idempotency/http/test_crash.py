@@ -16,7 +16,7 @@ LEASE_SECONDS = 3.0
 DIES_AT_WORK = """
 import asyncio, os, signal, sys
 from mainspring.idempotency import SQLiteStore
-from mainspring.idempotency.middleware import IdempotencyMiddleware
+from mainspring.idempotency.http.middleware import IdempotencyMiddleware
 from tests.idempotency.http.calling import Client
 
 async def app(scope, receive, send):

@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.fetches.record import NAMESPACE as FETCHES
-from mainspring.jobs.record import Job, Routing, read
-from mainspring.jobs.registry import JOBS
+from mainspring.jobs.record import Job, Routing
+from mainspring.jobs.registry import JOBS, read
 from mainspring.jobs.rows import CLOCKS, LAUNCHES
 from mainspring.kernel.ownership import INSTANCES
 from mainspring.model import FOREVER, Record, Shard, State, Timer
