@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
+from mainspring.background import until_available
 from mainspring.clock import Clock
-from mainspring.errors import StoreUnavailable
 from mainspring.jobs.ledger import Entry, Launch, Ledger, instant_of, launch_id
 from mainspring.jobs.messages import LaunchState
 from mainspring.jobs.rows import Errand, Rows
@@ -19,7 +17,7 @@ from mainspring.kernel.carrier import Ending
 from mainspring.model import Result, Timer
 
 T = TypeVar("T")
-STORE_RETRY_SECONDS: Final = 0.5
+_WAITING: Final = "the end of a launch waits for the store"
 LONGEST_PAUSE_MS: Final = 60_000
 
 
@@ -87,11 +85,13 @@ class Settler:
             tried.append(made)
             return made
 
-        on_record = await _until_available(lambda: self._ledger.change(turn.job, turn.mark, settled, known=turn.entry))
+        on_record = await until_available(
+            lambda: self._ledger.change(turn.job, turn.mark, settled, known=turn.entry), complaint=_WAITING
+        )
         if on_record in tried:  # else somebody else has ended it, and has counted it
             telemetry.launches.add(on_record.state)
         crashpoint.reach(crashpoint.LAUNCH_SETTLED)
-        await _until_available(lambda: self.hand_on(turn.job, on_record))
+        await until_available(lambda: self.hand_on(turn.job, on_record), complaint=_WAITING)
         return over(turn.started_at)
 
     async def settle_lost(self, turn: Turn, reason: str) -> Ending:
@@ -151,12 +151,3 @@ def _forgotten(turn: Turn) -> Launch:
         previous=turn.errand.previous,
         delivery_id=detail.delivery_id,
     )
-
-
-async def _until_available(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    while True:
-        try:
-            return await call()
-        except StoreUnavailable as error:
-            telemetry.warning("the end of a launch waits for the store", reason=error.detail)
-            await asyncio.sleep(STORE_RETRY_SECONDS)

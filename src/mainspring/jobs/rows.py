@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.clock import Clock
+from mainspring.delivery.webhook import new_delivery_id
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.jobs.calendar.calendar import spread_ms
 from mainspring.jobs.clock_state import ClockState
@@ -109,7 +110,7 @@ class Rows:
         self._wake = wake
 
     def new_delivery_id(self) -> str:
-        return f"msg_{self._random.getrandbits(128):032x}"
+        return new_delivery_id(self._random)
 
     # --- clocks ---------------------------------------------------------------------------------------
 

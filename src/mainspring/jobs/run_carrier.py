@@ -18,11 +18,13 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from mainspring import telemetry
+from mainspring.background import STORE_RETRY_SECONDS
 from mainspring.clock import Clock
 from mainspring.delivery.call import Reply, Sends
 from mainspring.delivery.guard import Guard
+from mainspring.delivery.webhook import new_span_id
 from mainspring.errors import StoreUnavailable
-from mainspring.jobs.ending import STORE_RETRY_SECONDS, Settler, Turn, later, over, pause_ms
+from mainspring.jobs.ending import Settler, Turn, later, over, pause_ms
 from mainspring.jobs.handlers import DueJob, JobHandler
 from mainspring.jobs.ledger import Ledger, instant_of, split_id
 from mainspring.jobs.messages import LaunchState
@@ -37,7 +39,7 @@ from mainspring.kernel.carrier import Ending, Lane, put_aside
 from mainspring.kernel.ownership import Ownership
 from mainspring.model import Result, Timer
 from mainspring.namespaces.service import DEFAULT, NamespaceService
-from mainspring.timers.decision import ANSWER_HEAD, PUT_OFF_MS, decide
+from mainspring.timers.decision import PUT_OFF_MS, Wishes, decide
 from mainspring.timers.destinations import Destinations
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.unreadable import Unreadable, reason_of, set_aside
@@ -184,14 +186,12 @@ class RunCarrier:
         ending = decide(
             timer,
             job.definition.policy,
-            _without_wishes(reply),
+            reply,
+            Wishes(is_ok=_is_ok(reply)),
             started_at=turn.started_at,
             spread=self._random.random(),
-            delivery_id=timer.detail.delivery_id,
-            max_payload=0,
         )
-        head = reply.body[: ANSWER_HEAD * 4].decode("utf-8", "replace")[:ANSWER_HEAD]
-        ending = replace(ending, kept=False, answer_head=head)
+        ending = replace(ending, kept=False)
         return ending if ending.next == "retry" else replace(ending, settle=partial(self._settle, turn, ending))
 
     async def _is_owner(self, timer: Timer) -> bool:
@@ -215,7 +215,7 @@ class RunCarrier:
             body=turn.errand.body,
             fence=turn.timer.fence,
             now=turn.started_at,
-            span_id=f"{self._random.getrandbits(64) or 1:016x}",
+            span_id=new_span_id(self._random),
         )
         return await self._sender.send(call)
 
@@ -251,15 +251,12 @@ def _set_aside(timer: Timer, error: ValueError) -> str:
     return f"The row of this launch cannot be read: {error}"
 
 
-def _without_wishes(reply: Reply) -> Reply:
-    """A job runs by its calendar: of an answer only `ok` counts."""
-    if reply.status is None or not 200 <= reply.status < 300:
-        return reply
+def _is_ok(reply: Reply) -> bool:
+    """A job runs by its calendar: of an answer only `ok` counts, and what else it says is the receiver's business."""
     text = reply.body.lstrip()
-    is_ok = True
-    if not reply.truncated and text.startswith(b"{"):
-        try:
-            is_ok = msgspec.json.decode(text, type=_Answer).ok
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            is_ok = True  # what else a receiver says is its own business
-    return replace(reply, body=b"" if is_ok else b'{"ok":false}')
+    if reply.truncated or not text.startswith(b"{"):
+        return True
+    try:
+        return msgspec.json.decode(text, type=_Answer).ok
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True

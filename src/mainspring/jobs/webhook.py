@@ -15,9 +15,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-import mainspring
 from mainspring.delivery.call import Call
-from mainspring.delivery.signing import sign
+from mainspring.delivery.webhook import signed_headers
 from mainspring.jobs.messages import LaunchKind
 from mainspring.jobs.record import Definition, Job, Routing
 from mainspring.kernel.backoff import max_attempts
@@ -90,16 +89,10 @@ def request(
     definition = job.definition
     own = {name.lower(): value for name, value in definition.headers.items()}
     content = _body(definition, said, body, own.get("content-type", ""))
-    timestamp = now // 1000
     headers = [
-        ("user-agent", f"mainspring/{mainspring.__version__}"),
-        ("webhook-id", said.delivery_id),
-        ("webhook-timestamp", str(timestamp)),
-        ("webhook-signature", sign(tuple(secrets), message_id=said.delivery_id, timestamp=timestamp, body=content)),
-        ("idempotency-key", said.delivery_id),
+        *signed_headers(secrets, delivery_id=said.delivery_id, body=content, attempt=said.attempt, now=now),
         ("mainspring-job", job.name),
         ("mainspring-launch-id", said.launch_id),
-        ("mainspring-attempt", str(said.attempt)),
         ("mainspring-max-attempts", str(max_attempts(definition.policy))),
         ("mainspring-scheduled-at", str(to_ms(said.scheduled_at))),
         ("mainspring-next-at", _listed(said.next_at)),
