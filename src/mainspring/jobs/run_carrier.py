@@ -1,7 +1,7 @@
-"""The carrier of launch rows: looks whether the launch is still wanted and its turn has come, makes the call, and
+"""The carrier of run rows: looks whether the run is still wanted and its turn has come, makes the call, and
 records in the ledger how it ended, before the row is removed.
 
-So the ledger is what tells a launch that is over from one that is not, whatever becomes of rows: a row that was written
+So the ledger is what tells a run that is over from one that is not, whatever becomes of rows: a row that was written
 late by an instance that had been frozen finds a final record, and ends without a call.
 """
 
@@ -27,7 +27,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.jobs.ending import Settler, Turn, later, over, pause_ms
 from mainspring.jobs.handlers import DueJob, JobHandler
 from mainspring.jobs.ledger import Ledger, instant_of, split_id
-from mainspring.jobs.messages import LaunchState
+from mainspring.jobs.messages import RunState
 from mainspring.jobs.overlap import is_of_another, objection
 from mainspring.jobs.queue import RunQueue
 from mainspring.jobs.record import BrokenJob, Job, Terms
@@ -44,7 +44,7 @@ from mainspring.timers.destinations import Destinations
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.unreadable import Unreadable, reason_of, set_aside
 
-_STATES: Final[dict[Result, LaunchState]] = {
+_STATES: Final[dict[Result, RunState]] = {
     Result.SUCCEEDED: "succeeded",
     Result.FAILED: "failed",
     Result.UNKNOWN: "unknown",
@@ -57,7 +57,7 @@ class _Answer(Struct):
 
 
 class RunCarrier:
-    """The engine's `Carrier` for launch rows."""
+    """The engine's `Carrier` for run rows."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class RunCarrier:
                 job = await self._registry.get(name)
                 ending = await self._look(turn, job)
         except StoreUnavailable as error:
-            telemetry.warning("a launch waits for the store", launch=timer.timer_id, reason=error.detail)
+            telemetry.warning("a run waits for the store", run=timer.timer_id, reason=error.detail)
             return later(turn, now + round(STORE_RETRY_SECONDS * 1000))
         if ending is not None:
             return ending
@@ -129,11 +129,11 @@ class RunCarrier:
         )
 
     async def _end(self, turn: Turn, problem: str) -> Ending | None:
-        """An ending for a launch that is over, or that nobody can make because it cannot be read; else None."""
+        """An ending for a run that is over, or that nobody can make because it cannot be read; else None."""
         if turn.entry is not None and not turn.entry.is_readable:
-            return put_aside(turn.timer, turn.started_at, turn.entry.launch.reason)
-        if turn.entry is not None and turn.entry.launch.is_final:
-            await self._settler.hand_on(turn.job, turn.entry.launch)
+            return put_aside(turn.timer, turn.started_at, turn.entry.run.reason)
+        if turn.entry is not None and turn.entry.run.is_final:
+            await self._settler.hand_on(turn.job, turn.entry.run)
             return over(turn.started_at)
         if problem and turn.entry is not None:
             await self._settler.settle(turn, "unknown" if turn.is_repeat else "failed", reason=problem)
@@ -161,7 +161,7 @@ class RunCarrier:
     async def _call(self, turn: Turn, job: Job) -> Ending:
         timer, errand = turn.timer, turn.errand
         if not turn.is_repeat:
-            telemetry.launch_lateness.observe(max(0, turn.started_at - turn.due_at))
+            telemetry.run_lateness.observe(max(0, turn.started_at - turn.due_at))
         said = trigger(
             job,
             launch_id=timer.timer_id,
@@ -239,7 +239,7 @@ class RunCarrier:
 
 
 def _read(timer: Timer) -> tuple[Errand, str]:
-    """What a row says of its launch, or nothing and why."""
+    """What a row says of its run, or nothing and why."""
     try:
         return msgspec.json.decode(timer.payload or "", type=Errand), ""
     except ValueError as error:
@@ -248,7 +248,7 @@ def _read(timer: Timer) -> tuple[Errand, str]:
 
 def _set_aside(timer: Timer, error: ValueError) -> str:
     set_aside(Unreadable("launch", timer.timer_id, reason_of(error), timer.version))
-    return f"The row of this launch cannot be read: {error}"
+    return f"The row of this run cannot be read: {error}"
 
 
 def _is_ok(reply: Reply) -> bool:
