@@ -219,7 +219,7 @@ class TimerStore(Protocol):
         ...
 
     async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
-        """Remove at least the oldest entries started before `older_than`, at most `limit`; answers how many."""
+        """Remove at least the oldest entries started before `older_than`, at most `limit`; returns how many."""
         ...
 
     async def shards(self, shard_ids: Sequence[int]) -> Sequence[Shard | None]:
