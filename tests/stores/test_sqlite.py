@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from mainspring.errors import ConfigError, StoreUnavailable
 from mainspring.model import Shard
 from mainspring.store import START, Put, Remove, TimerFilter, Verdict
-from mainspring.stores.plan import GROUP_BYTES, Write
+from mainspring.stores.grouping import GROUP_BYTES
+from mainspring.stores.plan import Write
 from mainspring.stores.sqlite import SQLiteStore
 from mainspring.stores.sqlite.schema import MIGRATIONS
 from mainspring.stores.sqlite.worker import PENDING_LIMIT, Worker
@@ -180,6 +181,29 @@ async def test_what_is_written_at_once_is_bounded_in_bytes() -> None:
     await worker.close()
     assert sum(groups) == 9
     assert max(groups) == 2
+
+
+async def test_who_writes_little_waits_for_no_more_than_one_that_is_large() -> None:
+    groups: list[list[str]] = []
+    may_begin = threading.Event()
+
+    def work(group: list[Write]) -> None:
+        may_begin.wait(10)
+        groups.append(
+            [change.timer.timer_id for request in group for change in request.items if isinstance(change, Put)]
+        )
+
+    worker = Worker[Write]("fair", work, lambda: None)
+    large = [Write([Put(replace(timer("large"), payload="x" * GROUP_BYTES), 0)]) for _ in range(5)]
+    small = [Write([Put(timer(f"small-{number}"), 0)]) for number in range(3)]
+    calls = [asyncio.ensure_future(worker.wait_for(request)) for request in (*large, *small)]
+    await asyncio.sleep(0.05)
+    may_begin.set()
+    await asyncio.gather(*calls)
+    await worker.close()
+    first = groups.pop(0) if groups[0] == ["large"] else []
+    assert groups[0] == ["small-0", "small-1", "small-2", "large"], "and nobody who writes much waits for ever"
+    assert groups[1:] == [["large"]] * (4 - len(first))
 
 
 # Closing and cancelling
