@@ -1,4 +1,4 @@
-"""Which of the requests that wait are worked on together: small ones first, and beside them little that is large.
+"""Which of the requests that wait are worked on together: small ones, or a few that are large, in turn.
 
 So who writes little waits for what is being written, and not for all that others have asked for. Requests that wait at
 the same time have no order among them: whoever needs one waits for the first answer before it asks again.
@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 from mainspring.stores.plan import Request
 
 GROUP_BYTES: Final = 1_000_000
-"""Of small requests, and of large ones. One goes, whatever its size."""
+"""Of what is worked on together. One goes, whatever its size."""
 LARGE_BYTES: Final = 65_536
 
 R = TypeVar("R", bound=Request)
@@ -20,31 +20,31 @@ R = TypeVar("R", bound=Request)
 
 class Waiting(Generic[R]):
     def __init__(self, limit: int) -> None:
-        """`limit` is how many items the small requests of a group may have."""
+        """`limit` is how many items a group may have. One request goes, however many it has."""
         self._limit = limit
-        self._small: deque[R] = deque()
-        self._large: deque[R] = deque()
+        self._small: deque[tuple[R, int]] = deque()
+        self._large: deque[tuple[R, int]] = deque()
+        self._is_turn_of_large = False
 
     def __bool__(self) -> bool:
         return bool(self._small or self._large)
 
     def add(self, request: R) -> None:
-        (self._large if request.size > LARGE_BYTES else self._small).append(request)
+        size = request.size
+        (self._large if size > LARGE_BYTES else self._small).append((request, size))
 
     def next_group(self) -> list[R]:
-        """In each there is one of the large ones, if there are any: nobody waits for ever."""
+        is_large = bool(self._large) and (self._is_turn_of_large or not self._small)
+        self._is_turn_of_large = not is_large
+        waiting = self._large if is_large else self._small
         group: list[R] = []
-        weight = size = 0
-        small, large = self._small, self._large
-        while small and (not group or (weight + small[0].weight <= self._limit and size < GROUP_BYTES)):
-            request = small.popleft()
+        room, room_bytes = self._limit, GROUP_BYTES
+        while waiting:
+            request, size = waiting[0]
+            room -= request.weight
+            room_bytes -= size
+            if group and (room < 0 or room_bytes < 0):
+                break
             group.append(request)
-            weight += request.weight
-            size += request.size
-        if large:
-            size = large[0].size
-            group.append(large.popleft())
-        while large and size + large[0].size <= GROUP_BYTES:
-            size += large[0].size
-            group.append(large.popleft())
+            waiting.popleft()
         return group
