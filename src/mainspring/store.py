@@ -41,6 +41,9 @@ from mainspring.unreadable import Unreadable
 
 BATCH_LIMIT: Final = 1000
 PAGE_BYTES: Final = 8 * 1024 * 1024
+DUE_BYTES: Final = 1024 * 1024
+"""Of a page of what is due, where a store reads in a thread of its own: many shards are read at once, one behind the
+other, and who comes next waits."""
 """About how much the rows of one page hold together, as payloads and documents."""
 
 
