@@ -41,10 +41,10 @@ from mainspring.unreadable import Unreadable
 
 BATCH_LIMIT: Final = 1000
 PAGE_BYTES: Final = 8 * 1024 * 1024
+"""About how much the rows of one page hold together, as payloads and documents."""
 DUE_BYTES: Final = 1024 * 1024
 """Of a page of what is due, where a store reads in a thread of its own: many shards are read at once, one behind the
-other, and who comes next waits."""
-"""About how much the rows of one page hold together, as payloads and documents."""
+other, and whoever comes next waits."""
 
 
 class Position(NamedTuple):

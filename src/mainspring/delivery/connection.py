@@ -23,12 +23,12 @@ _SETTLED_SECONDS: Final = 0.1
 READ_BYTES: Final = 65_536
 """That are read at once, and so may come before an answer is asked to wait. A transport's own reads are larger."""
 
-# One for all: it is filled and emptied within one step of the loop.
-_buffer: Final = memoryview(bytearray(READ_BYTES))
-
 
 class Keeper(Protocol):
     """Who is told what becomes of a connection."""
+
+    buffer: memoryview
+    """What its connections read into, `READ_BYTES` long: filled and emptied within one step of their loop."""
 
     def watch(self, deadline: float) -> None:
         """Call `expire` of the connections whose deadline has passed, at this loop time at the latest."""
@@ -138,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
             sent()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _buffer
+        return self._keeper.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._answer is None:
@@ -146,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
             return
         try:
-            self._reader.feed(_buffer[:nbytes])
+            self._reader.feed(self._keeper.buffer[:nbytes])
         except Unreadable as unreadable:
             self._fail("unreadable", str(unreadable))
             self.abort()
