@@ -133,18 +133,20 @@ def test_a_store_that_is_not_there_is_not_made_by_those_who_only_look(tmp_path: 
     assert (done.returncode, "No carts were ever served" in done.stderr) == (1, True)
 
 
+def leave_unknown(client: httpx.Client, cart: str, simulator: str, *, kind: str = "applyThenDrop") -> list[str]:
+    """A checkout of which nobody can tell what became, and how its store is named."""
+    answered(client.post(f"{cart}/v1/carts/ann/items", json=PHONE))
+    for fault in ({"verb": "checkout", "kind": kind}, {"verb": "find_order", "kind": "down", "times": None}):
+        answered(client.post(f"{simulator}/_sim/faults", json=fault))
+    asked = client.post(f"{cart}/v1/carts/ann/checkout")
+    assert (asked.status_code, asked.json()["code"]) == (503, "CHECKOUT_UNKNOWN")
+    return ["--store", "sqlite:///.telecom-cart/cart.db"]
+
+
 def test_a_person_settles_what_stayed_unknown(tmp_path: Path) -> None:
-    with demo(tmp_path) as (cart, simulator), httpx.Client(trust_env=False) as client:
-        answered(client.post(f"{cart}/v1/carts/ann/items", json=PHONE))
-        for fault in (
-            {"verb": "checkout", "kind": "applyThenDrop"},
-            {"verb": "find_order", "kind": "down", "times": None},
-        ):
-            answered(client.post(f"{simulator}/_sim/faults", json=fault))
-        asked = client.post(f"{cart}/v1/carts/ann/checkout", timeout=30)
-        assert (asked.status_code, asked.json()["code"]) == (503, "CHECKOUT_UNKNOWN")
+    with demo(tmp_path) as (cart, simulator), httpx.Client(trust_env=False, timeout=30) as client:
+        store = leave_unknown(client, cart, simulator)
         [order] = answered(client.get(f"{simulator}/_sim/ledger"))["orders"]
-        store = ["--store", "sqlite:///.telecom-cart/cart.db"]
         listed = run(["unknown", *store], tmp_path)
         assert listed.stdout.split("\t")[:3] == ["ann", order["reference"], "salesforce:simulated/simulated"]
         done = run(["settle", "ann", "--order", order["number"], *store], tmp_path)
@@ -152,6 +154,48 @@ def test_a_person_settles_what_stayed_unknown(tmp_path: Path) -> None:
         placed = answered(client.post(f"{cart}/v1/carts/ann/checkout"))
         assert (placed["orderNumber"], placed["provider"]) == (order["number"], "salesforce")
         assert run(["unknown", *store], tmp_path).stdout == ""
+
+
+def test_a_person_says_that_nothing_was_ordered_and_the_cart_is_open_again_soon(tmp_path: Path) -> None:
+    with demo(tmp_path) as (cart, simulator), httpx.Client(trust_env=False, timeout=30) as client:
+        store = leave_unknown(client, cart, simulator, kind="failBefore")
+        done = run(["settle", "ann", "--not-made", *store], tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "nothing was ordered" in done.stdout
+        until = time.monotonic() + 15
+        while (found := answered(client.get(f"{cart}/v1/carts/ann")))["checkoutStatus"] == "unknown":
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert (found["checkoutStatus"], found["attempt"]["closing"]) == ("failed", "not_made")
+        assert "A person found that there is no order." in found["checkoutError"]["detail"]
+
+
+def test_an_order_without_a_number_is_none_that_a_person_could_have_found(tmp_path: Path) -> None:
+    with demo(tmp_path) as (cart, simulator), httpx.Client(trust_env=False, timeout=30) as client:
+        store = leave_unknown(client, cart, simulator)
+        for number in ("", " ", "7\t8", "9" * 101):
+            done = run(["settle", "ann", "--order", number, *store], tmp_path)
+            assert (done.returncode, done.stdout) == (1, "")
+            assert "Expected the number of an order" in done.stderr
+        assert answered(client.get(f"{cart}/v1/carts/ann"))["checkoutStatus"] == "unknown"
+
+
+async def test_who_settles_wakes_those_who_run_and_does_not_leave_it_to_their_patience(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'cart.db'}"
+    provider = DoubleProvider(Platform(time.time, run="served"), faults=Faults(), latency_seconds=0.001)
+    ms = Mainspring(url)
+    shop = Shop(ms, provider, Settings(attempt_seconds=0.3, retry_initial_seconds=300))
+    async with ms, shop:
+        await shop.carts.add_item("ann", Item("phone", "A phone", "device", 1, 499_00))
+        provider.faults.add("checkout", Fault(FaultKind.APPLY_THEN_DROP))
+        provider.faults.add("find_order", Fault(FaultKind.DOWN, None))
+        with pytest.raises(CheckoutUnknown):
+            await shop.checkouts.run("ann", Wish())
+        async with settling_on(url) as settling:
+            await settling.settle("ann", order_number=None)
+        async with asyncio.timeout(15):
+            while (await shop.carts.get("ann")).checkout_status is not CheckoutStatus.FAILED:
+                await asyncio.sleep(0.05)
 
 
 async def test_to_settle_one_checkout_does_nothing_to_those_of_others(tmp_path: Path) -> None:

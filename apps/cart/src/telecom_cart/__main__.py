@@ -231,8 +231,8 @@ def settle_command(*, user: str, order: str | None, not_made: bool, store: str) 
             await settling.settle(user, order_number=order)
 
     _run(settle())
-    opened = "nothing was ordered, and the cart is open again when its basket is closed"
-    click.echo(f"Settled: {f'it is order {order}' if order else opened}.")
+    opened = "nothing was ordered. The cart is open again as soon as its server has closed the basket"
+    click.echo(f"Settled: {opened if order is None else f'it is order {order}'}.")
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
