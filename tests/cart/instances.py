@@ -138,7 +138,7 @@ class Instance:
         which it adds to."""
         self.gate = gate = Gate(chance)
         self.shop = shop = Shop(ms, _Wire(provider, gate, known), settings, is_only=False)
-        for name in ("carts", "orders", "attempts", "latest", "unknown"):
+        for name in ("carts", "orders", "attempts", "listed", "unknown"):
             setattr(shop.repository, name, _Gated(getattr(shop.repository, name), gate))
         wakes = shop.carts._wakes  # of all its parts
         setattr(wakes, "_timers", _Gated(wakes._timers, gate))  # noqa: B010

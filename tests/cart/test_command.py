@@ -194,7 +194,7 @@ async def test_who_settles_wakes_those_who_run_and_does_not_leave_it_to_their_pa
         async with settling_on(url) as settling:
             await settling.settle("ann", order_number=None)
         async with asyncio.timeout(15):
-            while (await shop.carts.get("ann")).checkout_status is not CheckoutStatus.FAILED:
+            while (await shop.carts.get("ann")).checkout_status is not CheckoutStatus.FAILED:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
 

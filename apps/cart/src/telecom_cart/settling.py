@@ -62,7 +62,12 @@ class Settling:
                 return None
             return replace(
                 present,
-                attempt=replace(present.attempt, denied=True, unresolved=f"{DENIED} Its basket is being closed."),
+                attempt=replace(
+                    present.attempt,
+                    denied=True,
+                    needs_person=False,
+                    unresolved=f"{DENIED} Its basket is being closed.",
+                ),
             )
 
         await self._wakes.recover(cart.user_id, cart.id, reference, in_seconds=WAKE_SECONDS)
