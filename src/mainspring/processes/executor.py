@@ -39,7 +39,7 @@ from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.results import Results
 from mainspring.kernel.ownership import INSTANCES, read_lease
 from mainspring.namespaces.service import NamespaceService
-from mainspring.processes.server import (
+from mainspring.processes.startup import (
     abandon,
     advertised,
     announce,
