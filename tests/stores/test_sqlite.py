@@ -17,10 +17,12 @@ from msgspec.structs import replace
 from mainspring.errors import ConfigError, StoreUnavailable
 from mainspring.model import Shard
 from mainspring.store import START, Put, Remove, TimerFilter, Verdict
-from mainspring.stores.plan import GROUP_BYTES, Write
+from mainspring.stores.committer import PENDING_LIMIT
+from mainspring.stores.grouping import GROUP_BYTES
+from mainspring.stores.plan import Write
 from mainspring.stores.sqlite import SQLiteStore
 from mainspring.stores.sqlite.schema import MIGRATIONS
-from mainspring.stores.sqlite.worker import PENDING_LIMIT, Worker
+from mainspring.stores.sqlite.worker import Worker
 from mainspring.testing.timer_samples import NOW, create, key_of, timer
 from tests.small_disk import small_disk
 

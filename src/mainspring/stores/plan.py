@@ -7,53 +7,24 @@ written, once per row. So a group behaves as if its requests had run one after t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.model import LAST_VERSION, Attempt, Record, Shard, State, Timer, TimerKey
 from mainspring.store import Begin, Finish, Put, Remove, Verdict, next_version
+from mainspring.stores.grouping import Item, Items, Request
 
-GROUP_BYTES: Final = 2_000_000
-"""After so many a group of requests that are written together ends: whoever comes next waits for it."""
 Value = int | str | bytes | None
-Item = TypeVar("Item")
 RowKey = tuple[int, str]
 RecordKey = tuple[str, str]
 
 
-class Request:
-    """Something that a caller waits for. Whoever works on it leaves an error here, or an `answer` in the subclass."""
-
-    __slots__ = ("error", "future", "held", "weight")
-
-    def __init__(self, weight: int = 1) -> None:
-        """`weight` is the number of items that the request counts for."""
-        self.weight = weight
-        self.held: Sequence[int] = ()
-        """The places of items of which nothing was written because somebody's open transaction holds what they name:
-        they may be asked for again. A request without items has one, at place 0."""
-        self.error: Exception | None = None
-        self.future: asyncio.Future[None] | None = None
-
-    @property
-    def size(self) -> int:
-        """The bytes that users have given it to write, as far as they can be many."""
-        return 0
-
-
-class Batch(Request, Generic[Item]):
+class Batch(Items[Item, Verdict]):
     """Items, each with a verdict."""
 
-    __slots__ = ("answer", "items")
-    answer: list[Verdict]
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        super().__init__(len(items))
-        self.items = items
+    __slots__ = ()
 
 
 class Write(Batch[Put | Remove]):

@@ -6,7 +6,7 @@ may keep its transaction open for as long as it likes. Only claims wait, for who
 
 A row that is not there cannot be locked; if another transaction inserts it meanwhile, this one fails as `Overtaken`, is
 rolled back and looks again. That is no retry of a write: nothing of it happened. If the other transaction stays open,
-the insert gives up after a moment as `Held`, and the lane finds out by halves whose row it was.
+the insert gives up after a moment as `Held`, and it is found out by halves whose row it was.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mainspring.stores.plan import (
 )
 from mainspring.stores.plan import Row as PlannedRow
 from mainspring.stores.sql.dialect import Held, Overtaken, Session, Statement, Undone, Unfit
-from mainspring.stores.sql.lanes import WriteRequest
+from mainspring.stores.sql.halving import WriteRequest
 from mainspring.stores.sql.pool import Pool
 from mainspring.stores.sql.rows import (
     Row,

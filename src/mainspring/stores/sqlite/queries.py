@@ -15,8 +15,10 @@ import apsw
 
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import DuePage, Position, TimerFilter
+from mainspring.stores.committer import fail
+from mainspring.stores.grouping import Request
 from mainspring.stores.pages import Page, filling
-from mainspring.stores.plan import Request, Value
+from mainspring.stores.plan import Value
 from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.files import Files
 from mainspring.stores.sqlite.rows import (
@@ -138,8 +140,7 @@ class Reader:
                     self._connection = self._database.connect(cache_kib=CACHE_KIB)
                 run(self._connection)
         except Exception as error:  # noqa: BLE001  (handed to the callers)
-            for read in reads:
-                read.error = error
+            fail(reads, error)
             self.close()
 
     def close(self) -> None:
