@@ -89,7 +89,7 @@ class Committer(Generic[R]):
         width: int = 1,
         patience: float = 0.0,
         admission: Admission | None = None,
-        when_idle: Callable[[], None] | None = None,
+        when_idle: Callable[[], object] | None = None,
     ) -> None:
         """`width` is how many groups may be under way at once. One that has been for `patience` seconds is held up, and
         the next one begins beside it. An `admission` may be shared with others: their items count together."""
@@ -103,11 +103,15 @@ class Committer(Generic[R]):
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def wait_for(self, request: R) -> None:
+        await self.put(request)
+
+    def put(self, request: R) -> asyncio.Future[None]:
+        """What a caller may wait for."""
         answered = self._admission.admit(request)
         self._waiting.add(request)
         if self._runner is None:
             self._runner = asyncio.create_task(self._run())
-        await answered
+        return answered
 
     async def close(self) -> None:
         """Finish what was admitted."""
