@@ -32,13 +32,17 @@ class Admission:
 
     def admit(self, request: Request) -> asyncio.Future[None]:
         """What the caller waits for."""
-        if self._closed:
-            raise StoreUnavailable("Expected an open store, got one that is closed")
-        if self._pending + request.weight > PENDING_LIMIT:
-            raise StoreUnavailable(f"Expected at most {PENDING_LIMIT} items waiting for the store, got more")
+        self.check(request.weight)
         self._pending += request.weight
         request.future = asyncio.get_running_loop().create_future()
         return request.future
+
+    def check(self, weight: int) -> None:
+        """Raise if there is no room for so many items."""
+        if self._closed:
+            raise StoreUnavailable("Expected an open store, got one that is closed")
+        if self._pending + weight > PENDING_LIMIT:
+            raise StoreUnavailable(f"Expected at most {PENDING_LIMIT} items waiting for the store, got more")
 
     def close(self) -> None:
         self._closed = True
