@@ -100,6 +100,10 @@ class Put(Struct, frozen=True):
     timer: Timer
     expect: int
 
+    @property
+    def key(self) -> TimerKey:
+        return self.timer.key
+
 
 class Remove(Struct, frozen=True):
     """Remove a row that has version `expect`."""

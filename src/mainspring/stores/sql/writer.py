@@ -160,7 +160,7 @@ class Writer:
             for shard_id, uuid, due_at, version in places:
                 plan.rows[shard_id, uuid] = PlannedRow(version, due_at)
             if missing := [
-                key for key in keys if plan.rows[key].stored_due_at is None and (suspicious or key in plan.expected)
+                key for key in keys if plan.rows[key].place is None and (suspicious or key in plan.expected)
             ]:
                 there = places_from(await session.fetch(*self._statements.places(missing)))
                 plan.held.update((shard_id, uuid) for shard_id, uuid, _, _ in there)
@@ -200,11 +200,11 @@ class Writer:
         new: list[Row] = []
         begun: dict[int, list[Row]] = {}
         for (shard_id, uuid), row in sorted(plan.rows.items(), key=_key):
-            if row.stored_due_at is not None and (row.timer is not None or row.version == 0):
+            if row.place is not None and (row.timer is not None or row.is_removed):
                 gone.append((shard_id, uuid))
             if row.timer is not None:
                 written.append(timer_row(row.timer))
-                if row.stored_due_at is None:
+                if row.place is None:
                     new.append((shard_id, uuid))
             if row.begins:
                 begun.setdefault(row.begins, []).append((shard_id, uuid, row.version - row.begins))
