@@ -70,7 +70,7 @@ class Findings(Struct, frozen=True, kw_only=True, rename="camel"):
     """Those that users know, as `timers` are those in them."""
     timers: int | None = None
     internal_rows: int | None = None
-    """Of jobs and fetches: clocks, launches, calls."""
+    """Of jobs and fetches: clocks, runs, calls."""
     shards: int | None = None
     """Of all namespaces, also of those for jobs and fetches."""
     unowned_shards: tuple[int, ...] = ()

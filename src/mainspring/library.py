@@ -11,7 +11,7 @@ A handler is treated like a receiver: when it returns, the timer is done; when i
 retried by the policy; a returned dict is an answer with `ok`, `nextExecuteAt` and `payload`. Timers outlive the
 program: register the handlers of earlier runs before the block is entered, or at its start.
 
-`@ms.job("0 9 * * *", timezone="Europe/Berlin")` has a function launched by a calendar: see `mainspring.jobs.program`.
+`@ms.job("0 9 * * *", timezone="Europe/Berlin")` has a function run by a calendar: see `mainspring.jobs.program`.
 With `connection=`, a timer is created in a transaction of the program: see `mainspring.transactional`.
 `ms.fetch(url)` is a call that is made at most once, and whose result outlives the program that asked for it.
 `ms.origin(kind, id)` is an object with durable state that gets the results of fetches: see `mainspring.origins`.
@@ -114,7 +114,7 @@ class Mainspring:
         return register
 
     def job(self, schedule: str, *, name: str | None = None, **fields: Unpack[FunctionFields]) -> Callable[[J], J]:
-        """Have a function launched by a calendar, as a job with its name.
+        """Have a function run by a calendar, as a job with its name.
 
         The registry is made equal to this when the block is entered, or at once inside of it. A coroutine function is
         awaited, another one runs in a thread; it is called with a `DueJob`.

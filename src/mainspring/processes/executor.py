@@ -141,7 +141,8 @@ class RemoteExecutor:
             noted=Recent().noted,
             retention_ms=config.fetch_retention_ms,
         )
-        origins = Results(
+        results = Results(
+            inside=None,
             sender=self._callbacks,
             registry=registry,
             namespaces=self._namespaces,
@@ -152,7 +153,7 @@ class RemoteExecutor:
         self._executor = Executor(
             name=self.name,
             registry=registry,
-            origins=origins,
+            results=results,
             sender=self._calls,
             clock=self._clock,
             randomness=self._random,

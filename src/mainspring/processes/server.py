@@ -245,7 +245,7 @@ def api_of(config: Config, instance: Instance, token: str, *, shared: bool) -> A
 def keyed(config: Config, records: TimedRecords, app: AsgiApp, refuse: Refuse, /, *, safe_to_repeat: bool) -> AsgiApp:
     """The API with `Idempotency-Key`. A refusal changes nothing, so only what was done is kept.
 
-    A create whose outcome is unknown is carried out again: that replaces the timer by an equal one. A launch is not.
+    A create whose outcome is unknown is carried out again: that replaces the timer by an equal one. A run is not.
     """
     return IdempotencyMiddleware(
         app,

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from mainspring.clock import ASK_TRIES, SLOW_SECONDS, Clock, SystemClock
 from mainspring.delivery.secrets import Secrets
+from mainspring.delivery.webhook import new_delivery_id
 from mainspring.errors import NotFound
 from mainspring.model import Detail, Namespace, Timer
 from mainspring.store import first_version
@@ -76,7 +77,7 @@ class Creation:
             namespace,
             now=self._clock.now_ms(),
             version=first_version(self._random),
-            delivery_id=f"msg_{self._random.getrandbits(128):032x}",
+            delivery_id=new_delivery_id(self._random),
             max_payload=self._max_payload,
         )
         timer = yield from _put(fresh, dialect, tables)

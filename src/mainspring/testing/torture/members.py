@@ -16,7 +16,7 @@ from mainspring.testing.torture.hosts import now_us
 from mainspring.testing.torture.process import ServerProcess
 from mainspring.testing.torture.relay import Relay
 
-CRASH_POINTS: Final = tuple(name for name in crashpoint.NAMES if not name.startswith(("fetch", "launch", "clock")))
+CRASH_POINTS: Final = tuple(name for name in crashpoint.NAMES if not name.startswith(("fetch", "run", "clock")))
 ARMED: Final = 0.3
 """So many starts have a crash point armed."""
 POLL_SECONDS: Final = 0.05
