@@ -9,7 +9,7 @@ import pytest
 
 from mainspring.errors import StoreUnavailable
 from mainspring.stores.committer import PENDING_LIMIT, Admission, Committer, submit, together
-from mainspring.stores.grouping import GROUP_BYTES, Items, Room
+from mainspring.stores.grouping import GROUP_BYTES, LARGE_BYTES, Items, Room
 
 ROOM = Room(items=1_000)
 
@@ -182,3 +182,13 @@ async def test_close_finishes_what_was_admitted_and_refuses_more() -> None:
     groups.may_go_on.set()
     await closing
     assert [call.result() for call in calls] == [[0], [2], [4], [6], [8]]
+
+
+@pytest.mark.parametrize(("in_order", "groups"), [(True, [[0, 1], [2]]), (False, [[0, 2], [1]])])
+async def test_what_is_large_steps_aside_unless_the_order_matters(in_order: bool, groups: list[list[int]]) -> None:
+    seen = Groups()
+    seen.may_go_on.set()
+    one = committer(seen.write, Room(items=2, in_order=in_order))
+    await asyncio.gather(ask(one, 0), ask(one, 1, size=LARGE_BYTES + 1), ask(one, 2))
+    assert seen.seen == groups
+    await one.close()

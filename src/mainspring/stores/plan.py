@@ -32,7 +32,7 @@ class Write(Batch[Put | Remove]):
 
     @property
     def size(self) -> int:
-        return sum(len(change.timer.payload or "") for change in self.items if isinstance(change, Put))
+        return sum(map(_payload_bytes, self.items))
 
 
 class BeginAttempts(Batch[Begin]):
@@ -41,6 +41,10 @@ class BeginAttempts(Batch[Begin]):
 
 class FinishAttempts(Batch[Finish]):
     __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        return sum(_payload_bytes(item.change) for item in self.items)
 
 
 class Claim(Batch[Shard]):
@@ -270,6 +274,10 @@ class Plan:
 
     def removed_records(self) -> list[RecordKey]:
         return [key for key, record in self.records.items() if record.removed]
+
+
+def _payload_bytes(change: Put | Remove | None) -> int:
+    return len(change.timer.payload or "") if isinstance(change, Put) else 0
 
 
 def only_creates(requests: Sequence[WriteRequest]) -> list[Timer] | None:

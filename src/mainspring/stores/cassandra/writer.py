@@ -55,7 +55,9 @@ class Writer:
         self._unsettled: set[int] = set()
         """Shards with a write of unknown outcome."""
         self._batch_bytes = min(GROUP_BYTES, row_bytes)
-        self._lanes: Lanes[int, Change, Verdict] = Lanes(self._commit, room=Room(BATCH_LIMIT, self._batch_bytes))
+        self._lanes: Lanes[int, Change, Verdict] = Lanes(
+            self._commit, room=Room(BATCH_LIMIT, self._batch_bytes, in_order=True)
+        )
 
     async def close(self) -> None:
         await self._lanes.close()

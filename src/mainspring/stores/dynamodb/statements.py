@@ -83,13 +83,8 @@ class _Asked(Request):
     answer: Verdict
 
     def __init__(self, write: SingleWrite) -> None:
-        super().__init__()
+        super().__init__(size=write.weight)  # a removal weighs as much as a request, so it is alone
         self.write = write
-
-    @property
-    def size(self) -> int:
-        """A removal weighs as much as a request, so it is alone."""
-        return self.write.weight
 
 
 class Statements:
