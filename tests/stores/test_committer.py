@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from mainspring.errors import StoreUnavailable
-from mainspring.stores.committer import PENDING_LIMIT, Admission, Committer, submit, together
+from mainspring.stores.committer import PATIENCE_SECONDS, PENDING_LIMIT, Admission, Committer, submit, together
 from mainspring.stores.grouping import GROUP_BYTES, LARGE_BYTES, Items, Room
 
 ROOM = Room(items=1_000)
@@ -91,16 +91,17 @@ async def test_as_many_groups_are_under_way_as_the_width_allows() -> None:
     await one.close()
 
 
-async def test_a_group_that_is_held_up_does_not_hold_up_the_next_ones_until_they_are_too_many() -> None:
+async def test_groups_that_are_held_up_do_not_hold_up_the_next_ones_until_they_are_too_many() -> None:
     groups = Groups()
-    one = Committer(together(groups.write), room=Room(items=1), width=3, patience=0.01)
-    calls = [ask(one, number) for number in range(5)]
+    one = Committer(together(groups.write), room=Room(items=1), beside=2)
+    calls = [ask(one, number) for number in range(6)]
     await settle()
     assert groups.seen == [[0]]
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(PATIENCE_SECONDS * 4)
     assert groups.seen == [[0], [1], [2]]
     groups.may_go_on.set()
-    await asyncio.gather(*calls)
+    assert await asyncio.gather(*calls) == [[0], [2], [4], [6], [8], [10]]
+    assert await ask(one, 6) == [12]
     await one.close()
 
 

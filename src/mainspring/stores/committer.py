@@ -19,6 +19,7 @@ from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.stores.grouping import Answer, Item, Items, R, Request, Room, Waiting
 
 PENDING_LIMIT: Final = 100_000
+PATIENCE_SECONDS: Final = 0.25
 
 
 class Admission:
@@ -91,20 +92,20 @@ class Committer(Generic[R]):
         *,
         room: Room,
         width: int = 1,
-        patience: float = 0.0,
+        beside: int = 0,
         admission: Admission | None = None,
         when_idle: Callable[[], object] | None = None,
     ) -> None:
-        """`width` is how many groups may be under way at once. One that has been for `patience` seconds is held up, and
-        the next one begins beside it. An `admission` may be shared with others: their items count together."""
+        """`width` is how many groups may be under way at once; `beside`, how many of those that take longer than
+        `PATIENCE_SECONDS` do not count. An `admission` may be shared with others: their items count together."""
         self._work = work
         self._width = width
-        self._patience = patience
+        self._beside = beside
         self._admission = admission or Admission()
         self._when_idle = when_idle
         self._waiting: Waiting[R] = Waiting(room)
-        self._runner: asyncio.Task[None] | None = None
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._runners: set[asyncio.Task[None]] = set()
+        self._held_up: set[asyncio.Task[None]] = set()
 
     async def wait_for(self, request: R) -> None:
         await self.put(request)
@@ -113,31 +114,41 @@ class Committer(Generic[R]):
         """What a caller may wait for."""
         answered = self._admission.admit(request)
         self._waiting.add(request)
-        if self._runner is None:
-            self._runner = asyncio.create_task(self._run())
+        self._begin()
         return answered
 
     async def close(self) -> None:
         """Finish what was admitted."""
         self._admission.close()
-        while self._runner is not None:
-            await asyncio.wait({self._runner})
-        while self._under_way:
-            await asyncio.wait(self._under_way)
+        while runners := self._runners | self._held_up:
+            await asyncio.wait(runners)
+
+    def _begin(self) -> None:
+        if self._waiting and len(self._runners) < self._width and len(self._held_up) <= self._beside:
+            self._runners.add(asyncio.create_task(self._run()))
 
     async def _run(self) -> None:
+        """Group after group, until one holds it up: others then go on in its place."""
+        runner = asyncio.current_task()
+        assert runner is not None
+        loop = asyncio.get_running_loop()
         try:
-            while self._waiting:
-                group = asyncio.create_task(self._work_on(self._waiting.next_group()))
-                self._under_way.add(group)
-                group.add_done_callback(self._under_way.discard)
-                await asyncio.wait({group}, timeout=self._patience)
-                if len(self._under_way) == self._width:
-                    await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+            while self._waiting and runner in self._runners:
+                patience = loop.call_later(PATIENCE_SECONDS, self._give_way, runner) if self._beside else None
+                await self._work_on(self._waiting.next_group())
+                if patience is not None:
+                    patience.cancel()
         finally:  # in the same step as the last look at what waits, so that no request misses its runner
-            self._runner = None
-            if self._when_idle is not None and not self._under_way:
+            self._runners.discard(runner)
+            self._held_up.discard(runner)
+            self._begin()
+            if self._when_idle is not None and not self._runners and not self._held_up:
                 self._when_idle()
+
+    def _give_way(self, runner: asyncio.Task[None]) -> None:
+        self._runners.discard(runner)
+        self._held_up.add(runner)
+        self._begin()
 
     async def _work_on(self, group: list[R]) -> None:
         try:

@@ -60,9 +60,8 @@ from mainspring.unreadable import Unreadable
 MIGRATION_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 3.0
 GROUP: Final = Room(items=2_000)
-WIDTH: Final = 4
-PATIENCE_SECONDS: Final = 0.25
-"""A group that takes longer waits for somebody's transaction, and the next one does not wait for it."""
+HELD_UP_LIMIT: Final = 3
+"""How many groups of a lane may wait for somebody's transaction, without the next ones waiting for them."""
 
 T = TypeVar("T", Put | Remove, Finish)
 W = TypeVar("W", Conditional, Begin | Finish)
@@ -95,7 +94,7 @@ def _lane(collection: Collection) -> Committer[Items[Conditional, Result]]:
         with mapping_errors():
             return await conditional.write(collection, writes)
 
-    return Committer(together(write), room=GROUP, width=WIDTH, patience=PATIENCE_SECONDS)
+    return Committer(together(write), room=GROUP, beside=HELD_UP_LIMIT)
 
 
 @cancellable
