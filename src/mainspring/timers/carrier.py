@@ -114,6 +114,8 @@ class TimerCarrier:
         self._gone: dict[str, int] = {}
         """URLs, and until when they count as gone."""
         self.handlers: dict[str, Handler] = {}
+        self.is_at_rest = False
+        """Nothing is carried here: the handlers are those of other programs, whatever they are called."""
 
     # --- the Carrier protocol -------------------------------------------------------------------------
 
@@ -168,7 +170,7 @@ class TimerCarrier:
         """What a timer of this program may name: a handler that is registered, or a URL."""
         if not target.startswith(HANDLER_SCHEME):
             self._guard.check_url(target)
-        elif target.removeprefix(HANDLER_SCHEME) not in self.handlers:
+        elif target.removeprefix(HANDLER_SCHEME) not in self.handlers and not self.is_at_rest:
             known = ", ".join(sorted(self.handlers)) or "none"
             raise InvalidInput(f"Expected a registered handler ({known}), got {target!r}")
 

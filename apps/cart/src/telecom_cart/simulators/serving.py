@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -22,6 +23,10 @@ SIMULATIONS: dict[str, Callable[[], tuple[Simulation, list[Route]]]] = {
 STARTED_WITHIN_SECONDS = 10
 
 
+class PortTaken(Exception):
+    """Nothing can be served there."""
+
+
 @asynccontextmanager
 async def serving(platform: str, *, port: int = 0) -> AsyncIterator[tuple[Simulation, str]]:
     """A simulator, and its address, until the block is left."""
@@ -37,17 +42,20 @@ async def serving(platform: str, *, port: int = 0) -> AsyncIterator[tuple[Simula
         ws="none",
         date_header=False,  # the simulation says its own time
     )
+    try:
+        bound = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise PortTaken(f"Port {port} of 127.0.0.1 cannot be used: {error.strerror}.") from None
     server = _Quiet(config)
     simulation.drop = lambda request: _drop(server, request)
-    task = asyncio.create_task(server.serve())
+    task = asyncio.create_task(server.serve(sockets=[bound]))
     try:
         async with asyncio.timeout(STARTED_WITHIN_SECONDS):
             while not server.started:
                 if task.done():
                     await task
                 await asyncio.sleep(0.005)
-        bound = server.servers[0].sockets[0].getsockname()[1]
-        yield simulation, f"http://127.0.0.1:{bound}"
+        yield simulation, f"http://127.0.0.1:{bound.getsockname()[1]}"
     finally:
         server.should_exit = True
         server.force_exit = True
