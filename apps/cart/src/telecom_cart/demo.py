@@ -163,9 +163,10 @@ async def _started(what: str, module: str, *arguments: str) -> Process:
     except TimeoutError:
         line = b""
     if not line:
+        why = f"not within {START_SECONDS} s" if process.returncode is None else "what it has said is above"
         await _stopped(process)
         port = arguments[arguments.index("--port") + 1]
-        raise DemoFailed(f"{what} did not start at port {port}: what it has said is above.")
+        raise DemoFailed(f"{what} did not start at port {port}: {why}.")
     return process
 
 
