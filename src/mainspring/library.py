@@ -31,7 +31,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.cluster.instance import Instance
-from mainspring.cluster.surroundings import Surroundings, unpredictable
+from mainspring.cluster.surroundings import Surroundings, Unpredictable
 from mainspring.config import load_config
 from mainspring.errors import Conflict, InvalidInput
 from mainspring.fetches.arguments import FetchFields
@@ -83,7 +83,7 @@ class Mainspring:
         `clock` and `randomness` are the machine's; a test of the program that gives its own has the same run again.
         """
         config = load_config({**settings, "store": store or None})
-        surroundings = Surroundings(clock=clock or SystemClock(), randomness=randomness or unpredictable())
+        surroundings = Surroundings(clock=clock or SystemClock(), randomness=randomness or Unpredictable())
         self._instance = instance = Instance(config, surroundings=surroundings, allow_handlers=True)
         self._origins = Origins(
             records=instance.store,

@@ -139,7 +139,7 @@ def judged(
         return replace(tried, state="delivered", detail="", delivered_at=now)
     detail = answer.detail or f"The origin answered {answer.status}."
     if answer.status == 410:
-        return replace(tried, state="failed", detail=f"{detail} It wants no more.")
+        return replace(tried, state="failed", detail=f"{detail} It is gone for good.")
     policy = RetryPolicy(max_attempts=_ENDLESS, max_elapsed_seconds=delivery_ms / 1000)
     wait = wait_ms(
         policy,

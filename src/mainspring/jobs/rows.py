@@ -142,7 +142,7 @@ class Rows:
         await self._tell(await self._clock_row(name, state))
 
     async def tell_clocks(self, names: Sequence[str]) -> list[str]:
-        """The same for many. Answers those that could not be told: they stop no other."""
+        """The same for many. Returns those that could not be told: they stop no other."""
         rows = [await self._clock_row(name) for name in names]
         untold: list[str] = []
         for row, verdict in zip(rows, await self._put_new(rows), strict=True):
@@ -234,7 +234,7 @@ class Rows:
     ) -> Missing:
         """Have rows for runs that are on record. One that has a row already keeps it.
 
-        `upcoming` are the instants that follow on the first of the runs, in order, if they are known. Answers which
+        `upcoming` are the instants that follow on the first of the runs, in order, if they are known. Returns which
         of them have no row, or may have none: no other has to do without because of them.
         """
         namespace = await self._namespaces.system(RUNS)

@@ -64,7 +64,7 @@ STOP_SECONDS: Final = 10.0
 
 
 def run(config: Config, pool: str) -> int:
-    """Make calls until told to stop. Answers the exit code."""
+    """Make calls until told to stop. Returns the exit code."""
     return run_to_end(config, _serve(config, pool))
 
 

@@ -295,7 +295,7 @@ class TimerService:
         return found
 
     async def _put_changed(self, pairs: Sequence[tuple[Timer, Timer | None]]) -> int:
-        """Write changed rows whose originals are still what they were; answers how many."""
+        """Write changed rows whose originals are still what they were; returns how many."""
         puts = [Put(after, before.version) for before, after in pairs if after is not None]
         return _count_applied(await self._put(puts))
 
@@ -322,7 +322,7 @@ class TimerService:
         [timer] = await self._store.get([key])
         if timer is None:
             await self._check_damage(key, timer_id)
-            raise NotFound(f"Expected an existing timer, got {timer_id!r} in namespace {namespace!r}")
+            raise NotFound(f"Timer {timer_id!r} does not exist in namespace {namespace!r}")
         return timer
 
     async def _check_damage(self, key: TimerKey, timer_id: str) -> None:
