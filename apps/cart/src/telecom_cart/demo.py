@@ -160,10 +160,10 @@ async def _started(what: str, module: str, *arguments: str) -> Process:
     try:
         async with asyncio.timeout(START_SECONDS):
             line = await process.stdout.readline()
+        why = "what it has said is above"
     except TimeoutError:
-        line = b""
+        line, why = b"", f"not within {START_SECONDS} s"
     if not line:
-        why = f"not within {START_SECONDS} s" if process.returncode is None else "what it has said is above"
         await _stopped(process)
         port = arguments[arguments.index("--port") + 1]
         raise DemoFailed(f"{what} did not start at port {port}: {why}.")
