@@ -17,12 +17,16 @@ from mainspring.store import START, Begin, Finish, Position, Put, Remove, TimerF
 from mainspring.stores.mongodb import MongoDBStore, queries
 from mainspring.stores.mongodb.connection import Client, Collections, collections_of, make_client
 from mainspring.testing.timer_samples import NOW, attempt, create, key_of, timer
+from tests.servers.fleet import Fleet
 from tests.servers.mongodb import MongoDB
 
 APPLIED, STALE, FENCED, UNAVAILABLE = Verdict.APPLIED, Verdict.STALE, Verdict.FENCED, Verdict.UNAVAILABLE
 
 # A client that is closed while it reaches for a server that is not there leaves the half-made socket to the collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.server("mongodb"),
+]
 
 
 @pytest.fixture
@@ -33,10 +37,10 @@ def collected() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[MongoDB]:
-    with MongoDB() as server:
-        server.obtain()
-        yield server.start()
+def server(fleet: Fleet) -> Iterator[MongoDB]:
+    """One of its own, which is killed."""
+    with fleet.start(MongoDB) as server:
+        yield server
 
 
 @pytest.fixture
