@@ -1,4 +1,4 @@
-"""What all tests share: one event loop flavour, and real servers."""
+"""What all tests share: one event loop flavour, real servers, and somebody to call."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ pytest.register_assert_rewrite(
     "mainspring.testing",
     *(f"telecom_cart.providers.{name}" for name in ("conformance", "basket_conformance", "order_conformance")),
 )
-pytest_plugins = ["tests.servers.fixtures", "tests.time_limit"]
+pytest_plugins = ["tests.servers.fixtures", "tests.support.target", "tests.time_limit"]
 
-_ALONE: Final = tuple(Path(__file__).parent / name for name in ("bench", "cluster", "faults"))
+_ALONE: Final = tuple(Path(__file__).parent / name for name in ("bench", "cluster", "crashes", "faults"))
 
 
 @pytest.hookimpl(tryfirst=True)
