@@ -16,6 +16,7 @@ from telecom_cart.carts import Carts
 from telecom_cart.checkout import Checkouts
 from telecom_cart.cleanup import Cleaner
 from telecom_cart.closing import Closer
+from telecom_cart.guarding import GuardedProvider
 from telecom_cart.keys import Keys
 from telecom_cart.model import Context
 from telecom_cart.provider import ContextGone, Provider, ProviderError
@@ -42,7 +43,7 @@ class Shop:
     ) -> None:
         """`is_only`: there is no other shop on this Mainspring, so timers and jobs are for this one."""
         self.settings = settings = settings or Settings()
-        self.provider = provider
+        self.provider = provider = GuardedProvider(provider)
         self.repository = Repository(ms)
         self.idempotency_store = ms.idempotency_store
         self._ms = ms

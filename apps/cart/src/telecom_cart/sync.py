@@ -71,7 +71,7 @@ class Synchroniser:
             return None
         until = now + round(self._settings.sync_hold_seconds * 1000)
         if cart.syncing is not None and now < cart.syncing.until <= until:  # later: the clock has gone back since
-            raise Busy
+            raise Busy("Somebody else synchronises it")
         if not cart.items and (cart.context is None or not cart.context.basket_id):
             context = None if cart.syncing else cart.context
             return replace(cart, sync=SyncStatus.SYNCED, synced_at=now, syncing=None, context=context)
