@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 from aiohttp import (
     ClientConnectorError,
     ClientError,
+    ClientResponse,
     ClientSession,
     ClientTimeout,
     ConnectionTimeoutError,
@@ -110,7 +111,7 @@ class Direct:
         async with self._opened().request(
             request.method, url, headers=request.headers, data=request.body or None, allow_redirects=False
         ) as got:
-            return Answer(got.status, dict(got.headers), await got.read())
+            return Answer(got.status, dict(got.headers), await _bounded(got))
 
     def _opened(self) -> ClientSession:
         """Made at the first request, because it belongs to the event loop. Its connections serve many customers, so
@@ -120,6 +121,9 @@ class Direct:
                 connector=TCPConnector(limit=CONNECTIONS, keepalive_timeout=IDLE_SECONDS),
                 cookie_jar=DummyCookieJar(),
                 timeout=ClientTimeout(total=self._patience.timeout_seconds),
+                # A packed answer of a few bytes can be unpacked to any size.
+                headers={"Accept-Encoding": "identity"},
+                auto_decompress=False,
                 trust_env=True,
             )
             # It would send a DELETE again whose connection broke off: only we know what may be repeated.
@@ -130,6 +134,17 @@ class Direct:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+async def _bounded(got: ClientResponse) -> bytes:
+    if got.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise Unreachable("The platform's answer is packed, which was not asked for")
+    body = bytearray()
+    async for part in got.content.iter_any():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise Unreachable(f"The platform's answer has more than {MOST_BYTES} bytes")
+    return bytes(body)
 
 
 def throttled_for(answer: Answer) -> float | None:
