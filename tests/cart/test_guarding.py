@@ -15,9 +15,11 @@ from telecom_cart.errors import CheckoutUnknown, ProviderDown
 from telecom_cart.model import CheckoutStatus, Context
 from telecom_cart.provider import Found, Refused
 from telecom_cart.providers.double import DoubleProvider
+from telecom_cart.providers.faults import FaultKind
+from telecom_cart.sync import Busy
 from tests.cart.lying import UNKEEPABLE
 from tests.cart.serving import served
-from tests.cart.simulated import World, simulate
+from tests.cart.simulated import PHONE, World, simulate
 
 FOREIGN = (RecursionError("deep"), ValueError("endless"), UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), OSError())
 
@@ -143,3 +145,14 @@ def test_what_a_platform_said_is_told_to_operators_with_the_reference_and_not_to
 
     with caplog.at_level(logging.INFO, "telecom_cart"):
         simulate(scenario)
+
+
+def test_a_synchronisation_that_is_tried_again_says_why() -> None:
+    async def scenario(world: World) -> None:
+        world.fault("create_cart", FaultKind.DELAY, seconds=10)
+        await world.shop.carts.add_item("ann", PHONE)
+        await asyncio.sleep(2)
+        with pytest.raises(Busy, match="Somebody else"):
+            await world.shop.synchroniser.run("ann")
+
+    simulate(scenario)
