@@ -39,7 +39,7 @@ async def same_minute(setting: Setting) -> list[Figure]:
         late: list[list[int]] = []
         arrived: list[list[float]] = []
         for turn in range(rounds):
-            setting.say(f"round {turn + 1} of {rounds}: {count:,} launches in one minute")
+            setting.say(f"round {turn + 1} of {rounds}: {count:,} runs in one minute")
             minute = (now_ms() // 1000 // period + 1) * period
             if minute - time.time() < period / 4:  # still busy with the one before, or with the creates
                 minute += period
@@ -47,11 +47,11 @@ async def same_minute(setting: Setting) -> list[Figure]:
             await target.reset()
             await target.wait_for(count, seconds=period + 60)
             arrived.append(sorted((await target.report()).lateness_ms))
-            await asyncio.sleep(period / 4)  # for the ends of the last launches
+            await asyncio.sleep(period / 4)  # for the ends of the last runs
             late.append(sorted(await _lateness(product, minute * 1000)))
         resident, highest = product.memory_mb(), product.memory_mb("VmHWM")
     if {len(each) for each in late} != {count}:
-        raise RuntimeError(f"Expected {count:,} launches of each minute in the ledger, got {list(map(len, late))}")
+        raise RuntimeError(f"Expected {count:,} runs of each minute in the ledger, got {list(map(len, late))}")
     what = f"of {count:,} jobs of one minute"
     return [
         Figure(benchmark="jobs", what=f"half at most late, {what}", unit="ms", measured=_median(late, 50)),
@@ -85,7 +85,7 @@ def _create(name: str, schedule: str, url: str, *, seconds: bool) -> bytes:
 
 
 async def _lateness(product: Running, instant: int) -> list[int]:
-    """How late the launches of an instant began, by the ledger."""
+    """How late the runs of an instant began, by the ledger."""
     late: list[int] = []
     where: dict[str, object] = {"since": instant, "until": instant + 1, "limit": PAGE}
     while True:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Final
+
 import pytest
 
 # The conformance suites assert in the package: their failures shall say as much as those of the tests.
@@ -10,6 +13,16 @@ pytest.register_assert_rewrite(
     *(f"telecom_cart.providers.{name}" for name in ("conformance", "basket_conformance", "order_conformance")),
 )
 pytest_plugins = ["tests.servers.fixtures", "tests.time_limit"]
+
+_ALONE: Final = tuple(Path(__file__).parent / name for name in ("bench", "cluster", "faults"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Clusters under load, and what measures, need both cores."""
+    for item in items:
+        if any(item.path.is_relative_to(place) for place in _ALONE):
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture(scope="session")

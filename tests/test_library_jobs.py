@@ -20,16 +20,16 @@ LEAP_DAYS = "0 0 29 2 *"
 """So rarely that no test sees it."""
 
 
-async def ended(ms: Mainspring, launch: RunView) -> RunView:
+async def ended(ms: Mainspring, asked: RunView) -> RunView:
     async with asyncio.timeout(10):
         while True:
-            async for run in ms.jobs.runs(launch.name):
-                if run.launch_id == launch.launch_id and run.finished_at is not None:
+            async for run in ms.jobs.runs(asked.name):
+                if run.launch_id == asked.launch_id and run.finished_at is not None:
                     return run
             await asyncio.sleep(0.01)
 
 
-async def test_a_function_is_launched_by_its_calendar() -> None:
+async def test_a_function_is_run_by_its_calendar() -> None:
     got: asyncio.Queue[DueJob] = asyncio.Queue()
     ms = Mainspring("memory://")
 

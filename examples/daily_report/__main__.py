@@ -26,7 +26,7 @@ from .reports import Reports
 TEACHING = """\
 serving at {url}
 
-Create the job, and launch it now instead of at nine:
+Create the job, and run it now instead of at nine:
 
   mainspring job create daily-report "0 9 * * *" --timezone Europe/Berlin \\
       --callback-url {url}/jobs/trigger/daily-report --header 'Authorization: Bearer {token}'

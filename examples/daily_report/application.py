@@ -1,6 +1,6 @@
 """HTTP in front of the reports, as a plain ASGI application: any ASGI server runs it, no framework is needed.
 
-    POST /jobs/trigger/daily-report    called by Mainspring: bearer token, signature, then once for each launch
+    POST /jobs/trigger/daily-report    called by Mainspring: bearer token, signature, then once for each run
     GET  /reports                      what has been written, for whoever has the token
 
 The token says that the caller may come in, the signature that what it brings is from Mainspring and was not changed.
@@ -52,10 +52,10 @@ class Application:
             await answer(send, 404, {"error": "nothing here"}, JSON)
 
     async def _report(self, delivery: Delivery) -> dict[str, str]:
-        """The work of one launch. The receiver sees to it that it does not run twice."""
+        """The work of one run. The receiver sees to it that it does not run twice."""
         at = datetime.fromisoformat(delivery.data["scheduledAt"])
         report = await asyncio.to_thread(self._reports.write, delivery.data["launchId"], at)
-        print(f"wrote the report of {report.day} for {report.launch}", flush=True)
+        print(f"wrote the report of {report.day} for {report.run}", flush=True)
         return told(report)
 
     async def _resolve(self, delivery: Delivery, unresolved: Unresolved) -> Resolved[dict[str, str]] | NotDone:
@@ -65,7 +65,7 @@ class Application:
 
 
 def told(report: Report) -> dict[str, str]:
-    return {"report": report.day, "launch": report.launch}
+    return {"report": report.day, "run": report.run}
 
 
 async def read(receive: Receive) -> bytes:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from mainspring import telemetry
-from mainspring.errors import MainspringError
+from mainspring.errors import MainspringError, StoreUnavailable
+
+T = TypeVar("T")
 
 PAUSE_SECONDS: Final = 1.0
 """The least pause after something went wrong: what does so each time shall not fill the log."""
+STORE_RETRY_SECONDS: Final = 0.5
 
 
 @contextmanager
@@ -38,6 +41,16 @@ async def repeat(work: Callable[[], Awaitable[None]], *, seconds: float, complai
             await work()
             pause = seconds
         await asyncio.sleep(pause)
+
+
+async def until_available(step: Callable[[], Awaitable[T]], *, complaint: str) -> T:
+    """What a step comes to, which is made again until the store can be used."""
+    while True:
+        try:
+            return await step()
+        except StoreUnavailable as error:
+            telemetry.warning(complaint, reason=error.detail)
+            await asyncio.sleep(STORE_RETRY_SECONDS)
 
 
 def start(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -164,7 +164,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fetch_retention_days: Annotated[
         int, Meta(ge=1, le=90, description="How long a fetch that has ended is kept, with its result.")
     ] = 7
-    launch_retention_days: Annotated[
+    run_retention_days: Annotated[
         int, Meta(ge=1, le=3650, description="How long the ledger of jobs keeps what became of an instant.")
     ] = 30
     kept_answer_bytes: Annotated[

@@ -41,12 +41,12 @@ FETCH_SETTLED: Final = "fetch-settled"
 """The result of a fetch is committed; its row does not know, its origin neither."""
 FETCH_DELIVERED: Final = "fetch-delivered"
 """The origin has taken the result, nothing of that is recorded."""
-LAUNCHES_RECORDED: Final = "launches-recorded"
-"""Instants of a job are in the ledger, but there are no rows by which they would be launched."""
+RUNS_RECORDED: Final = "runs-recorded"
+"""Instants of a job are in the ledger, but there are no rows by which they would be run."""
 CLOCK_CARRIED: Final = "clock-carried"
-"""Launches have their rows; the clock of their job does not know it."""
-LAUNCH_SETTLED: Final = "launch-settled"
-"""The ledger says how a launch ended; its row does not know."""
+"""Runs have their rows; the clock of their job does not know it."""
+RUN_SETTLED: Final = "run-settled"
+"""The ledger says how a run ended; its row does not know."""
 ORIGIN_HANDLED: Final = "origin-handled"
 """A method of an origin has returned, nothing of what it did is committed."""
 ORIGIN_KEPT: Final = "origin-kept"
@@ -67,7 +67,7 @@ NAMES: Final = (
     SHARD_RELEASED,
 )
 FETCH_NAMES: Final = (FETCH_RECORDED, FETCH_DISPATCHED, FETCH_ANSWERED, FETCH_SETTLED, FETCH_DELIVERED)
-JOB_NAMES: Final = (LAUNCHES_RECORDED, CLOCK_CARRIED, LAUNCH_SETTLED)
+JOB_NAMES: Final = (RUNS_RECORDED, CLOCK_CARRIED, RUN_SETTLED)
 ORIGIN_NAMES: Final = (ORIGIN_HANDLED, ORIGIN_KEPT, ORIGIN_COMMITTED, ORIGIN_CREATED)
 _ALL: Final = NAMES + FETCH_NAMES + JOB_NAMES + ORIGIN_NAMES
 

@@ -70,7 +70,7 @@ class Findings(Struct, frozen=True, kw_only=True, rename="camel"):
     """Those that users know, as `timers` are those in them."""
     timers: int | None = None
     internal_rows: int | None = None
-    """Of jobs and fetches: clocks, launches, calls."""
+    """Of jobs and fetches: clocks, runs, calls."""
     shards: int | None = None
     """Of all namespaces, also of those for jobs and fetches."""
     unowned_shards: tuple[int, ...] = ()
@@ -131,7 +131,7 @@ async def _look(store: Store, damage: Sequence[str]) -> Findings:
 
 
 async def discard(store: Store, found: Sequence[Unreadable]) -> int:
-    """Remove what cannot be read and has a version by which it is known; answers how many that were.
+    """Remove what cannot be read and has a version by which it is known; returns how many that were.
 
     A namespace is left alone, because its timers would be lost with it, and so are jobs, which their service shows as
     broken, and leases, which somebody renews or nobody needs. Without what is kept for a key, its work could run again.
@@ -151,7 +151,7 @@ async def discard(store: Store, found: Sequence[Unreadable]) -> int:
 
 
 async def drop_namespace(store: Store, name: str) -> int:
-    """Remove a namespace that has no timers, while no instance runs: one would still know it. Answers its shards.
+    """Remove a namespace that has no timers, while no instance runs: one would still know it. Returns its shards.
 
     A timer that cannot be read is one, too: the next version may understand it.
     """
@@ -162,7 +162,7 @@ async def drop_namespace(store: Store, name: str) -> int:
         raise Conflict("Expected another namespace than 'default', which every start would make anew")
     record = await store.get_record(NAMESPACES, name, now=now)
     if record is None:
-        raise NotFound(f"Expected an existing namespace, got {name!r}")
+        raise NotFound(f"Namespace {name!r} does not exist")
     namespace = read_record(NAMESPACES, record, _read_namespace)
     if namespace is None:
         raise Conflict(f"The record of namespace {name!r} cannot be read: see `mainspring admin doctor`")

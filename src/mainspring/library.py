@@ -11,7 +11,7 @@ A handler is treated like a receiver: when it returns, the timer is done; when i
 retried by the policy; a returned dict is an answer with `ok`, `nextExecuteAt` and `payload`. Timers outlive the
 program: register the handlers of earlier runs before the block is entered, or at its start.
 
-`@ms.job("0 9 * * *", timezone="Europe/Berlin")` has a function launched by a calendar: see `mainspring.jobs.program`.
+`@ms.job("0 9 * * *", timezone="Europe/Berlin")` has a function run by a calendar: see `mainspring.jobs.program`.
 With `connection=`, a timer is created in a transaction of the program: see `mainspring.transactional`.
 `ms.fetch(url)` is a call that is made at most once, and whose result outlives the program that asked for it.
 `ms.origin(kind, id)` is an object with durable state that gets the results of fetches: see `mainspring.origins`.
@@ -24,13 +24,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
+from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import parse_qsl, urlsplit
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.cluster.instance import Instance
-from mainspring.cluster.surroundings import Surroundings
+from mainspring.cluster.surroundings import Surroundings, Unpredictable
 from mainspring.config import load_config
 from mainspring.errors import Conflict, InvalidInput
 from mainspring.fetches.arguments import FetchFields
@@ -72,15 +73,18 @@ class Mainspring:
         store: str = "",
         *,
         clock: Clock | None = None,
+        randomness: Random | None = None,
         origins: Iterable[type[Origin]] = (),
         services: Mapping[str, ServiceFactory] | None = None,
         **settings: Any,
     ) -> None:
-        """`origins` that earlier runs of the program may have left waiting for results; `services` are for them."""
+        """`origins` that earlier runs of the program may have left waiting for results; `services` are for them.
+
+        `clock` and `randomness` are the machine's; a test of the program that gives its own has the same run again.
+        """
         config = load_config({**settings, "store": store or None})
-        self._instance = instance = Instance(
-            config, surroundings=Surroundings(clock=clock or SystemClock()), allow_handlers=True
-        )
+        surroundings = Surroundings(clock=clock or SystemClock(), randomness=randomness or Unpredictable())
+        self._instance = instance = Instance(config, surroundings=surroundings, allow_handlers=True)
         self._origins = Origins(
             records=instance.store,
             clock=instance.clock,
@@ -114,7 +118,7 @@ class Mainspring:
         return register
 
     def job(self, schedule: str, *, name: str | None = None, **fields: Unpack[FunctionFields]) -> Callable[[J], J]:
-        """Have a function launched by a calendar, as a job with its name.
+        """Have a function run by a calendar, as a job with its name.
 
         The registry is made equal to this when the block is entered, or at once inside of it. A coroutine function is
         awaited, another one runs in a thread; it is called with a `DueJob`.

@@ -42,6 +42,9 @@ from mainspring.unreadable import Unreadable
 BATCH_LIMIT: Final = 1000
 PAGE_BYTES: Final = 8 * 1024 * 1024
 """About how much the rows of one page hold together, as payloads and documents."""
+DUE_BYTES: Final = 1024 * 1024
+"""Of a page of what is due, where a store reads in a thread of its own: many shards are read at once, one behind the
+other, and whoever comes next waits."""
 
 
 class Position(NamedTuple):
@@ -219,7 +222,7 @@ class TimerStore(Protocol):
         ...
 
     async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
-        """Remove at least the oldest entries started before `older_than`, at most `limit`; answers how many."""
+        """Remove at least the oldest entries started before `older_than`, at most `limit`; returns how many."""
         ...
 
     async def shards(self, shard_ids: Sequence[int]) -> Sequence[Shard | None]:

@@ -125,9 +125,9 @@ fetch_deliveries = Counter("mainspring_fetch_deliveries_total", "Results whose d
 late_results = Counter("mainspring_fetch_late_results_total", "Results that came after the first of their fetch.")
 requests = Counter("mainspring_http_requests_total", "API requests, by status class.", "status")
 lateness = Histogram("mainspring_lateness_seconds", "Start of a first attempt after its instant.", _BOUNDS_MS)
-launches = Counter("mainspring_launches_total", "Instants of jobs that came to an end, by state.", "state")
-launch_lateness = Histogram(
-    "mainspring_launch_lateness_seconds", "Start of a launch after its instant, jitter included.", _BOUNDS_MS
+runs = Counter("mainspring_runs_total", "Instants of jobs that came to an end, by state.", "state")
+run_lateness = Histogram(
+    "mainspring_run_lateness_seconds", "Start of a run after its instant, jitter included.", _BOUNDS_MS
 )
 call_duration = Histogram("mainspring_call_seconds", "Duration of callbacks.", _BOUNDS_MS)
 fetch_duration = Histogram("mainspring_fetch_seconds", "Duration of the calls of fetches.", _BOUNDS_MS)

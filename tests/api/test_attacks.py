@@ -12,7 +12,7 @@ import pytest
 from mainspring.config import Config
 from mainspring.descriptors import KEPT, WANTED
 from mainspring.processes.server import hosts_of, limits_of
-from mainspring.testing.attacks.alone import launch
+from mainspring.testing.attacks.alone import run
 from mainspring.testing.attacks.attack import Victim
 from mainspring.testing.attacks.catalogue import ATTACKS
 from mainspring.testing.attacks.witness import create, health, resident_bytes, witness
@@ -50,7 +50,7 @@ async def test_an_attack_costs_others_little_time_and_the_server_little_memory(s
         await witness(victim, create(victim), seconds=0.3)
         before = resident_bytes(server.process_id)
         taken, healthy, served = await asyncio.gather(
-            launch(ATTACKS[name], victim, seconds=SECONDS, size=SIZES[name]),
+            run(ATTACKS[name], victim, seconds=SECONDS, size=SIZES[name]),
             witness(victim, health(victim), seconds=SECONDS),
             witness(victim, create(victim), seconds=SECONDS),
         )

@@ -65,7 +65,7 @@ async def test_a_wrong_field_of_a_job_is_named(field: str, value: str) -> None:
     assert answer.json()["errors"][0]["pointer"].startswith(f"/{field}")
 
 
-async def test_a_trigger_with_a_key_launches_once() -> None:
+async def test_a_trigger_with_a_key_runs_once() -> None:
     edge = Edge()
     app = keyed(edge)
     first, again = await trigger(app, "k"), await trigger(app, "k")

@@ -1,158 +1,139 @@
-"""A provider that breaks its contract: the cart keeps it."""
+"""A provider that breaks the contract: the shop says so at once, or takes it at its worst."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from telecom_cart.checkout import Placed
+from mainspring import Mainspring
 from telecom_cart.errors import CheckoutUnknown, ProviderDown
-from telecom_cart.model import CheckoutStatus, Context
-from telecom_cart.provider import Found, Refused
+from telecom_cart.guarding import VERBS, BadProvider
+from telecom_cart.provider import Lookup, Provider
 from telecom_cart.providers.double import DoubleProvider
-from telecom_cart.providers.faults import FaultKind
-from telecom_cart.sync import Busy
-from tests.cart.lying import UNKEEPABLE
+from telecom_cart.providers.platform import Platform
+from telecom_cart.shop import Shop
 from tests.cart.serving import served
-from tests.cart.simulated import PHONE, World, simulate
-
-FOREIGN = (RecursionError("deep"), ValueError("endless"), UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), OSError())
+from tests.cart.simulated import World, simulate
 
 
-def after(verb: str, then: Callable[[Any], Any]) -> Callable[[World], None]:
-    """Do what a verb does, and answer otherwise."""
-
-    def change(world: World) -> None:
-        truly = getattr(world.provider, verb)
-
-        async def answer(*given: Any, **named: Any) -> Any:
-            return then(await truly(*given, **named))
-
-        setattr(world.provider, verb, answer)
-
-    return change
+def lacking(**wrong: Any) -> Provider:
+    provider = DoubleProvider(Platform(lambda: 0.0))
+    provider.__dict__.update(wrong)
+    return provider
 
 
-def instead(provider: DoubleProvider, verb: str, error: Exception) -> None:
-    """Do nothing of what a verb does."""
-
-    async def answer(*_: Any, **__: Any) -> Any:
-        raise error
-
-    setattr(provider, verb, answer)
-
-
-def raising(error: Exception) -> Callable[[Any], Any]:
-    def then(_: Any) -> Any:
-        raise error
-
-    return then
-
-
-@pytest.mark.parametrize("error", FOREIGN, ids=lambda error: type(error).__name__)
-def test_an_order_after_which_the_provider_breaks_is_looked_for_and_found(error: Exception) -> None:
-    async def scenario(world: World) -> None:
-        await world.fill()
-        after("checkout", raising(error))(world)
-        outcome = await world.try_to_check_out()
-        assert isinstance(outcome, Placed)
-        assert world.live_orders == [outcome.order.number]
-
-    simulate(scenario)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((verb, None) for verb in VERBS),
+        ("name", ""),
+        ("place", ""),
+        ("place", "elsewhere"),
+        ("lookup", 0),
+        ("timeout_seconds", None),
+        ("timeout_seconds", 0),
+        ("timeout_seconds", "3"),
+    ],
+)
+def test_what_a_provider_lacks_is_said_when_the_shop_is_made(name: str, value: object) -> None:
+    with pytest.raises(BadProvider, match=name):
+        Shop(Mainspring("memory://"), lacking(**{name: value}))
 
 
-@pytest.mark.parametrize("number", UNKEEPABLE, ids=lambda number: str(number)[:9].encode("unicode_escape").decode())
-def test_an_order_whose_number_cannot_be_kept_is_unknown_and_in_the_list(number: Any) -> None:
-    async def scenario(world: World) -> None:
-        await world.fill()
-        after("checkout", lambda placed: replace(placed, number=number))(world)
-        after(
-            "find_order",
-            lambda found: Found((replace(found.orders[0], number=number),)) if isinstance(found, Found) else found,
-        )(world)
-        assert isinstance(await world.try_to_check_out(), CheckoutUnknown)
-        assert [cart.user_id async for cart in world.shop.settling.unknown()] == ["ann"]
-        cart = await world.cart()
-        assert cart.attempt is not None
-        assert cart.attempt.held is None
-        assert isinstance(await world.try_to_check_out(), CheckoutUnknown)
-        await world.shop.settling.settle("ann", order_number="it-was-there")
-        assert len(world.live_orders) == 1
-
-    simulate(scenario)
+def test_all_that_a_provider_lacks_is_said_at_once() -> None:
+    with pytest.raises(BadProvider, match=r"a method health.*a lookup.*timeout_seconds"):
+        Shop(Mainspring("memory://"), lacking(health=None, lookup=None, timeout_seconds=None))
 
 
-@pytest.mark.parametrize("verb", ["find_order", "validate_context", "close_cart"])
-@pytest.mark.parametrize("error", FOREIGN, ids=lambda error: type(error).__name__)
-def test_a_checkout_that_nobody_can_ask_about_is_unknown_and_held_by_nobody(verb: str, error: Exception) -> None:
-    async def scenario(world: World) -> None:
-        await world.fill()
-        instead(world.provider, "checkout", error)
-        after(verb, raising(error))(world)
-        for _ in range(2):
-            assert isinstance(await world.try_to_check_out(), CheckoutUnknown)
-            cart = await world.cart()
-            assert cart.checkout_status is CheckoutStatus.UNKNOWN
-            assert cart.attempt is not None
-            assert cart.attempt.held is None
-            await asyncio.sleep(100)
-
-    simulate(scenario)
+async def fail(*_: object, **__: object) -> Any:
+    raise ValueError("hunter2")
 
 
-@pytest.mark.parametrize("basket_id", UNKEEPABLE, ids=lambda each: str(each)[:9].encode("unicode_escape").decode())
-def test_a_basket_whose_id_cannot_be_kept_does_not_block_its_cart(basket_id: Any) -> None:
-    async def scenario(world: World) -> None:
-        after("create_cart", lambda made: Context(made.session, basket_id))(world)
-        await world.fill()
-        assert isinstance(await world.try_to_check_out(), ProviderDown)
-        cart = await world.shop.carts.set_quantity("ann", "phone", 0)
-        assert [item.product_id for item in cart.items] == ["plan-10"]
-        assert cart.context is None or not cart.context.basket_id
-        del world.provider.create_cart
-        await asyncio.sleep(400)
-        assert isinstance(await world.try_to_check_out(), Placed)
-
-    simulate(scenario)
+async def nothing(*_: object, **__: object) -> Any:
+    return None
 
 
-@pytest.mark.parametrize("error", FOREIGN, ids=lambda error: type(error).__name__)
-async def test_health_is_told_whatever_the_provider_raises(error: Exception) -> None:
-    async with served() as cart:
-        instead(cart.provider, "health", error)
-        got = await cart.client.get("/health")
-        assert (got.status_code, got.json()["status"], got.json()["provider"]["status"]) == (200, "degraded", "down")
-
-
-def test_what_a_platform_said_is_told_to_operators_with_the_reference_and_not_to_users(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("broken", [fail, nothing])
+def test_an_order_of_which_a_provider_says_what_it_may_not_is_unknown_and_asked_for(
+    broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(world: World) -> None:
+        cart = await world.fill()
+        order = world.provider.checkout
+
+        async def ordered(context: Any, reference: str) -> Any:
+            await order(context, reference)
+            return await broken()
+
+        world.provider.checkout = ordered  # type: ignore[method-assign]
+        placed = await world.check_out(cart_id=cart.id)  # it was found
+        assert [placed.order.number] == world.live_orders
+
+    with caplog.at_level(logging.ERROR, "telecom_cart"):
+        simulate(scenario)
+    assert "checkout of the provider" in caplog.text
+
+
+@pytest.mark.parametrize("broken", [fail, nothing])
+def test_a_look_up_that_says_what_it_may_not_is_unsure(broken: Any) -> None:
+    async def scenario(world: World) -> None:
         await world.fill()
-        said = Refused("The platform refused it: no-stock", told="What only operators see")
-        instead(world.provider, "checkout", said)
-        outcome = await world.try_to_check_out()
-        assert not isinstance(outcome, Placed)
-        assert outcome.detail.endswith("The platform refused it: no-stock")
-        reference = (await world.cart()).attempt.reference  # type: ignore[union-attr]
-        [line] = [each.getMessage() for each in caplog.records if "What only operators see" in each.getMessage()]
-        assert reference in line
+        world.provider.checkout = fail  # type: ignore[method-assign]
+        world.provider.find_order = broken  # type: ignore[method-assign]
+        with pytest.raises(CheckoutUnknown, match="The provider failed at find_order") as raised:
+            await world.check_out()
+        assert "hunter2" not in str(raised.value)
+        await asyncio.sleep(600)
+        assert world.live_orders == []
+
+    simulate(scenario, lookup=Lookup())
+
+
+@pytest.mark.parametrize("verb", ["open_session", "create_cart", "get_cart", "set_reference"])
+def test_a_verb_before_the_order_that_fails_oddly_leaves_the_cart_as_it_was(verb: str) -> None:
+    async def scenario(world: World) -> None:
+        setattr(world.provider, verb, fail)
+        cart = await world.fill()
+        with pytest.raises(ProviderDown, match=f"The provider failed at {verb}: ValueError"):
+            await world.check_out()
+        delattr(world.provider, verb)
+        placed = await world.check_out(cart_id=cart.id)
+        assert [placed.order.number] == world.live_orders
+
+    simulate(scenario)
+
+
+async def test_health_that_fails_oddly_is_a_platform_that_is_down() -> None:
+    async with served() as cart:
+        cart.provider.health = fail  # type: ignore[method-assign]
+        response = await cart.client.get("/health")
+        assert (response.status_code, response.json()["status"]) == (200, "degraded")
+        assert "ValueError" in response.json()["provider"]["detail"]
+        assert "hunter2" not in response.text
+
+
+def test_the_log_says_which_checkout_became_what(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        cart = await world.fill()
+        world.provider.checkout = fail  # type: ignore[method-assign]
+        find, world.provider.find_order = world.provider.find_order, fail  # type: ignore[method-assign]
+        with pytest.raises(CheckoutUnknown):
+            await world.check_out()
+        await asyncio.sleep(60)
+        world.provider.find_order = find  # type: ignore[method-assign]
+        del world.provider.__dict__["checkout"]
+        await asyncio.sleep(600)
+        placed = await world.check_out(cart_id=cart.id)
+        for line in (
+            f"finding out what became of {cart.id}-1 of ann",
+            f"what became of the checkout of ann, cart {cart.id}, is not known, and tried again",
+            f"{cart.id}-1 of ann was not made: The platform has no order of it, and can make none.",
+            f"{cart.id}-2 of ann is the order {placed.order.number}",
+        ):
+            assert line in caplog.text
 
     with caplog.at_level(logging.INFO, "telecom_cart"):
         simulate(scenario)
-
-
-def test_a_synchronisation_that_is_tried_again_says_why() -> None:
-    async def scenario(world: World) -> None:
-        world.fault("create_cart", FaultKind.DELAY, seconds=10)
-        await world.shop.carts.add_item("ann", PHONE)
-        await asyncio.sleep(2)
-        with pytest.raises(Busy, match="Somebody else"):
-            await world.shop.synchroniser.run("ann")
-
-    simulate(scenario)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from telecom_cart.guarding import GuardedProvider
+from telecom_cart.guarding import Guarded
 from telecom_cart.loglines import formatter
 from telecom_cart.provider import Health, ProviderError, Unsure
 from telecom_cart.providers.reading import SHOWN_CHARACTERS, shown
@@ -64,7 +64,7 @@ VERBS = ("get_cart", "add_item", "set_reference", "checkout", "find_order", "clo
 async def test_users_are_never_told_what_a_platform_says_in_words(
     platform: Lying, caplog: pytest.LogCaptureFixture, said: str
 ) -> None:
-    provider = GuardedProvider(platform.shop.provider)
+    provider = Guarded(platform.shop.provider)
     context = await platform.filled()
     told: list[str] = []
     for verb in ("open_session", "health", "prepare_checkout", "pay_checkout", "checkout_result", *VERBS):

@@ -14,7 +14,7 @@ import pytest
 
 from telecom_cart.providers.conformance import ProviderConformance
 from telecom_cart.providers.obedient_double import DoubleShop
-from telecom_cart.providers.obedient_shop import Shop
+from telecom_cart.providers.obedient_shop import ObedientShop
 from telecom_cart.simulators.serving import serving
 from telecom_cart.simulators.simulation import Simulation
 from tests.cart.processes import ROOT, environment
@@ -38,19 +38,19 @@ async def shopify(anyio_backend: str) -> AsyncIterator[Served]:
 
 class TestDouble(ProviderConformance):
     @pytest.fixture
-    async def shop(self) -> Shop:
+    async def shop(self) -> ObedientShop:
         return DoubleShop(STRONG)
 
 
 class TestDoubleWithEventualLookup(ProviderConformance):
     @pytest.fixture
-    async def shop(self) -> Shop:
+    async def shop(self) -> ObedientShop:
         return DoubleShop(EVENTUAL)
 
 
 class TestSalesforce(ProviderConformance):
     @pytest.fixture
-    async def shop(self, salesforce: Served) -> AsyncIterator[Shop]:
+    async def shop(self, salesforce: Served) -> AsyncIterator[ObedientShop]:
         async with salesforce_shop(*salesforce, STRONG) as shop:
             yield shop
 
@@ -58,14 +58,14 @@ class TestSalesforce(ProviderConformance):
 @pytest.mark.slow
 class TestSalesforceWithEventualLookup(ProviderConformance):
     @pytest.fixture
-    async def shop(self, salesforce: Served) -> AsyncIterator[Shop]:
+    async def shop(self, salesforce: Served) -> AsyncIterator[ObedientShop]:
         async with salesforce_shop(*salesforce, EVENTUAL) as shop:
             yield shop
 
 
 class TestShopify(ProviderConformance):
     @pytest.fixture
-    async def shop(self, shopify: Served) -> AsyncIterator[Shop]:
+    async def shop(self, shopify: Served) -> AsyncIterator[ObedientShop]:
         async with shopify_shop(*shopify, STRONG) as shop:
             yield shop
 
@@ -73,7 +73,7 @@ class TestShopify(ProviderConformance):
 @pytest.mark.slow
 class TestShopifyWithEventualLookup(ProviderConformance):
     @pytest.fixture
-    async def shop(self, shopify: Served) -> AsyncIterator[Shop]:
+    async def shop(self, shopify: Served) -> AsyncIterator[ObedientShop]:
         async with shopify_shop(*shopify, EVENTUAL) as shop:
             yield shop
 

@@ -236,12 +236,12 @@ def test_a_trigger_that_is_waited_for_shows_how_it_ended(run: Run, receiver: str
     run("job", "create", "fired", NEVER, "--callback-url", receiver, *policy)
     result = run("job", "trigger", "fired", "--wait", "--body", '{"day": 1}', "--by", "ann", "-o", "json")
     assert result.exit_code == 0, result.stderr
-    launch = as_json(result.stdout)
-    assert (launch["state"], launch["attempts"], launch["status"], launch["by"]) == ("succeeded", 2, 200, "ann")
+    told = as_json(result.stdout)
+    assert (told["state"], told["attempts"], told["status"], told["by"]) == ("succeeded", 2, 200, "ann")
     [line] = [each for each in run("job", "runs", "fired").stdout.splitlines() if "fired" in each]
     assert all(word in line.split() for word in ("manual", "succeeded", "2", "200"))
     assert as_json(run("job", "runs", "fired", "--state", "failed", "-o", "json").stdout)["runs"] == []
-    assert as_json(run("job", "runs", "fired", "--kind", "manual", "-o", "json").stdout)["runs"] == [launch]
+    assert as_json(run("job", "runs", "fired", "--kind", "manual", "-o", "json").stdout)["runs"] == [told]
 
 
 def test_a_trigger_that_fails_has_exit_code_one_when_it_is_waited_for(run: Run) -> None:

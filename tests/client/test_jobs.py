@@ -124,7 +124,7 @@ def test_the_sync_client_has_the_same_life_of_a_job(server: Running) -> None:
             client.jobs.get("sync-job")
 
 
-async def test_the_fake_keeps_jobs_and_launches_nothing() -> None:
+async def test_the_fake_keeps_jobs_and_runs_nothing() -> None:
     fake = await FakeMainspring.start()
     client = fake.async_client()
     created = await client.jobs.create("report", "@daily", url="https://example.com/")

@@ -24,7 +24,7 @@ from mainspring.clock import SystemClock, wall_ms
 from mainspring.jobs.messages import Catchup, JobView, Overlap, RunView
 from mainspring.jobs.registry import JOBS as JOBS_META
 from mainspring.stores import store_from_url
-from mainspring.testing.oracle.launches import Arrival, Outage, Violation, Watched, check, instants_of, span
+from mainspring.testing.oracle.runs import Arrival, Outage, Violation, Watched, check, instants_of, span
 from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import ServerProcess
 from mainspring.wire.instants import to_ms

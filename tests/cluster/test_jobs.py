@@ -1,4 +1,4 @@
-"""Jobs on three servers that die and whose clocks are moved: every instant is launched once, or accounted for."""
+"""Jobs on three servers that die and whose clocks are moved: every instant is run once, or accounted for."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shared_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shared_url", server_params("mysql", "mongodb"), indirect=True)
-async def test_each_instant_has_one_launch_through_kills(tmp_path: Path, shared_url: str, target: TargetServer) -> None:
+async def test_each_instant_has_one_run_through_kills(tmp_path: Path, shared_url: str, target: TargetServer) -> None:
     async with JobCluster(tmp_path, shared_url, target) as cluster:
         await cluster.start()
         await cluster.create(JOBS)
@@ -47,7 +47,7 @@ async def test_each_instant_has_one_launch_through_kills(tmp_path: Path, shared_
 
 
 @pytest.mark.slow
-async def test_each_instant_has_one_launch_through_kills_an_outage_and_moved_clocks_beside_broken_records(
+async def test_each_instant_has_one_run_through_kills_an_outage_and_moved_clocks_beside_broken_records(
     tmp_path: Path, postgresql: PostgreSQL, target: TargetServer
 ) -> None:
     async with JobCluster(tmp_path, postgresql.fresh(), target) as cluster:

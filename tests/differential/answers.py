@@ -12,7 +12,7 @@ _NAMED: Final = re.compile(r"(?:msg|req)_[0-9a-f]{32}")
 """Delivery ids and the ids of fetches that were given none: drawn at random, so their order of appearance counts."""
 _HIDDEN: Final = {"durationMs", "p50Ms", "p99Ms", "requestId", "date", "executor"}
 _HIDDEN_OF_RUNS: Final = {"startedAt", "finishedAt", "lateMs"}
-"""A launch that is planned late begins at that instant or at the next one, as the reader happens to come by."""
+"""A run that is planned late begins at that instant or at the next one, as the reader happens to come by."""
 _SECRET: Final = re.compile(r"whsec_[A-Za-z0-9+/=]+")
 
 

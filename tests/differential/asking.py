@@ -366,7 +366,7 @@ class Asking:
             "method": self._rarely("TRACE", "GET", "POST", "PUT", "DELETE"),
             "headers": self._headers(),
             "body": self._value(),
-            # Never two launches of a job at once: which of them ends first is nobody's decision here.
+            # Never two runs of a job at once: which of them ends first is nobody's decision here.
             "overlap": self._of("skip", "allowAll"),
             "catchup": self._of("none", "latest"),
             "catchupWindowSeconds": self._of(0, 120, 600),

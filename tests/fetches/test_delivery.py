@@ -11,12 +11,11 @@ from msgspec import Raw
 
 from mainspring.cluster.instance import Instance
 from mainspring.config import DAY_MS, Config
-from mainspring.delivery.call import Reply
 from mainspring.delivery.signing import verify
 from mainspring.fetches.messages import FetchRef, OutboundRequest
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.record import Fetch, Return, settled
-from mainspring.fetches.results import judged
+from mainspring.fetches.results import OriginAnswer, judged
 from mainspring.testing.target import Answer, TargetServer
 from tests.fetches.asking import asking, until
 
@@ -56,7 +55,7 @@ async def test_after_its_deadline_a_result_is_offered_no_more(instance: Instance
     await instance.fetches.create(asked)
     view = await until(instance.fetches, "c1", lambda view: view.delivery.state == "failed")
     assert "It was offered for 1 s" in view.delivery.detail
-    assert view.state == "succeeded", "the result is there for who asks"
+    assert view.state == "succeeded", "the result is there for whoever asks"
 
 
 async def test_an_origin_that_is_gone_is_left_alone(instance: Instance, target: TargetServer) -> None:
@@ -106,7 +105,7 @@ async def test_a_stop_ends_calls_in_flight_as_unknown_and_the_next_start_tells_t
 
 @pytest.mark.parametrize(("now", "state"), [(1_000, "waiting"), (9_000, "waiting"), (9_800, "failed")])
 def test_the_deadline_counts_from_the_result(now: int, state: str) -> None:
-    silence = Reply(None, {}, b"", False, "network", "It broke", False, 5)
+    silence = OriginAnswer(None, "It broke")
     after = judged(Return(state="waiting"), silence, DONE, delivery_ms=10_000, now=now, spread=0.0)
     assert (after.state, after.attempts) == (state, 1)
 

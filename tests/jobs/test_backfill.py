@@ -1,4 +1,4 @@
-"""A backfill may be ten thousand launches: nobody else waits for them all, and one that fails stops no other."""
+"""A backfill may be ten thousand runs: nobody else waits for them all, and one that fails stops no other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def turns_of_others() -> AsyncIterator[list[int]]:
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_others_have_their_turn_while_ten_thousand_instants_are_launched_afterwards(dry_run: bool) -> None:
+def test_others_have_their_turn_while_ten_thousand_instants_are_run_afterwards(dry_run: bool) -> None:
     async def main(world: World) -> None:
         async with world.running() as instance:
             await world.create(schedule="* * * * *", catchup="none")
@@ -75,9 +75,9 @@ def test_rows_that_could_not_be_written_stop_none_of_those_behind_and_are_made_w
             await world.create(schedule="* * * * *", catchup="none")
             with pytest.raises(StoreUnavailable, match="may have no row"):
                 await instance.jobs.backfill(BackfillJob(**wanted))
-            launches = [run.launch_id for run in await world.runs(kinds=("backfill",))]
-            assert len(launches) == 450
-            rows = await instance.jobs_assembly.rows.launches(launches)
+            runs = [run.launch_id for run in await world.runs(kinds=("backfill",))]
+            assert len(runs) == 450
+            rows = await instance.jobs_assembly.rows.runs(runs)
             assert 0 < sum(row is not None for row in rows) < 450
             again = await instance.jobs.backfill(BackfillJob(**wanted))
             assert again.launched == 0

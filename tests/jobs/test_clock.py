@@ -1,4 +1,4 @@
-"""Every instant of a job is launched or accounted for: through calm, outages, pauses and changes. In simulated time."""
+"""Every instant of a job is run or accounted for: through calm, outages, pauses and changes. In simulated time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
 from mainspring.jobs.handlers import DueJob
-from mainspring.jobs.ledger import Launch, Ledger, mark_of
+from mainspring.jobs.ledger import Ledger, Run, mark_of
 from mainspring.jobs.messages import JobRef, ListJobs, PauseJob, ResumeJob, TriggerJob, UpdateJob
 from mainspring.jobs.record import Definition, Job
 from mainspring.jobs.rows import Missing
@@ -23,7 +23,7 @@ from tests.jobs.simulated import START, World, clock_time, simulate
 HOUR = 3600
 
 
-def test_every_instant_is_launched_when_it_comes_and_recorded_once() -> None:
+def test_every_instant_is_run_when_it_comes_and_recorded_once() -> None:
     async def main(world: World) -> None:
         async with world.running():
             await world.create(schedule="*/10 * * * *")
@@ -84,7 +84,7 @@ def test_the_last_run_is_not_one_that_was_skipped() -> None:
     simulate(main)
 
 
-def test_jitter_delays_a_launch_by_less_than_it_says_and_is_not_lateness() -> None:
+def test_jitter_delays_a_run_by_less_than_it_says_and_is_not_lateness() -> None:
     async def main(world: World) -> None:
         async with world.running():
             await world.create(schedule="0 * * * *", jitter_seconds=600.0)
@@ -115,14 +115,14 @@ def test_a_job_ends_with_its_last_run_or_its_last_instant() -> None:
     simulate(main)
 
 
-def test_a_launch_that_was_skipped_before_the_clock_knew_of_it_uses_up_no_run() -> None:
-    """As after a crash between the record of the launch and the clock's own write: nobody tells the clock again."""
+def test_a_run_that_was_skipped_before_the_clock_knew_of_it_uses_up_no_run() -> None:
+    """As after a crash between the record of the run and the clock's own write: nobody tells the clock again."""
 
     async def main(world: World) -> None:
         async with world.running() as instance:
             await world.create(schedule="*/10 * * * *", max_runs=1)
             instant = EPOCH_MS + 600_000
-            skipped = Launch(
+            skipped = Run(
                 kind="scheduled", state="skipped", reason="overlap", counted=True, instant=instant, planned_at=instant
             )
             await Ledger(world.store, world.clock, retention_ms=HOUR * 1000).enter("job", [(mark_of(instant), skipped)])
@@ -134,7 +134,7 @@ def test_a_launch_that_was_skipped_before_the_clock_knew_of_it_uses_up_no_run() 
     simulate(main)
 
 
-def test_a_launch_that_a_pause_stops_uses_up_no_run() -> None:
+def test_a_run_that_a_pause_stops_uses_up_no_run() -> None:
     async def main(world: World) -> None:
         async with world.running() as instance:
             await world.create(schedule="*/10 * * * *", max_runs=2)
@@ -208,7 +208,7 @@ def test_what_was_planned_when_all_went_down_follows_the_catch_up_too(catchup: s
     async def main(world: World) -> None:
         async with world.running():
             await world.create(schedule="0 * * * *", catchup=catchup)
-            await world.until(HOUR - 2)  # planned already, not launched yet
+            await world.until(HOUR - 2)  # planned already, not run yet
             assert [run.state for run in await world.runs()] == ["planned"]
         await world.until(HOUR + 600)
         async with world.running():
@@ -275,7 +275,7 @@ def test_a_changed_calendar_counts_from_the_change_on() -> None:
     simulate(main)
 
 
-def test_an_instant_that_both_calendars_have_is_launched_once() -> None:
+def test_an_instant_that_both_calendars_have_is_run_once() -> None:
     async def main(world: World) -> None:
         async with world.running():
             await world.create(schedule="0 * * * *")
@@ -288,7 +288,7 @@ def test_an_instant_that_both_calendars_have_is_launched_once() -> None:
     simulate(main)
 
 
-def test_a_deleted_job_launches_nothing_more_and_one_of_its_name_starts_anew() -> None:
+def test_a_deleted_job_runs_nothing_more_and_one_of_its_name_starts_anew() -> None:
     async def main(world: World) -> None:
         async with world.running():
             await world.create(schedule="0 * * * *")
@@ -358,7 +358,7 @@ def test_an_end_that_is_extended_at_the_last_moment_leaves_nothing_out() -> None
     simulate(main)
 
 
-def test_instants_before_a_start_that_was_moved_away_are_not_launched() -> None:
+def test_instants_before_a_start_that_was_moved_away_are_not_run() -> None:
     async def main(world: World) -> None:
         async with world.running() as instance:
             await world.create(schedule="* * * * *")
@@ -406,7 +406,7 @@ def test_a_job_that_has_made_its_last_run_has_no_instants_to_skip() -> None:
     simulate(main)
 
 
-def test_a_launch_of_the_old_calendar_does_not_stop_one_of_the_new() -> None:
+def test_a_run_of_the_old_calendar_does_not_stop_one_of_the_new() -> None:
     """It is still to come, and will not be made; so it is nothing to wait for."""
 
     async def main(world: World) -> None:
@@ -479,16 +479,16 @@ def test_what_was_planned_and_had_no_row_yet_is_skipped_when_its_job_is_deleted(
     async def main(world: World) -> None:
         async with world.running() as instance:
             rows = instance.jobs_assembly.rows
-            launch = rows.launch
+            add_runs = rows.add_runs
 
             async def fail(*_: object, **__: object) -> Missing:
                 raise StoreUnavailable("simulated")
 
-            rows.launch = fail  # type: ignore[method-assign]
+            rows.add_runs = fail  # type: ignore[method-assign]
             await world.create(schedule="*/5 * * * * *", seconds=True)
             await world.until(2)
             await world.delete()
-            rows.launch = launch  # type: ignore[method-assign]
+            rows.add_runs = add_runs  # type: ignore[method-assign]
             await world.until(30)
             told = await world.told()
             assert told

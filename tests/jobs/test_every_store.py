@@ -63,7 +63,7 @@ async def test_a_job_runs_by_its_calendar_and_by_hand(url: str, tmp_path: Path, 
 
 
 @pytest.mark.server("redis")
-async def test_a_job_that_another_program_sets_in_redis_is_launched(
+async def test_a_job_that_another_program_sets_in_redis_is_run(
     redis: Redis, tmp_path: Path, target: TargetServer
 ) -> None:
     registry = redis.empty()

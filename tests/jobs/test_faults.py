@@ -1,4 +1,4 @@
-"""Whatever fails, every instant ends exactly once: launched, or skipped for a reason. Seeded, in simulated time."""
+"""Whatever fails, every instant ends exactly once: run, or skipped for a reason. Seeded, in simulated time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mainspring.jobs.clock_state import UNWRITTEN_LIMIT
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import JobRef, RunView, TriggerJob, UpdateJob
 from mainspring.jobs.registry import JOBS as JOBS_META
-from mainspring.jobs.rows import LAUNCHES, read_state
+from mainspring.jobs.rows import RUNS, read_state
 from mainspring.kernel.ownership import INSTANCES
 from mainspring.model import Record, Timer, TimerKey
 from mainspring.store import Put, Remove, Store, Verdict
@@ -165,7 +165,7 @@ def test_a_job_whose_clock_cannot_be_reached_stops_no_other_and_has_its_own_late
     simulate(main)
 
 
-def test_a_launch_of_which_nobody_knows_whether_it_was_written_is_written_again() -> None:
+def test_a_run_of_which_nobody_knows_whether_it_was_written_is_written_again() -> None:
     async def main(world: World) -> None:
         store: Any = _Judging(world.store, Verdict.UNAVAILABLE)
         store.is_judged = lambda row: row == f"job@{EPOCH_MS + 60_000}"
@@ -183,7 +183,7 @@ def test_a_launch_of_which_nobody_knows_whether_it_was_written_is_written_again(
     simulate(main)
 
 
-def test_a_launch_that_the_database_cannot_hold_has_failed_and_stops_no_other() -> None:
+def test_a_run_that_the_database_cannot_hold_has_failed_and_stops_no_other() -> None:
     async def main(world: World) -> None:
         store: Any = _Judging(world.store, Verdict.REFUSED)
         store.is_judged = lambda row: row == f"job@{EPOCH_MS + 60_000}"
@@ -224,7 +224,7 @@ class _Slow:
 
 
 @pytest.mark.parametrize("until", [62.5, 66])
-def test_nothing_is_launched_by_an_instance_whose_lease_ended_while_it_looked_at_the_launch(until: float) -> None:
+def test_nothing_is_run_by_an_instance_whose_lease_ended_while_it_looked_at_the_run(until: float) -> None:
     async def main(world: World) -> None:
         store: Any = _Slow(world.store, seconds=3)
 
@@ -249,7 +249,7 @@ def _minute(number: int) -> str:
     return f"job@{EPOCH_MS + number * 60_000}"
 
 
-def test_a_launch_whose_row_cannot_be_written_keeps_no_other_and_comes_when_it_can() -> None:
+def test_a_run_whose_row_cannot_be_written_keeps_no_other_and_comes_when_it_can() -> None:
     async def main(world: World) -> None:
         store: Any = _Judging(world.store, Verdict.UNAVAILABLE)
         store.is_judged = lambda row: row in (_minute(2), _minute(5))
@@ -270,7 +270,7 @@ def test_a_launch_whose_row_cannot_be_written_keeps_no_other_and_comes_when_it_c
 
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
-def test_a_launch_whose_row_could_not_be_written_is_skipped_when_its_job_is_deleted(is_made_anew: bool) -> None:
+def test_a_run_whose_row_could_not_be_written_is_skipped_when_its_job_is_deleted(is_made_anew: bool) -> None:
     async def main(world: World) -> None:
         store: Any = _Judging(world.store, Verdict.UNAVAILABLE)
         store.is_judged = lambda row: row == _minute(2)
@@ -284,14 +284,12 @@ def test_a_launch_whose_row_could_not_be_written_is_skipped_when_its_job_is_dele
             await world.until(300)
             told = await world.told()
             assert ("08:02:00", "skipped", "changed" if is_made_anew else "deleted") in told
-            assert all(
-                row.attempts == 0 for row in await world.instance.jobs_assembly.rows.launches([_minute(2)]) if row
-            )
+            assert all(row.attempts == 0 for row in await world.instance.jobs_assembly.rows.runs([_minute(2)]) if row)
 
     simulate(main)
 
 
-def test_a_clock_leaves_no_more_launches_behind_than_it_can_remember() -> None:
+def test_a_clock_leaves_no_more_runs_behind_than_it_can_remember() -> None:
     async def main(world: World) -> None:
         store: Any = _Judging(world.store, Verdict.UNAVAILABLE)
         store.is_judged = lambda row: row.startswith("job@")
@@ -329,7 +327,7 @@ class _Partitioned(TroubledStore):
 @pytest.mark.parametrize("hang_seconds", [0.0, 2.0])
 @pytest.mark.parametrize("overlap", ["skip", "bufferAll", "bufferOne"])
 @pytest.mark.parametrize("catchup", ["all", "latest"])
-def test_launches_behind_rows_that_cannot_be_read_wait_are_told_of_and_go_afterwards(
+def test_runs_behind_rows_that_cannot_be_read_wait_are_told_of_and_go_afterwards(
     catchup: str, overlap: str, hang_seconds: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(world: World) -> None:
@@ -339,7 +337,7 @@ def test_launches_behind_rows_that_cannot_be_read_wait_are_told_of_and_go_afterw
         async with world.running(store=store) as instance:
             await world.create("job", "* * * * *", overlap=overlap, catchup=catchup)
             await world.until(90)
-            namespace = await instance.namespaces.system(LAUNCHES)
+            namespace = await instance.namespaces.system(RUNS)
 
             def shard(name: str, minute: int) -> int:
                 return namespace.key_of(f"{name}@{EPOCH_MS + 60_000 * minute}").shard_id
@@ -349,7 +347,7 @@ def test_launches_behind_rows_that_cannot_be_read_wait_are_told_of_and_go_afterw
             await world.create(other, "* * * * *", overlap=overlap)
             store.bad_shards = {bad}
             await world.until(500)
-            assert "a launch waits for the store" in caplog.messages
+            assert "a run waits for the store" in caplog.messages
             store.bad_shards = set()
             await world.until(1175)
             assert [state for _, state, _ in await world.told(other)] == ["succeeded"] * 18

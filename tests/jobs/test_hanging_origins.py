@@ -64,7 +64,7 @@ async def hang(instance: Instance, *, sites: int) -> None:
 
 
 @pytest.mark.parametrize("sites", [1, ORIGINS])
-def test_jobs_are_launched_on_time_while_many_origins_hang(sites: int, network: type[Network]) -> None:
+def test_jobs_are_run_on_time_while_many_origins_hang(sites: int, network: type[Network]) -> None:
     async def main(world: World) -> None:
         async with world.running(senders=network, **LIMITS) as instance:
             await hang(instance, sites=sites)

@@ -1,4 +1,4 @@
-"""What a launch does about the one before it that is not over, for every policy. In simulated time."""
+"""What a run does about the one before it that is not over, for every policy. In simulated time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainspring import telemetry
 from mainspring.errors import InvalidInput
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.messages import BackfillJob, JobRef, TriggerJob, UpdateJob
-from mainspring.jobs.rows import LAUNCHES
+from mainspring.jobs.rows import RUNS
 from mainspring.store import Put, Verdict
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.wire.instants import to_instant
@@ -32,7 +32,7 @@ from tests.kernel.troubled_store import TroubledStore
         ("cancelOther", ["01 cancelled", "02 cancelled", "03 cancelled", "04 cancelled", "05 cancelled", "06 running"]),
     ],
 )
-def test_overlapping_launches_follow_the_policy(overlap: str, told: list[str]) -> None:
+def test_overlapping_runs_follow_the_policy(overlap: str, told: list[str]) -> None:
     async def main(world: World) -> None:
         async def work(_: DueJob) -> None:
             await asyncio.sleep(140)
@@ -49,7 +49,7 @@ def test_overlapping_launches_follow_the_policy(overlap: str, told: list[str]) -
 
 
 @pytest.mark.parametrize(("schedule", "seconds", "work_seconds"), [("* * * * *", 60, 140), ("* * * * * *", 1, 3.5)])
-def test_so_many_launches_as_max_runs_says_are_made_however_many_are_skipped(
+def test_so_many_runs_as_max_runs_says_are_made_however_many_are_skipped(
     schedule: str, seconds: int, work_seconds: float
 ) -> None:
     async def main(world: World) -> None:
@@ -73,7 +73,7 @@ def test_so_many_launches_as_max_runs_says_are_made_however_many_are_skipped(
     simulate(main)
 
 
-def test_buffered_launches_begin_as_soon_as_the_one_before_ends() -> None:
+def test_buffered_runs_begin_as_soon_as_the_one_before_ends() -> None:
     async def main(world: World) -> None:
         starts: list[tuple[str, int]] = []
 
@@ -93,7 +93,7 @@ def test_buffered_launches_begin_as_soon_as_the_one_before_ends() -> None:
     simulate(main)
 
 
-def test_a_cancelled_launch_says_that_its_call_may_have_taken_effect() -> None:
+def test_a_cancelled_run_says_that_its_call_may_have_taken_effect() -> None:
     async def main(world: World) -> None:
         async def work(due: DueJob) -> None:
             await asyncio.sleep(100 if due.scheduled_at.minute == 1 else 0)
@@ -118,7 +118,7 @@ def test_terminating_another_call_is_refused_with_the_reason() -> None:
     simulate(main)
 
 
-def test_a_manual_launch_waits_for_nobody_and_nobody_waits_for_it() -> None:
+def test_a_manual_run_waits_for_nobody_and_nobody_waits_for_it() -> None:
     async def main(world: World) -> None:
         async def work(due: DueJob) -> None:
             await asyncio.sleep(100 if due.kind == "manual" else 0)
@@ -136,7 +136,7 @@ def test_a_manual_launch_waits_for_nobody_and_nobody_waits_for_it() -> None:
     simulate(main)
 
 
-def test_a_backfill_launches_once_what_was_never_launched_one_after_another() -> None:
+def test_a_backfill_runs_once_what_was_never_run_one_after_another() -> None:
     async def main(world: World) -> None:
         running = 0
         most = 0
@@ -186,7 +186,7 @@ def test_a_backfill_of_the_future_or_of_too_much_is_refused() -> None:
     simulate(main)
 
 
-def test_a_missed_launch_that_was_planned_does_not_stop_the_one_that_supersedes_it() -> None:
+def test_a_missed_run_that_was_planned_does_not_stop_the_one_that_supersedes_it() -> None:
     """Else neither would go: the one because it is not the latest, the other because of the one."""
 
     async def main(world: World) -> None:
@@ -194,7 +194,7 @@ def test_a_missed_launch_that_was_planned_does_not_stop_the_one_that_supersedes_
             await world.create(schedule="0 * * * *", catchup_window_seconds=86_400.0)
             await world.until(3597)
             [planned] = await world.runs()
-            key = (await instance.namespaces.system(LAUNCHES)).key_of(planned.launch_id)
+            key = (await instance.namespaces.system(RUNS)).key_of(planned.launch_id)
         await world.until(7205)
         [row] = await world.store.get([key])
         assert row is not None
@@ -217,7 +217,7 @@ def test_a_missed_launch_that_was_planned_does_not_stop_the_one_that_supersedes_
         ("all", 30_000, "succeeded", 50),
     ],
 )
-def test_a_launch_that_is_held_up_and_has_not_begun_costs_none_of_those_behind_it(
+def test_a_run_that_is_held_up_and_has_not_begun_costs_none_of_those_behind_it(
     catchup: str, held_up_ms: int, first: str, done_at: int, overlap: str
 ) -> None:
     async def main(world: World) -> None:
@@ -228,7 +228,7 @@ def test_a_launch_that_is_held_up_and_has_not_begun_costs_none_of_those_behind_i
         async with world.running() as instance:
             await world.create(schedule="*/2 * * * * *", seconds=True, catchup=catchup, overlap=overlap)
             await world.until(11)
-            key = (await instance.namespaces.system(LAUNCHES)).key_of(f"job@{EPOCH_MS + 12_000}")
+            key = (await instance.namespaces.system(RUNS)).key_of(f"job@{EPOCH_MS + 12_000}")
             [row] = await world.store.get([key])
             assert row is not None
             # Its shard has no owner for a while.
@@ -248,7 +248,7 @@ def test_a_launch_that_is_held_up_and_has_not_begun_costs_none_of_those_behind_i
 
 
 def test_under_the_catchup_all_an_outage_is_no_reason_to_skip_for_overlap() -> None:
-    """What was planned before it, missed in it, and has just come meets at the start, and all of it is launched."""
+    """What was planned before it, missed in it, and has just come meets at the start, and all of it is run."""
 
     async def main(world: World) -> None:
         async def work(_: DueJob) -> None:
@@ -323,7 +323,7 @@ def test_one_that_was_planned_before_an_outage_and_comes_after_it_is_a_catch_up_
 
 
 def test_a_job_that_takes_longer_than_its_interval_does_not_fall_behind_for_ever_after_a_catch_up() -> None:
-    """It skips what it would have skipped had there been no outage, and the delay shrinks with every launch."""
+    """It skips what it would have skipped had there been no outage, and the delay shrinks with every run."""
 
     async def main(world: World) -> None:
         async def work(_: DueJob) -> None:
@@ -364,24 +364,24 @@ def test_a_job_that_buffers_all_skips_nothing_after_a_catch_up_either() -> None:
     simulate(main)
 
 
-def test_a_cancelled_launch_is_counted_once() -> None:
+def test_a_cancelled_run_is_counted_once() -> None:
     async def main(world: World) -> None:
         async def work(due: DueJob) -> None:
             await asyncio.sleep(100 if due.scheduled_at.minute == 1 else 0)
 
         world.behave = work
-        before = dict(telemetry.launches.values)
+        before = dict(telemetry.runs.values)
         async with world.running():
             await world.create(schedule="* * * * *", overlap="cancelOther", timeout_seconds=600.0, max_runs=2)
             await world.until(10 * 60)
             assert [run.state for run in await world.runs()] == ["cancelled", "succeeded"]
-        counted = {state: count - before.get(state, 0) for state, count in telemetry.launches.values.items()}
+        counted = {state: count - before.get(state, 0) for state, count in telemetry.runs.values.items()}
         assert {state: count for state, count in counted.items() if count} == {"cancelled": 1, "succeeded": 1}
 
     simulate(main)
 
 
-def test_a_launch_that_is_long_about_to_wait_is_told_all_the_same_that_its_turn_has_come() -> None:
+def test_a_run_that_is_long_about_to_wait_is_told_all_the_same_that_its_turn_has_come() -> None:
     async def main(world: World) -> None:
         store: Any = TroubledStore(world.store)
 
@@ -391,7 +391,7 @@ def test_a_launch_that_is_long_about_to_wait_is_told_all_the_same_that_its_turn_
         world.behave = work
         async with world.running(store=store) as instance:
             await world.create(schedule="* * * * *", overlap="bufferAll", timeout_seconds=120.0)
-            second = (await instance.namespaces.system(LAUNCHES)).key_of(f"job@{EPOCH_MS + 120_000}")
+            second = (await instance.namespaces.system(RUNS)).key_of(f"job@{EPOCH_MS + 120_000}")
             await world.until(119.9)
             store.fault = lambda verb, item: Verdict.UNAVAILABLE if verb == "finish" and item.key == second else None
             await world.until(128)
@@ -403,7 +403,7 @@ def test_a_launch_that_is_long_about_to_wait_is_told_all_the_same_that_its_turn_
     simulate(main)
 
 
-def test_a_launch_that_waited_and_now_cancels_the_other_does_not_wait_for_itself() -> None:
+def test_a_run_that_waited_and_now_cancels_the_other_does_not_wait_for_itself() -> None:
     async def main(world: World) -> None:
         async def work(_: DueJob) -> None:
             await asyncio.sleep(150 if len(world.calls) == 1 else 1)
@@ -413,14 +413,14 @@ def test_a_launch_that_waited_and_now_cancels_the_other_does_not_wait_for_itself
             await world.create(schedule="* * * * *", overlap="bufferAll", timeout_seconds=170.0)
             await world.until(125)
             await instance.jobs.update(UpdateJob(name="job", overlap="cancelOther"))
-            await instance.jobs_assembly.rows.hasten_launch(f"job@{EPOCH_MS + 120_000}")
+            await instance.jobs_assembly.rows.hasten_run(f"job@{EPOCH_MS + 120_000}")
             await world.until(130)
             assert [(at - EPOCH_MS) // 1000 for at, _ in world.calls] == [60, 125]
 
     simulate(main)
 
 
-def test_a_launch_that_was_told_that_its_turn_has_come_goes_although_the_answer_about_its_wait_was_lost() -> None:
+def test_a_run_that_was_told_that_its_turn_has_come_goes_although_the_answer_about_its_wait_was_lost() -> None:
     async def main(world: World) -> None:
         store: Any = TroubledStore(world.store)
 

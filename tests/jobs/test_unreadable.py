@@ -1,4 +1,4 @@
-"""What cannot be read is set aside, and stops no job: records of launches, and rows."""
+"""What cannot be read is set aside, and stops no job: records of runs, and rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.ledger import key_of, mark_of
 from mainspring.jobs.messages import BackfillJob
 from mainspring.jobs.record import Terms
-from mainspring.jobs.rows import LAUNCHES, Errand
+from mainspring.jobs.rows import RUNS, Errand
 from mainspring.model import Detail, State, Timer, to_json
 from mainspring.store import Put
 from mainspring.testing.simulation import EPOCH_MS
@@ -32,7 +32,7 @@ def _nothing_known() -> Iterator[None]:
 
 
 async def _spoil(world: World, mark: str) -> None:
-    """Make the record of a launch unreadable."""
+    """Make the record of a run unreadable."""
     now = world.clock.now_ms()
     record = await world.store.get_record("launch:job", key_of(mark), now=now)
     assert record is not None
@@ -46,7 +46,7 @@ def _minute(number: int) -> str:
 
 
 async def _spoil_row(world: World, identity: str, payload: str) -> None:
-    key = (await world.instance.namespaces.system(LAUNCHES)).key_of(identity)
+    key = (await world.instance.namespaces.system(RUNS)).key_of(identity)
     [row] = await world.store.get([key])
     assert row is not None
     await world.store.write([Put(replace(row, payload=payload), row.version)])
@@ -60,7 +60,7 @@ async def _spoil_row(world: World, identity: str, payload: str) -> None:
     ],
     ids=lambda fields: "-".join(map(str, fields.values())),
 )
-def test_a_launch_whose_record_cannot_be_read_stops_none_after_it(fields: dict[str, Any]) -> None:
+def test_a_run_whose_record_cannot_be_read_stops_none_after_it(fields: dict[str, Any]) -> None:
     async def main(world: World) -> None:
         async with world.running():
             await world.create(schedule="* * * * *", **fields)
@@ -70,7 +70,7 @@ def test_a_launch_whose_record_cannot_be_read_stops_none_after_it(fields: dict[s
             await world.until(8 * 60 + 20)
             assert len(world.calls) == 8
             told = [(state, reason) for _, state, reason in (await world.told())[:8]]
-            assert told.pop(2) == ("unknown", "The record of this launch cannot be read.")
+            assert told.pop(2) == ("unknown", "The record of this run cannot be read.")
             assert told == [("succeeded", "")] * 7
         assert [found.kind for found in unreadable.known()] == ["launch:job"]
 
@@ -78,7 +78,7 @@ def test_a_launch_whose_record_cannot_be_read_stops_none_after_it(fields: dict[s
 
 
 @pytest.mark.parametrize("overlap", ["skip", "bufferOne", "bufferAll"])
-def test_a_launch_whose_record_became_unreadable_while_it_runs_is_not_overlapped(overlap: str) -> None:
+def test_a_run_whose_record_became_unreadable_while_it_runs_is_not_overlapped(overlap: str) -> None:
     async def main(world: World) -> None:
         ends: list[int] = []
 
@@ -98,7 +98,7 @@ def test_a_launch_whose_record_became_unreadable_while_it_runs_is_not_overlapped
     simulate(main)
 
 
-def test_a_launch_that_is_under_way_is_seen_behind_a_skipped_one_whose_record_cannot_be_read() -> None:
+def test_a_run_that_is_under_way_is_seen_behind_a_skipped_one_whose_record_cannot_be_read() -> None:
     async def main(world: World) -> None:
         async def work(_: DueJob) -> None:
             await asyncio.sleep(150)
@@ -114,7 +114,7 @@ def test_a_launch_that_is_under_way_is_seen_behind_a_skipped_one_whose_record_ca
     simulate(main)
 
 
-def test_a_launch_that_has_not_begun_and_whose_record_cannot_be_read_is_put_aside_and_stops_none() -> None:
+def test_a_run_that_has_not_begun_and_whose_record_cannot_be_read_is_put_aside_and_stops_none() -> None:
     async def main(world: World) -> None:
         async with world.running() as instance:
             await world.create(schedule="* * * * *")
@@ -122,7 +122,7 @@ def test_a_launch_that_has_not_begun_and_whose_record_cannot_be_read_is_put_asid
             await _spoil(world, _minute(2))
             await world.until(4 * 60 + 20)
             assert [(at - EPOCH_MS) // MINUTE_MS for at, _ in world.calls] == [1, 3, 4]
-            [row] = await instance.jobs_assembly.rows.launches([f"job@{_minute(2)}"])
+            [row] = await instance.jobs_assembly.rows.runs([f"job@{_minute(2)}"])
             assert row is not None
             assert row.state is State.PARKED
 
@@ -154,7 +154,7 @@ def test_a_backfill_goes_on_behind_a_record_that_cannot_be_read() -> None:
     simulate(main)
 
 
-def test_a_launch_whose_row_cannot_be_read_has_failed_and_stops_none() -> None:
+def test_a_run_whose_row_cannot_be_read_has_failed_and_stops_none() -> None:
     async def main(world: World) -> None:
         async with world.running():
             await world.create(schedule="* * * * *")
@@ -168,21 +168,21 @@ def test_a_launch_whose_row_cannot_be_read_has_failed_and_stops_none() -> None:
     simulate(main)
 
 
-def test_a_row_whose_id_is_no_launchs_is_put_aside_at_its_first_attempt() -> None:
+def test_a_row_whose_id_is_no_runs_is_put_aside_at_its_first_attempt() -> None:
     async def main(world: World) -> None:
         names = ("foo", "@5", "job@", "job@x", "job@-1", "job@9999999999999999")
         now = world.clock.now_ms()
         detail = Detail(execute_at=now, callback_url="-:", delivery_id="m", created_at=now, updated_at=now)
         errand = to_json(Errand(kind="scheduled", terms=Terms())).decode()
         async with world.running() as instance:
-            namespace = await instance.namespaces.system(LAUNCHES)
+            namespace = await instance.namespaces.system(RUNS)
         for name in names:
             place = asdict(namespace.key_of(name))
-            row = Timer(**place, namespace=LAUNCHES, timer_id=name, due_at=now, detail=detail, payload=errand)
+            row = Timer(**place, namespace=RUNS, timer_id=name, due_at=now, detail=detail, payload=errand)
             await world.store.write([Put(row, 0)])
         async with world.running() as instance:
             await world.until(20)
-            rows = await instance.jobs_assembly.rows.launches(names)
+            rows = await instance.jobs_assembly.rows.runs(names)
             assert [(row.state, row.attempts) for row in rows if row] == [(State.PARKED, 0)] * len(names)
             looks = [await world.store.history(namespace.key_of(name)) for name in names]
             assert [len(attempts) for attempts in looks] == [1] * len(names)

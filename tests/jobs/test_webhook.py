@@ -1,4 +1,4 @@
-"""What arrives at the receiver of a launch: token, signature, ids, instants and body. Over real HTTP."""
+"""What arrives at the receiver of a run: token, signature, ids, instants and body. Over real HTTP."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def target() -> AsyncIterator[TargetServer]:
         yield server
 
 
-async def launch(instance: Instance, target: TargetServer, **fields: Any) -> Request:
+async def run(instance: Instance, target: TargetServer, **fields: Any) -> Request:
     """Make a job, trigger it, and answer what arrived."""
     arrived = len(target.requests)
     await instance.jobs.create(CreateJob(**{"name": "report", "schedule": "0 9 * * *", **fields}))
@@ -50,7 +50,7 @@ async def launch(instance: Instance, target: TargetServer, **fields: Any) -> Req
 
 async def test_a_route_is_called_with_token_signature_ids_and_instants(tmp_path: Path, target: TargetServer) -> None:
     async with running(tmp_path, target) as instance:
-        got = await launch(instance, target)
+        got = await run(instance, target)
         assert (got.method, got.path) == ("POST", "/api/jobs/trigger/report")
         assert got.headers["authorization"] == f"Bearer {TOKEN}"
         assert got.headers["webhook-id"] == got.headers["idempotency-key"]
@@ -70,9 +70,9 @@ async def test_the_token_goes_to_no_other_url_and_not_beside_one_of_the_jobs_own
     tmp_path: Path, target: TargetServer
 ) -> None:
     async with running(tmp_path, target) as instance:
-        got = await launch(instance, target, url=f"{target.url}/elsewhere")
+        got = await run(instance, target, url=f"{target.url}/elsewhere")
         assert "authorization" not in got.headers
-        got = await launch(instance, target, route="/own", headers={"Authorization": "Basic abc"})
+        got = await run(instance, target, route="/own", headers={"Authorization": "Basic abc"})
         assert (got.path, got.headers["authorization"]) == ("/api/own", "Basic abc")
 
 
@@ -81,7 +81,7 @@ async def test_a_route_does_not_lead_out_of_the_base_url(tmp_path: Path, target:
         for route in ("//other", "/../other", "/a/%2e%2E/../b", "/.."):
             with pytest.raises(InvalidInput, match="below job_base_url"):
                 await instance.jobs.create(CreateJob(name="report", schedule="0 9 * * *", route=route))
-        assert (await launch(instance, target, route="/a..b?c=/../")).path == "/api/a..b?c=/../"
+        assert (await run(instance, target, route="/a..b?c=/../")).path == "/api/a..b?c=/../"
 
 
 @pytest.mark.parametrize("settings", [{"job_token": ""}, {"job_base_url": "", "job_token": ""}])
@@ -111,7 +111,7 @@ async def test_a_job_says_what_is_sent(
     tmp_path: Path, target: TargetServer, fields: dict[str, Any], content_type: str | None, body: bytes
 ) -> None:
     async with running(tmp_path, target) as instance:
-        got = await launch(instance, target, url=target.url + "/x", **fields)
+        got = await run(instance, target, url=target.url + "/x", **fields)
         assert got.method == fields.get("method", "POST")
         assert got.body == body
         assert (got.headers.get("content-type") or "").startswith(content_type or "")

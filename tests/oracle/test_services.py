@@ -63,7 +63,7 @@ def at(instant: int) -> int:
     return (instant - EPOCH_MS) * 1000
 
 
-def launch(instant: int, **fields: Any) -> RunView:
+def run(instant: int, **fields: Any) -> RunView:
     view = RunView(
         launch_id=f"j@{instant}",
         name="j",
@@ -88,7 +88,7 @@ def launch(instant: int, **fields: Any) -> RunView:
 
 
 def skipped(first: int, last: int, reason: str, *, judged: int) -> RunView:
-    return launch(
+    return run(
         first,
         state="skipped",
         reason=reason,
@@ -130,7 +130,7 @@ def ledger(runs: Sequence[RunView], *more: AnyEvent, terms: JobTerms = TERMS, ca
     return [*journal, *more, left]
 
 
-CALM = [launch(instant) for instant in instants()]
+CALM = [run(instant) for instant in instants()]
 ALL_DOWN = Fault(at=60 * SECOND, kind="kill")
 
 
@@ -149,20 +149,20 @@ def _with(**changes: Any) -> JobTerms:
 def an_edited_calendar() -> Journal:
     """Every 5 seconds, then every 10; what was planned ahead is skipped as changed."""
     edit = operation("2", 100 * SECOND, "jobs", "update", Asked(id="j", job=_with(schedule="*/10 * * * * *")))
-    runs = [launch(instant) for instant in instants(5, 100)] + [launch(instant) for instant in instants(110, 200, 10)]
+    runs = [run(instant) for instant in instants(5, 100)] + [run(instant) for instant in instants(110, 200, 10)]
     runs.append(skipped(EPOCH_MS + 105_000, EPOCH_MS + 105_000, "changed", judged=EPOCH_MS + 105_000))
     return ledger(runs, *edit)
 
 
 def a_delete_that_may_have_happened() -> Journal:
     lost = unknown("2", 100 * SECOND, "jobs", "delete", Asked(id="j"))
-    return ledger([launch(instant) for instant in instants(5, 100)], *lost)
+    return ledger([run(instant) for instant in instants(5, 100)], *lost)
 
 
 def a_job_that_was_deleted_and_created_again() -> Journal:
     delete = operation("2", 80 * SECOND, "jobs", "delete", Asked(id="j"))
     again = operation("3", 120 * SECOND, "jobs", "create", Asked(id="j", job=_with(schedule="*/20 * * * * *")))
-    runs = [launch(instant) for instant in instants(5, 80)] + [launch(instant) for instant in instants(140, 200, 20)]
+    runs = [run(instant) for instant in instants(5, 80)] + [run(instant) for instant in instants(140, 200, 20)]
     runs.append(skipped(EPOCH_MS + 85_000, EPOCH_MS + 85_000, "deleted", judged=EPOCH_MS + 85_000))
     return ledger(runs, *delete, *again)
 
@@ -170,7 +170,7 @@ def a_job_that_was_deleted_and_created_again() -> Journal:
 def a_job_that_was_paused() -> Journal:
     pause = operation("2", 80 * SECOND, "jobs", "pause", Asked(id="j"))
     resume = operation("3", 120 * SECOND, "jobs", "resume", Asked(id="j"))
-    runs = [launch(instant) for instant in (*instants(5, 80), *instants(125, 200))]
+    runs = [run(instant) for instant in (*instants(5, 80), *instants(125, 200))]
     runs.append(skipped(EPOCH_MS + 85_000, EPOCH_MS + 120_000, "paused", judged=EPOCH_MS + 121_000))
     return ledger(runs, *pause, *resume)
 
@@ -184,13 +184,13 @@ def missed_before(judged: int, *more: AnyEvent) -> Journal:
 
 
 def an_overlap() -> Journal:
-    slow = launch(instants()[2], finished_at=to_instant(instants()[3] + 1000))
+    slow = run(instants()[2], finished_at=to_instant(instants()[3] + 1000))
     behind = skipped(instants()[3], instants()[3], "overlap", judged=instants()[3])
     return ledger([*CALM[:2], slow, behind, *CALM[4:]])
 
 
 def an_overlap_with_what_is_not_on_record_as_ended(*, recorded_ms: int) -> Journal:
-    """The launch before it ended in time. A slow store took its end later, or just in time."""
+    """The run before it ended in time. A slow store took its end later, or just in time."""
     ended = Commit(
         at=(recorded_ms - EPOCH_MS) * 1000, node="i1", verb="put", id=f"launch:j/{key_of(str(instants()[2]))}"
     )
@@ -204,7 +204,7 @@ def without(place: int) -> Journal:
 
 def overlap_with_a_catch_up() -> Journal:
     on_time = instants()[3]
-    late = launch(
+    late = run(
         instants()[2],
         kind="catchup",
         started_at=to_instant(on_time - 1000),
@@ -215,11 +215,11 @@ def overlap_with_a_catch_up() -> Journal:
 
 
 def the_past_of_a_calendar_that_was_extended() -> Journal:
-    """It ended at 100; at 150 somebody lets it go on, and it launches what lay in between."""
+    """It ended at 100; at 150 somebody lets it go on, and it runs what lay in between."""
     terms = _with(end_ms=EPOCH_MS + 100_000)
     edit = operation("2", 150 * SECOND, "jobs", "update", Asked(id="j", job=TERMS))
-    runs = [launch(i) for i in (*instants(5, 100), *instants(155, 200))]
-    return ledger([*runs, launch(EPOCH_MS + 110_000, kind="catchup")], *edit, terms=terms)
+    runs = [run(i) for i in (*instants(5, 100), *instants(155, 200))]
+    return ledger([*runs, run(EPOCH_MS + 110_000, kind="catchup")], *edit, terms=terms)
 
 
 # --- fetches ----------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ LEGAL: dict[str, Journal] = {
         EPOCH_MS + 118_000, *operation("2", 117 * SECOND, "jobs", "pause", Asked(id="j"))
     ),
     "an overlap": an_overlap(),
-    "an overlap with a launch whose end is not on record": an_overlap_with_what_is_not_on_record_as_ended(
+    "an overlap with a run whose end is not on record": an_overlap_with_what_is_not_on_record_as_ended(
         recorded_ms=instants()[3] + 1000
     ),
     "a job that has run as often as it may": ledger(CALM[:7], terms=_with(max_runs=7)),
@@ -355,8 +355,8 @@ LEGAL: dict[str, Journal] = {
 PLANTED: dict[str, tuple[str, Journal]] = {
     "an instant is missing": ("C", without(7)),
     "ended before it has run as often as it may": ("C", ledger(CALM[:7], terms=_with(max_runs=8))),
-    "an instant is there twice": ("C", ledger([*CALM, launch(instants()[4], launch_id="j@x", delivery_id="x")])),
-    "an instant of no calendar": ("C", ledger([*CALM, launch(instants()[4] + 1000)])),
+    "an instant is there twice": ("C", ledger([*CALM, run(instants()[4], launch_id="j@x", delivery_id="x")])),
+    "an instant of no calendar": ("C", ledger([*CALM, run(instants()[4] + 1000)])),
     "skipped by an outage that was none": (
         "C",
         ledger([*CALM[:3], skipped(instants()[3], instants()[3], "superseded", judged=instants()[7]), *CALM[4:]]),
@@ -374,14 +374,14 @@ PLANTED: dict[str, tuple[str, Journal]] = {
         "C",
         ledger([*CALM[:3], skipped(instants()[3], instants()[3], "overlap", judged=instants()[3]), *CALM[4:]]),
     ),
-    "skipped by a launch whose end is on record": (
+    "skipped by a run whose end is on record": (
         "C",
         an_overlap_with_what_is_not_on_record_as_ended(recorded_ms=instants()[3] - 1000),
     ),
     "on time, and skipped because of a catch-up": ("C", overlap_with_a_catch_up()),
     "launched for a time at which it had ended": ("C", the_past_of_a_calendar_that_was_extended()),
     "succeeded and never sent": ("C", ledger(CALM, calls=CALM[1:])),
-    "two launches, one delivery": (
+    "two runs, one delivery": (
         "C",
         ledger([*CALM[:-1], msgspec.structs.replace(CALM[-1], delivery_id=CALM[0].delivery_id)]),
     ),

@@ -1,4 +1,4 @@
-"""The sample service with a job: called by a real engine, it writes one report for each launch."""
+"""The sample service with a job: called by a real engine, it writes one report for each run."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def finished(instance: Instance, launch_id: str) -> RunView:
             await asyncio.sleep(0.02)
 
 
-async def test_a_launch_writes_one_report_however_often_it_arrives(tmp_path: Path) -> None:
+async def test_a_run_writes_one_report_however_often_it_arrives(tmp_path: Path) -> None:
     config = Config(allow_loopback=True, store=f"sqlite:///{tmp_path / 'mainspring.db'}")
     async with serving(tmp_path / "sample") as service, Instance(config) as instance:
         await instance.namespaces.update(UpdateNamespace(name="default", secret=service.secret))
@@ -95,7 +95,7 @@ async def test_a_launch_writes_one_report_however_often_it_arrives(tmp_path: Pat
         run = await finished(instance, launched.launch_id)
         assert (run.state, run.status, run.attempts) == ("succeeded", 200, 1)
         [report] = await service.reports()
-        assert report["launch"] == launched.launch_id
+        assert report["run"] == launched.launch_id
         again = await service.deliver(run.delivery_id, launched.launch_id)
         assert (again.status, again.headers["idempotent-replayed"]) == (200, "true")
         assert again.body.decode() == run.answer_head

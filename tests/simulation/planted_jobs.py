@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from mainspring.errors import StoreUnavailable
 from mainspring.jobs import clock_state, queue
 from mainspring.jobs.clock_state import ClockState
-from mainspring.jobs.ledger import Launch, Ledger
-from mainspring.jobs.messages import LaunchKind
+from mainspring.jobs.ledger import Ledger, Run
+from mainspring.jobs.messages import RunKind
 from mainspring.jobs.overlap import Step
 from mainspring.jobs.record import Definition, Job
 from mainspring.jobs.rows import Missing, Rows
@@ -24,29 +24,29 @@ from tests.simulation.planting import Planted, tell
 def _what_is_on_time_is_skipped(good: Any) -> Any:
     """Because of a catch-up."""
 
-    def step(definition: Definition, kind: LaunchKind, blocker: Launch | None, *, is_kept: bool) -> Step:
+    def step(definition: Definition, kind: RunKind, blocker: Run | None, *, is_kept: bool) -> Step:
         return good(definition, kind, blocker, is_kept=is_kept and kind == "catchup")  # type: ignore[no-any-return]
 
     return step
 
 
 def _a_row_that_failed_is_forgotten(good: Any) -> Any:
-    async def launch(self: Rows, job: Job, launches: Sequence[tuple[str, Launch]], **fields: Any) -> Missing:
+    async def run(self: Rows, job: Job, runs: Sequence[tuple[str, Run]], **fields: Any) -> Missing:
         try:
-            missing = await good(self, job, launches, **fields)
+            missing = await good(self, job, runs, **fields)
         except StoreUnavailable:
             return Missing((), ())
         return Missing(missing.refused, ())
 
-    return launch
+    return run
 
 
 def _what_is_on_record_gives_way(_: Any) -> Any:
-    async def enter(self: Ledger, job: str, mark: str, launch: Launch) -> Launch:
+    async def enter(self: Ledger, job: str, mark: str, run: Run) -> Run:
         while True:
             entry = await self.get(job, mark)
-            if await self.put(job, mark, launch, expect=0 if entry is None else entry.version):
-                return launch
+            if await self.put(job, mark, run, expect=0 if entry is None else entry.version):
+                return run
 
     return enter
 
@@ -62,7 +62,7 @@ def _a_new_job_goes_on_where_the_old_one_was(good: Any) -> Any:
 
 PLANTED: Final = {
     "judging.step: catch-up skips what is on time": Planted("C", queue, "step", _what_is_on_time_is_skipped),
-    "rows.launch: swallows a row that failed": Planted("C", Rows, "launch", _a_row_that_failed_is_forgotten),
+    "rows.add_runs: swallows a row that failed": Planted("C", Rows, "add_runs", _a_row_that_failed_is_forgotten),
     "ledger._enter: overwrites": Planted("C", Ledger, "_enter", _what_is_on_record_gives_way),
     "accounting._adopted: keeps a dead job's state": Planted(
         "C", clock_state, "_adopted", _a_new_job_goes_on_where_the_old_one_was

@@ -14,12 +14,12 @@ SEEDS = sorted({*range(28)} - {14, 15, 21, 22})
 KEPT = {
     24: "a job that another program made is changed before its clock has looked",
     30: "a create is cut short, and another program writes the job before there is a clock",
-    402: "a calendar is changed while launches of the old one are planned ahead",
+    402: "a calendar is changed while runs of the old one are planned ahead",
 }
 
 FOUND = {
     "judging.step: catch-up skips what is on time": 86,
-    "rows.launch: swallows a row that failed": 108,
+    "rows.add_runs: swallows a row that failed": 108,
     "ledger._enter: overwrites": 1,
     "accounting._adopted: keeps a dead job's state": 1,
 }

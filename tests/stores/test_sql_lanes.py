@@ -7,7 +7,8 @@ import asyncio
 from msgspec.structs import replace
 
 from mainspring.store import Put
-from mainspring.stores.plan import GROUP_BYTES, Write
+from mainspring.stores.grouping import GROUP_BYTES
+from mainspring.stores.plan import Write
 from mainspring.stores.sql.lanes import Lane, WriteRequest
 from mainspring.testing.timer_samples import timer
 

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.delivery.call import Reply
-from mainspring.delivery.retry_after import retry_after_ms
+from mainspring.delivery.webhook import retry_after_ms
 from mainspring.kernel.carrier import Ending, conclude, put_aside
 from mainspring.model import Delivery, Detail, Result, RetryPolicy, State, Timer
 from mainspring.store import Put
-from mainspring.timers.decision import decide, lost
+from mainspring.timers.decision import decide, lost, read_wishes
 from mainspring.timers.record import resumed
 from mainspring.timers.views import view_of
 
@@ -61,10 +61,10 @@ def judge(reply: Reply, timer: Timer | None = None, policy: RetryPolicy | None =
         timer or begun(),
         policy or RetryPolicy(),
         reply,
+        read_wishes(reply, max_payload=1000),
         started_at=1000,
         spread=0.0,
         delivery_id="msg_next",
-        max_payload=1000,
     )
 
 

@@ -98,7 +98,7 @@ def job_routes(jobs: Jobs) -> tuple[Route, ...]:
         ),
         operation(
             "/v1/jobs/trigger",
-            "Launch a job now",
+            "Run a job now",
             jobs.trigger,
             example=TriggerJob(name=_JOB.name, by="ann"),
             answer=RunView,
@@ -122,7 +122,7 @@ def job_routes(jobs: Jobs) -> tuple[Route, ...]:
         ),
         operation(
             "/v1/jobs/backfill",
-            "Launch instants of the past that were not launched",
+            "Run instants of the past that were not run",
             jobs.backfill,
             example=_BACKFILL,
             answer=BackfillView,

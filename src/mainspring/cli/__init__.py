@@ -16,7 +16,7 @@ COMMANDS = {
     "serve": ("mainspring.cli.serve:serve", "Run an instance: the API and the engine."),
     "executor": ("mainspring.cli.executor:executor", "Run an executor: a process that makes the calls of fetches."),
     "timer": ("mainspring.cli.timer:timer", "Create, look at, change, import and export timers."),
-    "job": ("mainspring.cli.job:job", "HTTP calls on a calendar: create, change, launch, apply a file of them."),
+    "job": ("mainspring.cli.job:job", "HTTP calls on a calendar: create, change, run, apply a file of them."),
     "fetch": ("mainspring.cli.fetch:fetch", "HTTP calls made at most once: create, wait for, look at, cancel."),
     "namespace": ("mainspring.cli.namespace:namespace", "Create, look at and change namespaces."),
     "admin": ("mainspring.cli.admin:admin", "Health, configuration, migrations, instances, shards, metrics."),

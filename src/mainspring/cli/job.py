@@ -35,7 +35,7 @@ CLEARABLE = {
 
 @click.group()
 def job() -> None:
-    """HTTP calls on a calendar: create, look at, change, pause, launch, and see what became of each instant.
+    """HTTP calls on a calendar: create, look at, change, pause, run, and see what became of each instant.
 
     \b
     Examples:
@@ -60,12 +60,12 @@ def _content_options(command: Any, *, is_new: bool) -> Any:
         click.option("--seconds/--no-seconds", default=None, help="The schedule has six fields, seconds first."),
         click.option("--method", type=click.Choice(get_args(Method)), help=text("Of the request.", "POST")),
         click.option("--header", "headers", type=HEADER, multiple=True, help="Sent with the call. Repeatable."),
-        click.option("--body", type=JSON, help="JSON text, @file, or - for stdin; else a description of the launch."),
+        click.option("--body", type=JSON, help="JSON text, @file, or - for stdin; else a description of the run."),
         click.option("--timeout", "timeout_seconds", type=DURATION, help=text("Deadline of one attempt.", "10s")),
         click.option(
             "--overlap",
             type=click.Choice([each for each in get_args(Overlap) if each != "terminateOther"]),
-            help=text("When the launch before is not over yet.", "skip"),
+            help=text("When the run before is not over yet.", "skip"),
         ),
         click.option(
             "--catchup", type=click.Choice(get_args(Catchup)), help=text("Which missed instants run late.", "latest")
@@ -81,10 +81,10 @@ def _content_options(command: Any, *, is_new: bool) -> Any:
         click.option(
             "--on-overlap", type=click.Choice(["first", "last", "both"]), help=text("Times that come twice.", "first")
         ),
-        click.option("--jitter", "jitter_seconds", type=DURATION, help="Spread launches over this time."),
+        click.option("--jitter", "jitter_seconds", type=DURATION, help="Spread runs over this time."),
         click.option("--start-at", type=MOMENT, help="No instant before this one."),
         click.option("--end-at", type=MOMENT, help="No instant after this one."),
-        click.option("--max-runs", type=int, help="So many launches by the calendar; then it is finished."),
+        click.option("--max-runs", type=int, help="So many runs by the calendar; then it is finished."),
         click.option("--label", "labels", type=LABEL, multiple=True, help="For finding it again. Repeatable."),
         job_retry_options,
     )[::-1]:
@@ -112,7 +112,7 @@ def _take_fields(options: dict[str, Any]) -> JobFields:
 @job.command()
 @click.argument("name")
 @click.argument("schedule")
-@click.option("--paused", is_flag=True, help="Do not launch it before it is resumed.")
+@click.option("--paused", is_flag=True, help="Do not run it before it is resumed.")
 @click.option("--note", default="", help="A word about it, for others to read.")
 @click.option("--by", default="", help="Who you are, for others to read.")
 @partial(_content_options, is_new=True)
@@ -124,7 +124,7 @@ def create(
     """Create a job. Without a URL and a route, the route is /jobs/trigger/NAME.
 
     A SCHEDULE has five fields (minute, hour, day of month, month, day of week) or is a name such as @daily. Look at
-    it first with `mainspring job preview`. Instants before the creation are not launched.
+    it first with `mainspring job preview`. Instants before the creation are not run.
 
     \b
     Examples:
@@ -161,7 +161,7 @@ def update(
     **options: Any,
 ) -> None:
     """Change a job; what is not given stays. Headers, labels, the retry policy and both rules for clock changes are
-    replaced as a whole. What was launched before goes on as it was.
+    replaced as a whole. What was run before goes on as it was.
 
     \b
     Examples:
@@ -208,7 +208,7 @@ def get(ctx: click.Context, name: str) -> None:
 @connection_options
 @click.pass_context
 def delete(ctx: click.Context, name: str) -> None:
-    """Delete a job. A call that is in flight goes on, and the ledger of its launches stays until it expires.
+    """Delete a job. A call that is in flight goes on, and the ledger of its runs stays until it expires.
 
     \b
     Example:
@@ -249,7 +249,7 @@ def list_jobs(
         show_table(LIST_COLUMNS, [_row(each) for each in page.jobs], settings(ctx))
     broken = sum(each.state == "broken" for each in page.jobs)
     if broken:
-        say(f"{broken} broken: not launched before its record is put right. See `mainspring job get NAME`.")
+        say(f"{broken} broken: not run before its record is put right. See `mainspring job get NAME`.")
     if page.next_cursor:
         say(f"There are more: --cursor {page.next_cursor}")
 
@@ -274,7 +274,7 @@ def _row(view: JobView) -> tuple[str, ...]:
 @connection_options
 @click.pass_context
 def pause(ctx: click.Context, name: str, note: str, by: str) -> None:
-    """Launch a job no more until it is resumed. Its instants are recorded as skipped.
+    """Stop running a job until it is resumed. Its instants are recorded as skipped.
 
     \b
     Example:
@@ -290,7 +290,7 @@ def pause(ctx: click.Context, name: str, note: str, by: str) -> None:
 @connection_options
 @click.pass_context
 def resume(ctx: click.Context, name: str, by: str) -> None:
-    """Launch a paused job again, from now on. For the instants of the pause see `mainspring job backfill`.
+    """Run a paused job again, from now on. For the instants of the pause see `mainspring job backfill`.
 
     \b
     Example:

@@ -15,13 +15,13 @@ from mainspring.cli.output import instant_text, say, show, show_document, show_t
 from mainspring.cli.parameters import DURATION, JSON, MOMENT
 from mainspring.cli.progress import spinner
 from mainspring.jobs.calendar.calendar import Dst
-from mainspring.jobs.messages import InstantView, LaunchKind, LaunchState, Mark, RunView
+from mainspring.jobs.messages import InstantView, Mark, RunKind, RunState, RunView
 
 if TYPE_CHECKING:
     from mainspring.client import Client, RunsWhere
 
 POLL_SECONDS: Final = 0.25
-FINAL: Final = get_args(LaunchState)[-5:]
+FINAL: Final = get_args(RunState)[-5:]
 MARKS: Final[dict[Mark, str]] = {
     "": "",
     "gap": "moved: the clock leaves out the scheduled time",
@@ -40,7 +40,7 @@ RUN_COLUMNS: Final = ("scheduledAt", "name", "kind", "state", "late", "attempts"
 @connection_options
 @click.pass_context
 def trigger_command(ctx: click.Context, name: str, *, body: Any, by: str, wait: bool, wait_for: float) -> None:
-    """Launch a job now, beside its calendar, whether or not it is paused or running.
+    """Run a job now, beside its calendar, whether or not it is paused or running.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def trigger_command(ctx: click.Context, name: str, *, body: Any, by: str, wait: 
 
 
 def _wait_until_over(client: Client, run: RunView, seconds: float, chosen: Globals) -> RunView:
-    """The same launch, later. The ledger is asked for its one instant, so this costs the same for every job."""
+    """The same run, later. The ledger is asked for its one instant, so this costs the same for every job."""
     deadline = time.monotonic() + seconds
     with spinner(f"{run.name}: {run.state}", chosen) as tell:
         while run.state not in FINAL and time.monotonic() < deadline:
@@ -125,8 +125,8 @@ def _instant_row(instant: InstantView) -> tuple[str, ...]:
 
 @click.command("runs")
 @click.argument("name", required=False)
-@click.option("--state", "states", type=click.Choice(get_args(LaunchState)), multiple=True, help="Repeatable.")
-@click.option("--kind", "kinds", type=click.Choice(get_args(LaunchKind)), multiple=True, help="Repeatable.")
+@click.option("--state", "states", type=click.Choice(get_args(RunState)), multiple=True, help="Repeatable.")
+@click.option("--kind", "kinds", type=click.Choice(get_args(RunKind)), multiple=True, help="Repeatable.")
 @click.option("--since", type=MOMENT, help="Scheduled at or after this instant.")
 @click.option("--until", type=MOMENT, help="Scheduled before this instant.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Entries on this page.")
@@ -194,7 +194,7 @@ def duration_text(ms: int | None) -> str:
 def backfill_command(
     ctx: click.Context, name: str, *, since: datetime, until: datetime, dry_run: bool, by: str
 ) -> None:
-    """Launch the instants of a range of the past that were not launched, one after another.
+    """Run the instants of a range of the past that were not run, one after another.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
 """The retry policy as options, the same for timers, namespaces and jobs.
 
-A launch of a job that has no attempt left is over: jobs have no say in what becomes of it then.
+A run of a job that has no attempt left is over: jobs have no say in what becomes of it then.
 """
 
 from __future__ import annotations

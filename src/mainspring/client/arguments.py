@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from mainspring.errors import InvalidInput
 from mainspring.fetches.messages import FetchState
-from mainspring.jobs.messages import LaunchKind, LaunchState
+from mainspring.jobs.messages import RunKind, RunState
 from mainspring.model import State
 
 
@@ -29,10 +29,10 @@ class Where(TypedDict, total=False):
 
 
 class RunsWhere(TypedDict, total=False):
-    """Which entries of the ledger of launches; all conditions hold together, none matches everything."""
+    """Which entries of the ledger of runs; all conditions hold together, none matches everything."""
 
-    states: Sequence[LaunchState]
-    kinds: Sequence[LaunchKind]
+    states: Sequence[RunState]
+    kinds: Sequence[RunKind]
     since: datetime
     """Scheduled at or after this instant."""
     until: datetime

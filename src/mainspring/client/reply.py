@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from mainspring import errors
 from mainspring.delivery.call import Reply
-from mainspring.delivery.retry_after import retry_after_ms
+from mainspring.delivery.webhook import retry_after_ms
 from mainspring.errors import FieldError, MainspringError, NetworkError, ServerError
 
 FIRST_WAIT_SECONDS: Final = 0.25

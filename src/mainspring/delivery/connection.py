@@ -20,10 +20,15 @@ Origin = tuple[str, str]
 """Scheme and lane: connections of one origin are alike."""
 
 _SETTLED_SECONDS: Final = 0.1
+READ_BYTES: Final = 65_536
+"""That are read at once, and so may come before an answer is asked to wait. A transport's own reads are larger."""
 
 
 class Keeper(Protocol):
     """Who is told what becomes of a connection."""
+
+    buffer: memoryview
+    """What its connections read into, `READ_BYTES` long: filled and emptied within one step of their loop."""
 
     def watch(self, deadline: float) -> None:
         """Call `expire` of the connections whose deadline has passed, at this loop time at the latest."""
@@ -36,7 +41,7 @@ class Keeper(Protocol):
     def lost(self, connection: Connection) -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """The protocol object of one transport."""
 
     def __init__(self, keeper: Keeper, origin: Origin, loop: asyncio.AbstractEventLoop, answer_bytes: int) -> None:
@@ -132,13 +137,16 @@ class Connection(asyncio.Protocol):
         if sent is not None:
             sent()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._keeper.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._answer is None:
             # Nothing was asked: whatever this is, the next answer could not be told from it.
             self.abort()
             return
         try:
-            self._reader.feed(data)
+            self._reader.feed(self._keeper.buffer[:nbytes])
         except Unreadable as unreadable:
             self._fail("unreadable", str(unreadable))
             self.abort()

@@ -15,7 +15,7 @@ from mainspring.delivery.sender import MakesSenders, OpenSender, Sender
 from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
 from mainspring.fetches.carrier import FetchCarrier, lane_of
 from mainspring.fetches.executor import Executor, Spawn
-from mainspring.fetches.inside import InsideSender, is_inside, name_in
+from mainspring.fetches.inside import Inside, is_inside, name_in
 from mainspring.fetches.left import LeftResults
 from mainspring.fetches.memory import FetchMemory, RequestMemory
 from mainspring.fetches.pools import EXECUTORS, Pools, pool_of
@@ -111,10 +111,11 @@ class FetchesAssembly:
             noted=self._noted,
             retention_ms=config.fetch_retention_ms,
         )
-        self.inside = InsideSender(callbacks, clock, check_url=guard.check_url)
+        self.inside = Inside(check_url=guard.check_url)
         self.memory = memory = memory_of(config)
-        origins = Results(
-            sender=self.inside,
+        results = Results(
+            sender=callbacks,
+            inside=self.inside,
             registry=registry,
             namespaces=namespaces,
             clock=clock,
@@ -125,7 +126,7 @@ class FetchesAssembly:
         self.executor = Executor(
             name=ownership.instance,
             registry=registry,
-            origins=origins,
+            results=results,
             sender=calls,
             clock=clock,
             randomness=randomness,
@@ -154,7 +155,7 @@ class FetchesAssembly:
             executor=self.executor,
             requests=self.requests,
             pools=self.pools,
-            origins=origins,
+            results=results,
             host_of=names_host,
             clock=clock,
             lives=self._lives,
@@ -162,7 +163,7 @@ class FetchesAssembly:
             waited=overdue.waited,
             host_limit=config.host_limit,
         )
-        self.left = LeftResults(timers=store, registry=registry, namespaces=namespaces, origins=origins, clock=clock)
+        self.left = LeftResults(timers=store, registry=registry, namespaces=namespaces, results=results, clock=clock)
         self.watcher = Watcher(
             timers=store,
             registry=registry,

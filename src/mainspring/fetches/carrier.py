@@ -57,7 +57,7 @@ class FetchCarrier:
         executor: Executor,
         requests: RequestMemory,
         pools: Pools,
-        origins: Results,
+        results: Results,
         host_of: Callable[[str], str],
         clock: Clock,
         lives: Callable[[str], Awaitable[bool]],
@@ -72,7 +72,7 @@ class FetchCarrier:
         self._executor = executor
         self._requests = requests
         self._pools = pools
-        self._origins = origins
+        self._results = results
         self._host_of = host_of
         self._clock = clock
         self._lives = lives
@@ -175,7 +175,7 @@ class FetchCarrier:
 
     async def _bring(self, req_id: str, url: str) -> tuple[Fetch | None, bool | None]:
         """Offer the result, or leave it, if there is one and it is time."""
-        async with self._origins.found(req_id, site=site_of_place(self._host_of(url))) as fetch:
+        async with self._results.found(req_id, site=site_of_place(self._host_of(url))) as fetch:
             if fetch is not None and fetch.outcome is not None:
                 return await self._offer(fetch, fetch.outcome) if await self._is_to_offer(fetch) else (fetch, None)
         fetch = await self._begun(fetch)
@@ -187,9 +187,9 @@ class FetchCarrier:
         return await self._dispatch(fetch.req_id, fetch.pool or IN_PROCESS, in_place=False)
 
     async def _offer(self, fetch: Fetch, outcome: Outcome) -> tuple[Fetch | None, bool | None]:
-        if not self._origins.reaches(fetch):
-            return (fetch if fetch.delivery.left else await self._origins.leave(fetch)), True
-        after = await self._origins.offer(fetch, outcome)
+        if not self._results.reaches(fetch):
+            return (fetch if fetch.delivery.left else await self._results.leave(fetch)), True
+        after = await self._results.offer(fetch, outcome)
         if after is None or after.delivery.attempts <= fetch.delivery.attempts:
             return after, None
         return after, after.delivery.last_status is not None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
+from mainspring.background import STORE_RETRY_SECONDS, until_available
 from mainspring.clock import Clock
 from mainspring.delivery.answer import LITTLE
 from mainspring.delivery.call import Sends
@@ -39,7 +40,8 @@ from mainspring.fetches.results import Results
 T = TypeVar("T")
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 START_TRIES: Final = 3
-STORE_RETRY_SECONDS: Final = 0.5
+_WAITING: Final = "results of fetches wait for the store"
+"""They are few, at most the limit, and the record decides when they come too late."""
 UNPLACED_AT_ONCE: Final = 32
 """Fetches that are looked at although nobody knows how large their requests are."""
 LARGE_AT_ONCE: Final = 8
@@ -73,7 +75,7 @@ class Executor:
         *,
         name: str,
         registry: FetchRegistry,
-        origins: Results,
+        results: Results,
         sender: Sends,
         clock: Clock,
         randomness: random.Random,
@@ -91,7 +93,7 @@ class Executor:
         self._offers = Places(limit, host_limit=host_limit, clock=clock)
         self._host_of = host_of
         self._registry = registry
-        self._origins = origins
+        self._results = results
         self._sender = sender
         self._clock = clock
         self._random = randomness
@@ -234,8 +236,9 @@ class Executor:
             crashpoint.reach(crashpoint.FETCH_ANSWERED)
             with self._place_for_offer(run.fetch, outcome) as offers:
                 async with self._large_records if run.is_large else nullcontext():
-                    settled, first = await self._until_available(
-                        lambda: self._registry.settle(run.fetch, outcome, by_executor=True, offers=offers)
+                    settled, first = await until_available(
+                        lambda: self._registry.settle(run.fetch, outcome, by_executor=True, offers=offers),
+                        complaint=_WAITING,
                     )
                     settled = settled and replace(settled, request=bare(settled.request))
                 memory.give_back()
@@ -246,17 +249,17 @@ class Executor:
                     self._leave(run)
                     settled = await self._offer(settled, outcome)
                 moved = settled
-                await self._until_available(lambda: self._registry.move(moved))
+                await until_available(lambda: self._registry.move(moved), complaint=_WAITING)
 
     @contextmanager
     def _place_for_offer(self, fetch: Fetch, outcome: Outcome) -> Iterator[bool]:
         """Whether the first offer of the result is made from here."""
         url = fetch.result_url
-        origin = self._host_of(url) if url is not None and self._origins.reaches(fetch) else None
+        origin = self._host_of(url) if url is not None and self._results.reaches(fetch) else None
         if origin is None or not self._offers.room(origin):
             yield False
             return
-        with self._origins.memory.share(site_of_place(origin)) as memory:
+        with self._results.memory.share(site_of_place(origin)) as memory:
             if not memory.try_to_take(while_offered(outcome)):
                 yield False
                 return
@@ -268,7 +271,7 @@ class Executor:
 
     async def _offer(self, fetch: Fetch, outcome: Outcome) -> Fetch:
         try:
-            return await self._origins.offer(fetch, outcome, timeout_ms=FIRST_OFFER_MS) or fetch
+            return await self._results.offer(fetch, outcome, timeout_ms=FIRST_OFFER_MS) or fetch
         except StoreUnavailable as error:
             telemetry.warning("an offer was not recorded and will be repeated", reason=error.detail)
             return fetch
@@ -297,15 +300,8 @@ class Executor:
     async def _give_up(self, fetch: Fetch) -> None:
         now = self._clock.now_ms()
         outcome = of_lost_executor(self.name, started_at=fetch.started_at or now, now=now)
-        settled, _ = await self._until_available(lambda: self._registry.settle(fetch, outcome, by_executor=False))
+        settled, _ = await until_available(
+            lambda: self._registry.settle(fetch, outcome, by_executor=False), complaint=_WAITING
+        )
         if settled is not None:
-            await self._until_available(lambda: self._registry.move(settled))
-
-    async def _until_available(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Results wait for the store: they are few (the limit), and the record decides when they come too late."""
-        while True:
-            try:
-                return await step()
-            except StoreUnavailable as error:
-                telemetry.warning("results of fetches wait for the store", reason=error.detail)
-                await asyncio.sleep(STORE_RETRY_SECONDS)
+            await until_available(lambda: self._registry.move(settled), complaint=_WAITING)

@@ -11,11 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-import msgspec
-
 from mainspring import telemetry
-from mainspring.clock import Clock
-from mainspring.delivery.call import Call, Reply, Sends
 from mainspring.fetches.messages import FetchResult
 
 SCHEME: Final = "origin:"
@@ -46,13 +42,11 @@ def name_in(address: str) -> str:
     return address.removeprefix(SCHEME).partition("/")[0] if is_inside(address) else ""
 
 
-class InsideSender:
-    """Sends offers: to a function if they are for an origin inside this program, else as `outside` does."""
+class Inside:
+    """The origins of this program, if it has any."""
 
-    def __init__(self, outside: Sends, clock: Clock, *, check_url: Callable[[str], object]) -> None:
-        """`check_url` refuses what `outside` may not send to."""
-        self._outside = outside
-        self._clock = clock
+    def __init__(self, *, check_url: Callable[[str], object]) -> None:
+        """`check_url` refuses addresses of origins outside to which no result may be brought."""
         self._check_outside = check_url
         self.receiver: Receiver | None = None
         """Set by a program that has origins."""
@@ -65,35 +59,18 @@ class InsideSender:
     def reaches(self, url: str) -> bool:
         return not is_inside(url) or (self.receiver is not None and self.receiver.knows(name_in(url)))
 
-    async def send(self, call: Call) -> Reply:
-        if not is_inside(call.url):
-            return await self._outside.send(call)
-        begun = self._clock.monotonic()
-        detail = await self._receive(call)
-        return Reply(
-            status=500 if detail else 200,
-            headers={},
-            body=b"",
-            truncated=False,
-            problem="",
-            detail=detail,
-            sent=True,
-            duration_ms=round((self._clock.monotonic() - begun) * 1000),
-        )
-
-    async def _receive(self, call: Call) -> str:
-        """Why the result was not taken; empty if it was."""
-        name, _, origin_id = call.url.removeprefix(SCHEME).partition("/")
+    async def receive(self, url: str, result: FetchResult, *, timeout_ms: int) -> str:
+        """Hand a result to its origin. Why it was not taken; empty if it was."""
+        name, _, origin_id = url.removeprefix(SCHEME).partition("/")
         if self.receiver is None:
             return f"Expected a program with the origin {name!r}, got one without origins."
-        result = msgspec.json.decode(call.body, type=FetchResult)
-        limit = asyncio.timeout(call.timeout_ms / 1000)
+        limit = asyncio.timeout(timeout_ms / 1000)
         try:
             async with limit:
                 await self.receiver.receive(name, origin_id, result)
         except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its answer
             if limit.expired():
-                return f"The origin {name} {origin_id!r} did not end within {call.timeout_ms / 1000:g} s."
+                return f"The origin {name} {origin_id!r} did not end within {timeout_ms / 1000:g} s."
             telemetry.logger.exception("an origin did not take a result")
             return f"{type(error).__name__}: {error}"
         return ""

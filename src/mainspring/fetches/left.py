@@ -34,13 +34,13 @@ class LeftResults:
         timers: TimerStore,
         registry: FetchRegistry,
         namespaces: NamespaceService,
-        origins: Results,
+        results: Results,
         clock: Clock,
     ) -> None:
         self._timers = timers
         self._registry = registry
         self._namespaces = namespaces
-        self._origins = origins
+        self._results = results
         self._clock = clock
 
     async def find(self, names: Iterable[str]) -> tuple[set[str], bool]:
@@ -67,12 +67,12 @@ class LeftResults:
     async def take(self, req_id: str) -> None:
         """Offer a result that was left, unless somebody has taken it, and put its row where it belongs."""
         try:
-            async with self._origins.found(req_id, site=SCHEME) as fetch:
+            async with self._results.found(req_id, site=SCHEME) as fetch:
                 if fetch is None:
                     return
                 after = None
                 if fetch.outcome is not None and fetch.delivery.left:
-                    after = await self._origins.offer(fetch, fetch.outcome)
+                    after = await self._results.offer(fetch, fetch.outcome)
                 await self._registry.move(after or fetch)
         except Conflict:  # its record cannot be read, which was told when it was set aside
             return

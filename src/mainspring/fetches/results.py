@@ -1,4 +1,5 @@
-"""Brings results to their origins: POSTed, signed, again and again until acknowledged, gone, or past the deadline.
+"""Brings results to their origins, again and again until acknowledged, gone, or past the deadline: POSTed, signed, or
+handed to a function of this program.
 
 All offers of one result carry the same `webhook-id`, the reqId, by which an origin knows a repeat. A result for an
 origin inside a program that is not this one is left: it stays as it is, marked for those who know the origin.
@@ -10,18 +11,16 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-import mainspring
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
-from mainspring.delivery.call import Call, Reply, Sends
-from mainspring.delivery.retry_after import retry_after_ms
-from mainspring.delivery.signing import sign
-from mainspring.fetches.inside import InsideSender, is_inside, name_in
+from mainspring.delivery.call import Call, Sends
+from mainspring.delivery.webhook import retry_after_ms, signed_headers
+from mainspring.fetches.inside import Inside, is_inside, name_in
 from mainspring.fetches.memory import FetchMemory, while_offered
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.record import Fetch, Return
@@ -35,18 +34,32 @@ OFFER_TIMEOUT_MS: Final = 30_000
 _ENDLESS: Final = 1_000_000
 
 
+class OriginAnswer(NamedTuple):
+    """What an origin said about a result."""
+
+    status: int | None
+    detail: str
+    was_asked: bool = True
+    """False: there was no descriptor for the call, or no other means of ours."""
+    wait_ms: int = 0
+    """How long it asks to be left alone."""
+
+
 class Results:
     def __init__(
         self,
         *,
         sender: Sends,
+        inside: Inside | None,
         registry: FetchRegistry,
         namespaces: NamespaceService,
         clock: Clock,
         randomness: random.Random,
         memory: FetchMemory,
     ) -> None:
+        """`inside` knows the origins of this program. An executor of a pool has no program in it."""
         self._sender = sender
+        self._inside = inside
         self.memory = memory
         self._writing = asyncio.Lock()
         self._registry = registry
@@ -55,9 +68,9 @@ class Results:
         self._random = randomness
 
     def reaches(self, fetch: Fetch) -> bool:
-        """Whether a result can be brought to its origin from here. An executor of a pool has no program in it."""
+        """Whether a result can be brought to its origin from here."""
         url = fetch.result_url or ""
-        return self._sender.reaches(url) if isinstance(self._sender, InsideSender) else not is_inside(url)
+        return not is_inside(url) if self._inside is None else self._inside.reaches(url)
 
     @asynccontextmanager
     async def found(self, req_id: str, *, site: str) -> AsyncIterator[Fetch | None]:
@@ -75,18 +88,16 @@ class Results:
 
     async def offer(self, fetch: Fetch, outcome: Outcome, *, timeout_ms: int = OFFER_TIMEOUT_MS) -> Fetch | None:
         """Offer the result once and record how that ended; the fetch as it then stands."""
-        secrets = (await self._namespaces.find(DEFAULT)).secrets
         if outcome.response is not None and len(outcome.response.body) > LARGE_BYTES:
             async with self._writing:  # one in a turn of the loop: it takes a while, and others want to be served
                 await asyncio.sleep(0)
-        now = self._clock.now_ms()
-        reply = await self._sender.send(offering(fetch, outcome, secrets, now=now, timeout_ms=timeout_ms))
+        answer = await self._answer(fetch, outcome, timeout_ms=timeout_ms)
         crashpoint.reach(crashpoint.FETCH_DELIVERED)
         spread = self._random.random()
         ended_at = self._clock.now_ms()
 
         def offered(delivery: Return) -> Return:
-            return judged(delivery, reply, outcome, delivery_ms=fetch.delivery_ms, now=ended_at, spread=spread)
+            return judged(delivery, answer, outcome, delivery_ms=fetch.delivery_ms, now=ended_at, spread=spread)
 
         after = await self._registry.offered(fetch, offered)
         if after is not None and after.delivery.state != "waiting":
@@ -95,39 +106,47 @@ class Results:
             telemetry.warning("a result did not reach its origin", req_id=fetch.req_id, reason=after.delivery.detail)
         return after
 
+    async def _answer(self, fetch: Fetch, outcome: Outcome, *, timeout_ms: int) -> OriginAnswer:
+        url = fetch.result_url or ""
+        if self._inside is not None and is_inside(url):
+            objection = await self._inside.receive(url, result_of(fetch, outcome), timeout_ms=timeout_ms)
+            return OriginAnswer(500 if objection else 200, objection)
+        secrets = (await self._namespaces.find(DEFAULT)).secrets
+        now = self._clock.now_ms()
+        reply = await self._sender.send(offering(fetch, outcome, secrets, now=now, timeout_ms=timeout_ms))
+        wait = retry_after_ms(reply.headers.get("retry-after", ""), self._clock.now_ms())
+        return OriginAnswer(reply.status, reply.detail, was_asked=reply.problem != "exhausted", wait_ms=wait)
+
 
 def offering(fetch: Fetch, outcome: Outcome, secrets: tuple[str, ...], *, now: int, timeout_ms: int) -> Call:
     """The request of one offer."""
     body = msgspec.json.encode(result_of(fetch, outcome))
-    timestamp = now // 1000
+    attempt = fetch.delivery.attempts + 1
     headers = (
         ("content-type", "application/json"),
-        ("user-agent", f"mainspring/{mainspring.__version__}"),
-        ("webhook-id", fetch.req_id),
-        ("webhook-timestamp", str(timestamp)),
-        ("webhook-signature", sign(secrets, message_id=fetch.req_id, timestamp=timestamp, body=body)),
-        ("idempotency-key", fetch.req_id),
-        ("mainspring-attempt", str(fetch.delivery.attempts + 1)),
+        *signed_headers(secrets, delivery_id=fetch.req_id, body=body, attempt=attempt, now=now),
     )
     return Call("POST", fetch.result_url or "", headers, body, timeout_ms)
 
 
-def judged(delivery: Return, reply: Reply, outcome: Outcome, *, delivery_ms: int, now: int, spread: float) -> Return:
+def judged(
+    delivery: Return, answer: OriginAnswer, outcome: Outcome, *, delivery_ms: int, now: int, spread: float
+) -> Return:
     """What an offer means: 2xx acknowledges, 410 ends, everything else is tried again until the deadline."""
-    attempts = delivery.attempts + (reply.problem != "exhausted")
-    tried = replace(delivery, attempts=attempts, last_status=reply.status, left=False)
-    if reply.status is not None and 200 <= reply.status < 300:
+    attempts = delivery.attempts + answer.was_asked
+    tried = replace(delivery, attempts=attempts, last_status=answer.status, left=False)
+    if answer.status is not None and 200 <= answer.status < 300:
         return replace(tried, state="delivered", detail="", delivered_at=now)
-    detail = reply.detail or f"The origin answered {reply.status}."
-    if reply.status == 410:
-        return replace(tried, state="failed", detail=f"{detail} It wants no more.")
+    detail = answer.detail or f"The origin answered {answer.status}."
+    if answer.status == 410:
+        return replace(tried, state="failed", detail=f"{detail} It is gone for good.")
     policy = RetryPolicy(max_attempts=_ENDLESS, max_elapsed_seconds=delivery_ms / 1000)
     wait = wait_ms(
         policy,
         attempts=max(1, attempts),
         elapsed_ms=now - outcome.finished_at,
         spread=spread,
-        at_least_ms=retry_after_ms(reply.headers.get("retry-after", ""), now),
+        at_least_ms=answer.wait_ms,
     )
     if wait is None:
         seconds = delivery_ms / 1000

@@ -6,9 +6,9 @@ The rooms that every service has:
     arguments      Python keywords → message
     checks         what the types cannot say about a job
     record         a job as the registry keeps it, understood or broken
-    rows           the rows of clocks and launches in the engine
+    rows           the rows of clocks and runs in the engine
     clock_carrier  the engine's carrier of clock rows: plans what is due
-    run_carrier    the engine's carrier of launch rows: makes the calls
+    run_carrier    the engine's carrier of run rows: makes the calls
     service        what users ask
     views          stored → shown
     program        `ms.jobs`, and functions on a calendar; `handlers` are these functions as targets
@@ -17,16 +17,16 @@ The rooms that every service has:
 and those of jobs alone:
 
     calendar/      from the text of a schedule to instants                     pure
-    plan           what becomes of instants: launched or skipped               pure
-    clock_state    from the state of a clock to launches and skipped ranges    pure
-    overlap        whether a launch is to go, and what about the one before    pure
+    plan           what becomes of instants: run or skipped               pure
+    clock_state    from the state of a clock to runs and skipped ranges    pure
+    overlap        whether a run is to go, and what about the one before    pure
     difference     whether a job is as somebody wants it                       pure
-    webhook        what the receiver of a launch gets                          pure
+    webhook        what the receiver of a run gets                          pure
     registry       reads and writes definitions
     ledger         what became of every instant; `runs` reads it in pages
-    queue          one launch after another
-    ending         how a launch ends
-    backfill       launches afterwards
+    queue          one run after another
+    ending         how a run ends
+    backfill       runs afterwards
     reconciler     keeps clocks equal to the registry, under a lock
 
 What is pure neither waits nor reads a clock.

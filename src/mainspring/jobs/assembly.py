@@ -16,7 +16,7 @@ from mainspring.jobs.ledger import Ledger
 from mainspring.jobs.reconciler import Reconciler
 from mainspring.jobs.record import Routing
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import CLOCKS, LAUNCHES, Rows
+from mainspring.jobs.rows import CLOCKS, RUNS, Rows
 from mainspring.jobs.run_carrier import RunCarrier
 from mainspring.jobs.service import JobService
 from mainspring.kernel.carrier import Carrier
@@ -49,7 +49,7 @@ class JobsAssembly:
         routing = Routing(config.job_base_url, config.job_token)
         check_url = self._check_readable if allow_handlers else guard.check_url
         self.registry = definitions = Registry(registry, clock, routing, randomness=randomness, check_url=check_url)
-        ledger = Ledger(store, clock, retention_ms=config.launch_retention_days * DAY_MS)
+        ledger = Ledger(store, clock, retention_ms=config.run_retention_days * DAY_MS)
         self.rows = rows = Rows(store=store, namespaces=namespaces, clock=clock, randomness=randomness, wake=wake)
         self._guard = guard
         self.run_carrier = RunCarrier(
@@ -66,7 +66,7 @@ class JobsAssembly:
         )
         self.carriers: dict[str, Carrier] = {
             CLOCKS: ClockCarrier(registry=definitions, ledger=ledger, rows=rows, clock=clock),
-            LAUNCHES: self.run_carrier,
+            RUNS: self.run_carrier,
         }
         self.service = JobService(
             registry=definitions,

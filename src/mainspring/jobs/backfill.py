@@ -1,7 +1,7 @@
-"""Launches afterwards: the instants of a range of the past that were never launched, one after another.
+"""Runs of the past: the instants of a range of the past that were never run, one after another.
 
-What the ledger says of them stays. A backfilled instant has a launch of its own beside it, once: to ask for the same
-range again launches only what is new, and completes what a crash had cut short.
+What the ledger says of them stays. A backfilled instant has a run of its own beside it, once: to ask for the same
+range again runs only what is new, and completes what a crash had cut short.
 
 That may be ten thousand, so it goes slice by slice, from the oldest on, and everybody else has a turn between. What
 could not be written in one slice stops no other: it is told in the end, and to ask again is what helps.
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mainspring.clock import Clock
 from mainspring.errors import FieldError, InvalidInput
-from mainspring.jobs.ledger import BACKFILL, Launch, Ledger, behind, mark_of
+from mainspring.jobs.ledger import BACKFILL, Ledger, Run, behind, mark_of
 from mainspring.jobs.messages import BackfillJob, BackfillView
 from mainspring.jobs.record import Job
 from mainspring.jobs.rows import Missing, Rows, planned
@@ -34,11 +34,11 @@ class Backfiller:
 
     async def backfill(self, job: Job, request: BackfillJob) -> BackfillView:
         instants = await self._instants(job, request)
-        launched = await self._launched(job.name, instants) if instants else {}
-        wanted = [instant for instant in instants if instant not in launched]
+        known = await self._run_before(job.name, instants) if instants else {}
+        wanted = [instant for instant in instants if instant not in known]
         if not request.dry_run:
-            unwritten = await self._launch(job, wanted, request.by)
-            unwritten += await self._start(job, [found for found in launched.values() if found is not None])
+            unwritten = await self._run(job, wanted, request.by)
+            unwritten += await self._start(job, [found for found in known.values() if found is not None])
             Missing((), unwritten).check()
         return BackfillView(
             name=job.name,
@@ -58,7 +58,7 @@ class Backfiller:
         definition = job.definition
         after = max(since, definition.starts_at or 0) - 1
         last = until - 1 if definition.ends_at is None else min(until - 1, definition.ends_at)
-        # To count them all may take as long as to launch them.
+        # To count them all may take as long as to run them.
         instants: list[int] = []
         while found := job.calendar.between(after, last, limit=_SLICE):
             instants += found
@@ -68,48 +68,48 @@ class Backfiller:
             await asyncio.sleep(0)
         return instants
 
-    async def _launched(self, job: str, instants: list[int]) -> dict[int, tuple[str, Launch] | None]:
-        """The instants that have a launch. One of an earlier backfill that is not over may have been cut short."""
-        found: dict[int, tuple[str, Launch] | None] = {}
+    async def _run_before(self, job: str, instants: list[int]) -> dict[int, tuple[str, Run] | None]:
+        """The instants that have a run. One of an earlier backfill that is not over may have been cut short."""
+        found: dict[int, tuple[str, Run] | None] = {}
         after = behind(instants[-1] + 1)
         while True:
             page, after = await self._ledger.page(job, after=after, limit=_SLICE)
             for entry in page:
-                launch = entry.launch
-                if launch.instant < instants[0]:
+                run = entry.run
+                if run.instant < instants[0]:
                     return found
-                if launch.kind == "backfill":
-                    found[launch.instant] = None if launch.is_final else (entry.mark, launch)
-                elif launch.kind != "manual" and launch.state != "skipped":
-                    found[launch.instant] = None
+                if run.kind == "backfill":
+                    found[run.instant] = None if run.is_final else (entry.mark, run)
+                elif run.kind != "manual" and run.state != "skipped":
+                    found[run.instant] = None
             if not after:
                 return found
             await asyncio.sleep(0)
 
-    async def _launch(self, job: Job, instants: list[int], by: str) -> list[str]:
-        """Answers the marks of those that may have no row."""
+    async def _run(self, job: Job, instants: list[int], by: str) -> list[str]:
+        """Returns the marks of those that may have no row."""
         now = self._clock.now_ms()
         unwritten: list[str] = []
         previous = ""
         for start in range(0, len(instants), _SLICE):
-            launches: list[tuple[str, Launch]] = []
+            runs: list[tuple[str, Run]] = []
             for instant in instants[start : start + _SLICE]:
-                launch = planned(
+                run = planned(
                     job, instant, "backfill", previous=previous, now=now, delivery_id=self._rows.new_delivery_id()
                 )
                 previous = mark_of(instant, BACKFILL)
-                launches.append((previous, replace(launch, due_at=now, by=by)))
-            entered = zip(launches, await self._ledger.enter(job.name, launches), strict=True)
+                runs.append((previous, replace(run, due_at=now, by=by)))
+            entered = zip(runs, await self._ledger.enter(job.name, runs), strict=True)
             unwritten += await self._start(
                 job, [(mark, stands) for (mark, _), stands in entered if not stands.is_final]
             )
         return unwritten
 
-    async def _start(self, job: Job, launches: list[tuple[str, Launch]]) -> list[str]:
-        """The same of launches that are on record."""
+    async def _start(self, job: Job, runs: list[tuple[str, Run]]) -> list[str]:
+        """The same of runs that are on record."""
         unwritten: list[str] = []
-        for start in range(0, len(launches), _SLICE):
-            missing = await self._rows.launch(job, launches[start : start + _SLICE])
+        for start in range(0, len(runs), _SLICE):
+            missing = await self._rows.add_runs(job, runs[start : start + _SLICE])
             await self._ledger.refuse(job.name, missing.refused)
             unwritten += missing.unwritten
             await asyncio.sleep(0)

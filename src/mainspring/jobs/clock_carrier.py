@@ -1,7 +1,7 @@
 """The carrier of clock rows: when one is due, its job's instants are planned, a few seconds ahead of them.
 
 Order within a look, so that a crash at any line is made good by the repeat: first the ledger, then the rows of the
-launches, then the clock row itself, with all that the clock knows, in the engine's fenced write. A look that comes late
+runs, then the clock row itself, with all that the clock knows, in the engine's fenced write. A look that comes late
 is first dated anew (`refusal`), in a write of its own: what it decides depends on when that is, see `accounting`.
 A row that cannot be written keeps the clock from no other instant: it is noted, and tried again.
 """
@@ -20,7 +20,7 @@ from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.jobs.clock_state import UNWRITTEN_LIMIT, ClockState, Tick, account, last_before, lead_ms, recounted
 from mainspring.jobs.ending import LONGEST_PAUSE_MS, pause_ms
-from mainspring.jobs.ledger import Entry, Launch, Ledger, instant_of, launch_id, mark_of
+from mainspring.jobs.ledger import Entry, Ledger, Run, instant_of, launch_id, mark_of
 from mainspring.jobs.plan import MISSED_AFTER_MS
 from mainspring.jobs.record import BrokenJob, Job
 from mainspring.jobs.registry import Registry
@@ -31,7 +31,7 @@ from mainspring.model import FOREVER, Result, Timer, to_json
 
 CLOCK_LANE: Final = Lane("mainspring.jobs", 256, namespace=CLOCKS, site="store", calls_nobody=True)
 RECHECK_MS: Final = 300_000
-"""A clock is told when a launch that it counts is skipped. That it looks by itself is for what nobody foresaw."""
+"""A clock is told when a run that it counts is skipped. That it looks by itself is for what nobody foresaw."""
 _SHORTEST_PAUSE_MS: Final = 1_000
 
 
@@ -71,7 +71,7 @@ class ClockCarrier:
             is_decided, left = await self._record(job, state, tick, now)
             unwritten = tuple(sorted({*earlier, *left}))
             if len(unwritten) > UNWRITTEN_LIMIT:
-                raise StoreUnavailable("The rows of too many launches could not be written")
+                raise StoreUnavailable("The rows of too many runs could not be written")
         except (StoreUnavailable, Conflict) as error:
             return self._again(timer, now, error.detail)
         if tick.next is not None:
@@ -81,7 +81,7 @@ class ClockCarrier:
         else:
             next_at = FOREVER
         if left:
-            telemetry.warning("launches wait for the store", job=job.name, count=len(unwritten))
+            telemetry.warning("runs wait for the store", job=job.name, count=len(unwritten))
         if unwritten:
             next_at = min(next_at, now + _pause_ms(late_ms=now - unwritten[-1]))
         return self._moved(now, next_at=next_at, state=replace(tick.state, unwritten=unwritten))
@@ -91,7 +91,7 @@ class ClockCarrier:
         tick = account(job, state, as_of=as_of)
         on_record: set[int] = set()
         for part in tick.skipped:
-            # What has a launch was planned ahead: before a change, or by another job of this name.
+            # What has a run was planned ahead: before a change, or by another job of this name.
             ahead = min(part.last, part.first + 2 * lead_ms(job.name))
             on_record |= await self._ledger.on_record(job.name, part.first, ahead)
         return account(job, state, as_of=as_of, on_record=on_record) if on_record else tick
@@ -103,44 +103,42 @@ class ClockCarrier:
             *await self._ledger.planned(job, after=state.accounted_until),
             *await self._not_over(job, state.unwritten),
         ]
-        rows = await self._rows.launches([launch_id(job, entry.mark) for entry in planned]) if planned else []
+        rows = await self._rows.runs([launch_id(job, entry.mark) for entry in planned]) if planned else []
         for entry, row in zip(planned, rows, strict=True):
             if row is None:
                 await self._ledger.skip(job, entry, "deleted")
 
     async def _recount(self, job: Job, state: ClockState) -> ClockState:
-        """What has become of the launches that were planned before: a job with `maxRuns` makes so many of them."""
+        """What has become of the runs that were planned before: a job with `maxRuns` makes so many of them."""
         entries = await asyncio.gather(*(self._ledger.get(job.name, mark_of(instant)) for instant in state.undecided))
         found = dict(zip(state.undecided, entries, strict=True))
         return recounted(
             state,
-            skipped={at for at, entry in found.items() if entry is not None and entry.launch.state == "skipped"},
-            over={at for at, entry in found.items() if entry is None or entry.launch.is_final},
+            skipped={at for at, entry in found.items() if entry is not None and entry.run.state == "skipped"},
+            over={at for at, entry in found.items() if entry is None or entry.run.is_final},
         )
 
     async def _not_over(self, job: str, instants: Sequence[int]) -> list[Entry]:
         entries = await asyncio.gather(*(self._ledger.get(job, mark_of(instant)) for instant in instants))
-        return [entry for entry in entries if entry is not None and not entry.launch.is_final]
+        return [entry for entry in entries if entry is not None and not entry.run.is_final]
 
     async def _write_again(self, job: Job, instants: Sequence[int]) -> list[int]:
-        """Have rows for the launches that were left behind. Answers those that still may have none."""
-        waiting = [(entry.mark, entry.launch) for entry in await self._not_over(job.name, instants)]
-        return await self._launch(job, waiting) if waiting else []
+        """Have rows for the runs that were left behind. Returns those that still may have none."""
+        waiting = [(entry.mark, entry.run) for entry in await self._not_over(job.name, instants)]
+        return await self._run(job, waiting) if waiting else []
 
-    async def _launch(
-        self, job: Job, launches: Sequence[tuple[str, Launch]], upcoming: Sequence[int] = ()
-    ) -> list[int]:
-        missing = await self._rows.launch(job, launches, upcoming=upcoming)
+    async def _run(self, job: Job, runs: Sequence[tuple[str, Run]], upcoming: Sequence[int] = ()) -> list[int]:
+        missing = await self._rows.add_runs(job, runs, upcoming=upcoming)
         await self._ledger.refuse(job.name, missing.refused)
         return [instant_of(mark) for mark in missing.unwritten]
 
     async def _record(self, job: Job, state: ClockState, tick: Tick, now: int) -> tuple[bool, list[int]]:
-        """Answers whether some of the launches turned out to be over already: then nobody will tell of their end. And
+        """Returns whether some of the runs turned out to be over already: then nobody will tell of their end. And
         the instants of those that may have no row."""
         ranges = [
             (
                 mark_of(part.first),
-                Launch(
+                Run(
                     kind="scheduled",
                     state="skipped",
                     instant=part.first,
@@ -152,11 +150,11 @@ class ClockCarrier:
             )
             for part in tick.skipped
         ]
-        last_run = last_before(job.name, state, tick.launches[0].instant) if tick.launches else None
+        last_run = last_before(job.name, state, tick.runs[0].instant) if tick.runs else None
         previous = "" if last_run is None else mark_of(last_run)
-        launches: list[tuple[str, Launch]] = []
-        for instant, is_late in ((item.instant, item.is_late) for item in tick.launches):
-            launch = planned(
+        runs: list[tuple[str, Run]] = []
+        for instant, is_late in ((item.instant, item.is_late) for item in tick.runs):
+            run = planned(
                 job,
                 instant,
                 "catchup" if is_late else "scheduled",
@@ -164,24 +162,22 @@ class ClockCarrier:
                 now=now,
                 delivery_id=self._rows.new_delivery_id(),
             )
-            launches.append((mark_of(instant), launch))
+            runs.append((mark_of(instant), run))
             previous = mark_of(instant)
-        entered = await self._ledger.enter(job.name, [*ranges, *launches])
-        crashpoint.reach(crashpoint.LAUNCHES_RECORDED)
-        for (_, wanted), launch in zip(ranges, entered, strict=False):
-            if launch is wanted:  # else an earlier try has counted it
-                telemetry.launches.add("skipped", launch.count)
-        marks = (mark for mark, _ in launches)
-        waiting = [
-            (mark, launch) for mark, launch in zip(marks, entered[len(ranges) :], strict=True) if not launch.is_final
-        ]
+        entered = await self._ledger.enter(job.name, [*ranges, *runs])
+        crashpoint.reach(crashpoint.RUNS_RECORDED)
+        for (_, wanted), run in zip(ranges, entered, strict=False):
+            if run is wanted:  # else an earlier try has counted it
+                telemetry.runs.add("skipped", run.count)
+        marks = (mark for mark, _ in runs)
+        waiting = [(mark, run) for mark, run in zip(marks, entered[len(ranges) :], strict=True) if not run.is_final]
         unwritten: list[int] = []
         if waiting:
-            instants = [item.instant for item in tick.launches]
+            instants = [item.instant for item in tick.runs]
             upcoming = [*instants, *next_instants(job, instants[-1])]
-            unwritten = await self._launch(job, waiting, upcoming)
+            unwritten = await self._run(job, waiting, upcoming)
         crashpoint.reach(crashpoint.CLOCK_CARRIED)
-        return len(waiting) < len(launches), unwritten
+        return len(waiting) < len(runs), unwritten
 
     def lost(self, timer: Timer, now: int, reason: str) -> Ending:
         return self._again(timer, now, reason)
@@ -211,5 +207,5 @@ class ClockCarrier:
 
 
 def _pause_ms(*, late_ms: int) -> int:
-    """Before launches that were left behind are written again: the later they are anyway, the longer."""
+    """Before runs that were left behind are written again: the later they are anyway, the longer."""
     return min(LONGEST_PAUSE_MS, max(_SHORTEST_PAUSE_MS, late_ms))

@@ -1,4 +1,4 @@
-"""From the state of a job's clock and its definition to what is launched, what is skipped, and the next state. Pure.
+"""From the state of a job's clock and its definition to what is run, what is skipped, and the next state. Pure.
 
 A clock decides *as of* an instant that stands in its row. So a repeat, by whomever and however late, decides the same:
 it finds the records of the first try, and adds what that left out. Between two states every instant of the calendar is
@@ -15,19 +15,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.jobs.calendar.calendar import Calendar, spread_ms
-from mainspring.jobs.plan import LAUNCH_LIMIT, Planned, plan
+from mainspring.jobs.plan import RUN_LIMIT, Planned, plan
 from mainspring.jobs.record import Bounds, Definition, Job, Terms, calendar_of
 
 LEAD_MS: Final = 5_000
 LEAD_WAVES: Final = 10
-"""Jobs of the same minute are planned in waves, a second apart: at the minute nothing is left but their launches, and
+"""Jobs of the same minute are planned in waves, a second apart: at the minute nothing is left but their runs, and
 what is planned together is written together."""
 
 UNDECIDED_LIMIT: Final = 100
-"""So many launches of a job with `maxRuns` are followed until they are over. Older ones count as made."""
+"""So many runs of a job with `maxRuns` are followed until they are over. Older ones count as made."""
 
 UNWRITTEN_LIMIT: Final = 100
-"""So many launches of a job are left behind at most, until their rows can be written. Then its clock waits for them."""
+"""So many runs of a job are left behind at most, until their rows can be written. Then its clock waits for them."""
 
 SkipReason = Literal["missed", "superseded", "outside-window", "changed", "paused", "broken"]
 
@@ -45,13 +45,13 @@ class ClockState(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     """None: not known, because it was written before bounds were remembered."""
     accounted_until: int = 0
     last_run: int | None = None
-    """The last instant that was launched."""
+    """The last instant that was run."""
     runs: int = 0
-    """Launches that were planned, without those of a job with `maxRuns` that are known to have been skipped."""
+    """Runs that were planned, without those of a job with `maxRuns` that are known to have been skipped."""
     undecided: tuple[int, ...] = ()
     """Instants among them that may be skipped yet; followed for jobs with `maxRuns` only."""
     unwritten: tuple[int, ...] = ()
-    """Instants whose launch is on record and may have no row: its part of the database could not be reached."""
+    """Instants whose run is on record and may have no row: its part of the database could not be reached."""
     paused: bool = False
     finished: bool = False
     broken: bool = False
@@ -69,7 +69,7 @@ class _Skips:
     """Collects what is skipped."""
 
     def __init__(self, on_record: Collection[int]) -> None:
-        """`on_record` are instants that have a launch: it tells for itself what became of it."""
+        """`on_record` are instants that have a run: it tells for itself what became of it."""
         self._on_record = sorted(on_record)
         self.ranges: list[SkippedRange] = []
 
@@ -102,7 +102,7 @@ class _Skips:
 class Tick(Struct, frozen=True):
     """What one look at a clock comes to. `next` is the next instant; None: there is nothing to wait for."""
 
-    launches: tuple[Planned, ...]
+    runs: tuple[Planned, ...]
     skipped: tuple[SkippedRange, ...]
     state: ClockState
     next: int | None
@@ -125,16 +125,16 @@ def first_state(definition: Definition, *, as_of: int = 0) -> ClockState:
 
 
 def recounted(state: ClockState, *, skipped: Collection[int], over: Collection[int]) -> ClockState:
-    """The state without those of its undecided launches that are over; skipped ones use up no run.
+    """The state without those of its undecided runs that are over; skipped ones use up no run.
 
-    A launch that is over stays so. So a repeat has at least as many runs left: it launches what the first try did.
+    A run that is over stays so. So a repeat has at least as many runs left: it runs what the first try did.
     """
     remaining = tuple(instant for instant in state.undecided if instant not in over)
     return replace(state, runs=state.runs - len(skipped), undecided=remaining)
 
 
 def last_before(job: str, state: ClockState, instant: int) -> int | None:
-    """The newest launch before an instant. After a change of the calendar, later ones may have been planned already."""
+    """The newest run before an instant. After a change of the calendar, later ones may have been planned already."""
     if state.last_run is None or state.last_run < instant:
         return state.last_run
     before = calendar_of(job, state.terms).previous(instant)
@@ -143,7 +143,7 @@ def last_before(job: str, state: ClockState, instant: int) -> int | None:
 
 
 def account(job: Job, state: ClockState, *, as_of: int, on_record: Collection[int] = ()) -> Tick:
-    """`on_record` are instants that have a launch. It is enough to name them if anything is skipped otherwise."""
+    """`on_record` are instants that have a run. It is enough to name them if anything is skipped otherwise."""
     definition = job.definition
     skips = _Skips(on_record)
     before, state = state, replace(_adopted(job, state, as_of), broken=False)
@@ -178,7 +178,7 @@ def _changed_at(job: Job, state: ClockState, as_of: int) -> int:
 def _planned_ahead(job: Job, state: ClockState, changed_at: int) -> Collection[int]:
     """Instants that were planned by the old calendar for after its end, and that the new one has, too."""
     assert state.bounds is not None, "Expected a state whose bounds are known"
-    old = calendar_of(job.name, state.terms).between(changed_at, state.accounted_until, limit=LAUNCH_LIMIT)
+    old = calendar_of(job.name, state.terms).between(changed_at, state.accounted_until, limit=RUN_LIMIT)
     bounds = job.definition.bounds
     return {
         instant
@@ -188,7 +188,7 @@ def _planned_ahead(job: Job, state: ClockState, changed_at: int) -> Collection[i
 
 
 def _pauses(job: Job, state: ClockState, skips: _Skips, *, as_of: int) -> int:
-    """Account for the newest pause, as far as it has gone; answers up to where that is."""
+    """Account for the newest pause, as far as it has gone; returns up to where that is."""
     definition, accounted = job.definition, state.accounted_until
     paused_at = max(accounted, definition.paused_at or 0)
     resumed_at = definition.resumed_at or (as_of if state.paused else 0)
@@ -216,7 +216,7 @@ def _planned(
     as_of: int,
     again: Collection[int],
 ) -> Tick:
-    """`again` are instants for which there is a launch already: they use up no run a second time."""
+    """`again` are instants for which there is a run already: they use up no run a second time."""
     definition = job.definition
     again = {instant for instant in again if instant > accounted}
     left = definition.bounds.runs_left(state.runs)
@@ -232,16 +232,16 @@ def _planned(
         end_at=definition.ends_at,
         runs_left=runs_left,
     )
-    launched = tuple(item.instant for item in made.launches)
-    new = tuple(instant for instant in launched if instant not in again)
+    instants = tuple(item.instant for item in made.runs)
+    new = tuple(instant for instant in instants if instant not in again)
     for part in made.skipped:
         skips.add(job.calendar, after=part.first - 1, until=part.last, reason=part.reason)
     state = replace(
         state,
         accounted_until=made.accounted_until,
-        last_run=launched[-1] if launched else state.last_run,
+        last_run=instants[-1] if instants else state.last_run,
         runs=state.runs + len(new),
         undecided=() if runs_left is None else (*state.undecided, *new)[-UNDECIDED_LIMIT:],
         finished=made.next is None,
     )
-    return Tick(made.launches, tuple(skips.ranges), state, made.next)
+    return Tick(made.runs, tuple(skips.ranges), state, made.next)

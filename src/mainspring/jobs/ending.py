@@ -1,30 +1,28 @@
-"""How a launch ends: first in the ledger, then word to those that wait for it, and only then its row is removed."""
+"""How a run ends: first in the ledger, then word to those that wait for it, and only then its row is removed."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
+from mainspring.background import until_available
 from mainspring.clock import Clock
-from mainspring.errors import StoreUnavailable
-from mainspring.jobs.ledger import Entry, Launch, Ledger, instant_of, launch_id
-from mainspring.jobs.messages import LaunchState
+from mainspring.jobs.ledger import Entry, Ledger, Run, instant_of, launch_id
+from mainspring.jobs.messages import RunState
 from mainspring.jobs.rows import Errand, Rows
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Result, Timer
 
 T = TypeVar("T")
-STORE_RETRY_SECONDS: Final = 0.5
+_WAITING: Final = "the end of a run waits for the store"
 LONGEST_PAUSE_MS: Final = 60_000
 
 
 class Turn(Struct, frozen=True):
-    """One attempt at one launch: what is known at its start."""
+    """One attempt at one run: what is known at its start."""
 
     timer: Timer
     job: str
@@ -39,7 +37,7 @@ class Turn(Struct, frozen=True):
 
     @property
     def due_at(self) -> int:
-        return self.instant if self.entry is None else self.entry.launch.moment
+        return self.instant if self.entry is None else self.entry.run.moment
 
     @property
     def late_ms(self) -> int:
@@ -52,8 +50,8 @@ class Turn(Struct, frozen=True):
 
     @property
     def has_waited(self) -> bool:
-        """It waits for another launch, or has waited until now: no call was made."""
-        return self.entry is not None and self.entry.launch.state == "buffered"
+        """It waits for another run, or has waited until now: no call was made."""
+        return self.entry is not None and self.entry.run.state == "buffered"
 
 
 class Settler:
@@ -63,17 +61,17 @@ class Settler:
         self._clock = clock
 
     async def settle(
-        self, turn: Turn, state: LaunchState, *, reason: str, blocked_by: str = "", ending: Ending | None = None
+        self, turn: Turn, state: RunState, *, reason: str, blocked_by: str = "", ending: Ending | None = None
     ) -> Ending:
-        """Write the end of a launch into the ledger. Waits for the store, as the engine's endings do."""
+        """Write the end of a run into the ledger. Waits for the store, as the engine's endings do."""
         timer = turn.timer
         first = timer.detail.first_attempt_at
         was_tried = ending is not None or turn.is_repeat
-        tried: list[Launch] = []
+        tried: list[Run] = []
 
-        def settled(launch: Launch | None) -> Launch:
+        def settled(run: Run | None) -> Run:
             made = replace(
-                launch or _forgotten(turn),
+                run or _forgotten(turn),
                 state=state,
                 reason=reason,
                 blocked_by=blocked_by,
@@ -87,28 +85,30 @@ class Settler:
             tried.append(made)
             return made
 
-        on_record = await _until_available(lambda: self._ledger.change(turn.job, turn.mark, settled, known=turn.entry))
+        on_record = await until_available(
+            lambda: self._ledger.change(turn.job, turn.mark, settled, known=turn.entry), complaint=_WAITING
+        )
         if on_record in tried:  # else somebody else has ended it, and has counted it
-            telemetry.launches.add(on_record.state)
-        crashpoint.reach(crashpoint.LAUNCH_SETTLED)
-        await _until_available(lambda: self.hand_on(turn.job, on_record))
+            telemetry.runs.add(on_record.state)
+        crashpoint.reach(crashpoint.RUN_SETTLED)
+        await until_available(lambda: self.hand_on(turn.job, on_record), complaint=_WAITING)
         return over(turn.started_at)
 
     async def settle_lost(self, turn: Turn, reason: str) -> Ending:
         """No attempt is left, or there is nothing to attempt with: the last outcome stays."""
         last = turn.timer.detail.last_outcome
-        state: LaunchState = "unknown" if last is None or last.outcome is Result.UNKNOWN else "failed"
+        state: RunState = "unknown" if last is None or last.outcome is Result.UNKNOWN else "failed"
         words = f"{'' if last is None else last.detail} {reason}".strip()
         return await self.settle(turn, state, reason=words)
 
-    async def hand_on(self, job: str, launch: Launch) -> None:
-        """Tell the launch that waits for this one, and the clock if another may be made instead of this one.
+    async def hand_on(self, job: str, run: Run) -> None:
+        """Tell the run that waits for this one, and the clock if another may be made instead of this one.
 
         Told twice it does no harm, so a repeat tells them again.
         """
-        if launch.successor:
-            await self._rows.hasten_launch(launch_id(job, launch.successor))
-        if launch.counted and launch.state == "skipped":
+        if run.successor:
+            await self._rows.hasten_run(launch_id(job, run.successor))
+        if run.counted and run.state == "skipped":
             await self._rows.hasten_clock(job)
 
 
@@ -139,10 +139,10 @@ def later(turn: Turn, at: int) -> Ending:
     )
 
 
-def _forgotten(turn: Turn) -> Launch:
-    """The record of a launch that has none: it comes after its row, or it has expired."""
+def _forgotten(turn: Turn) -> Run:
+    """The record of a run that has none: it comes after its row, or it has expired."""
     detail = turn.timer.detail
-    return Launch(
+    return Run(
         kind=turn.errand.kind,
         state="planned",
         instant=turn.instant,
@@ -151,12 +151,3 @@ def _forgotten(turn: Turn) -> Launch:
         previous=turn.errand.previous,
         delivery_id=detail.delivery_id,
     )
-
-
-async def _until_available(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    while True:
-        try:
-            return await call()
-        except StoreUnavailable as error:
-            telemetry.warning("the end of a launch waits for the store", reason=error.detail)
-            await asyncio.sleep(STORE_RETRY_SECONDS)

@@ -8,18 +8,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from mainspring.jobs.messages import LaunchKind
+from mainspring.jobs.messages import RunKind
 
 
 class DueJob(Struct, frozen=True, kw_only=True):
-    """A launch as its function sees it. All repeats of one launch carry the same `delivery_id`."""
+    """A run as its function sees it. All repeats of one run carry the same `delivery_id`."""
 
     name: str
     launch_id: str
-    kind: LaunchKind
+    kind: RunKind
     scheduled_at: datetime
     previous_at: datetime | None
-    """The instant of the launch before."""
+    """The instant of the run before."""
     next_at: tuple[datetime, ...]
     """The next five instants of the calendar."""
     attempt: int

@@ -36,15 +36,15 @@ JobTimeout = Annotated[float, Meta(ge=1, le=1800)]
 CatchupWindow = Annotated[float, Meta(ge=0, le=31_536_000)]
 Jitter = Annotated[float, Meta(ge=0, le=3600)]
 MaxRuns = Annotated[
-    int, Meta(ge=1, le=1_000_000_000, description="Launches by the calendar; one that is skipped does not count.")
+    int, Meta(ge=1, le=1_000_000_000, description="Runs by the calendar; one that is skipped does not count.")
 ]
 DryRun = Annotated[bool, Meta(description="Only check it, and answer what it would be.")]
 
-LaunchState = Literal[
+RunState = Literal[
     "planned", "buffered", "running", "retrying", "succeeded", "failed", "unknown", "skipped", "cancelled"
 ]
 """The last five are final."""
-LaunchKind = Literal["scheduled", "catchup", "backfill", "manual"]
+RunKind = Literal["scheduled", "catchup", "backfill", "manual"]
 JobState = Literal["scheduled", "paused", "finished", "broken"]
 Mark = Literal["", "gap", "first", "last"]
 
@@ -60,9 +60,7 @@ class CreateJob(Message, frozen=True, kw_only=True):
     route: Route | None = None
     method: Method = "POST"
     headers: Headers = {}
-    body: Annotated[Raw | UnsetType, Meta(description="Sent as JSON; if absent, what is said about the launch.")] = (
-        UNSET
-    )
+    body: Annotated[Raw | UnsetType, Meta(description="Sent as JSON; if absent, what is said about the run.")] = UNSET
     timeout_seconds: JobTimeout = 10.0
     retry_policy: RetryPolicy | None = None
     overlap: Overlap = "skip"
@@ -114,7 +112,7 @@ class JobRef(Message, frozen=True, kw_only=True):
 
 
 class PauseJob(Message, frozen=True, kw_only=True):
-    """Stop launching a job, with a word why. What is in flight goes on."""
+    """Stop running a job, with a word why. What is in flight goes on."""
 
     name: JobName
     note: Note = ""
@@ -122,7 +120,7 @@ class PauseJob(Message, frozen=True, kw_only=True):
 
 
 class ResumeJob(Message, frozen=True, kw_only=True):
-    """Launch a job again from now on. The instants of the pause are recorded as skipped."""
+    """Run a job again from now on. The instants of the pause are recorded as skipped."""
 
     name: JobName
     by: By = ""
@@ -140,7 +138,7 @@ class ListJobs(Message, frozen=True, kw_only=True):
 
 
 class TriggerJob(Message, frozen=True, kw_only=True):
-    """Launch a job now, beside its calendar. `body` stands in for the job's own, once."""
+    """Run a job now, beside its calendar. `body` stands in for the job's own, once."""
 
     name: JobName
     body: Raw | UnsetType = UNSET
@@ -166,8 +164,8 @@ class ListRuns(Message, frozen=True, kw_only=True):
     """The ledger: what became of each instant, newest first; of one job, also a deleted one, or of all, by name."""
 
     name: JobName | UnsetType = UNSET
-    states: Annotated[tuple[LaunchState, ...], Meta(max_length=9)] = ()
-    kinds: Annotated[tuple[LaunchKind, ...], Meta(max_length=4)] = ()
+    states: Annotated[tuple[RunState, ...], Meta(max_length=9)] = ()
+    kinds: Annotated[tuple[RunKind, ...], Meta(max_length=4)] = ()
     since: Annotated[Instant | UnsetType, Meta(description="Scheduled at or after this instant.")] = UNSET
     until: Annotated[Instant | UnsetType, Meta(description="Scheduled before this instant.")] = UNSET
     limit: PageSize = 100
@@ -175,7 +173,7 @@ class ListRuns(Message, frozen=True, kw_only=True):
 
 
 class BackfillJob(Message, frozen=True, kw_only=True):
-    """Launch the instants of a range of the past that were not launched, one after another."""
+    """Run the instants of a range of the past that were not run, one after another."""
 
     name: JobName
     since: Annotated[Instant, Meta(description="The first instant, inclusive.")]
@@ -185,12 +183,12 @@ class BackfillJob(Message, frozen=True, kw_only=True):
 
 
 class RunView(View, frozen=True, kw_only=True):
-    """One entry of the ledger: a launch, or a range of instants that were skipped for one reason."""
+    """One entry of the ledger: a run, or a range of instants that were skipped for one reason."""
 
     launch_id: str
     name: str
-    kind: LaunchKind
-    state: LaunchState
+    kind: RunKind
+    state: RunState
     scheduled_at: datetime
     scheduled_until: Annotated[datetime | None, Meta(description="The last instant of a skipped range.")]
     count: Annotated[int, Meta(description="How many instants this entry accounts for.")]
@@ -244,9 +242,9 @@ class JobView(View, frozen=True, kw_only=True):
     by: str
     generation: int
     runs: Annotated[
-        int, Meta(description="Launches planned by the calendar so far; with maxRuns, without those that were skipped.")
+        int, Meta(description="Runs planned by the calendar so far; with maxRuns, without those that were skipped.")
     ]
-    last_run: Annotated[datetime | None, Meta(description="The newest instant that was launched and not skipped.")]
+    last_run: Annotated[datetime | None, Meta(description="The newest instant that was run and not skipped.")]
     next_at: Annotated[datetime | None, Meta(description="The next instant; null if it is paused, finished or broken.")]
     created_at: datetime
     updated_at: datetime
@@ -282,11 +280,11 @@ class PreviewView(View, frozen=True, kw_only=True):
 
 
 class BackfillView(View, frozen=True, kw_only=True):
-    """What a backfill launches, or would."""
+    """What a backfill runs, or would."""
 
     name: str
     instants: Annotated[int, Meta(description="Instants of the calendar in the range.")]
-    launched: Annotated[int, Meta(description="Those that had not been launched, and are now.")]
+    launched: Annotated[int, Meta(description="Those that had not been run, and are now.")]
     first: datetime | None
     last: datetime | None
     dry_run: bool

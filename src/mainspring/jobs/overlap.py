@@ -1,6 +1,6 @@
-"""Whether a launch whose time has come is to go, and what it does about the one before it. Pure.
+"""Whether a run whose time has come is to go, and what it does about the one before it. Pure.
 
-| overlap          | the launch before is not over                                                              |
+| overlap          | the run before is not over                                                              |
 |------------------|--------------------------------------------------------------------------------------------|
 | `skip`           | skipped                                                                                    |
 | `bufferOne`      | waits for its end; skipped if one waits already                                            |
@@ -9,10 +9,10 @@
 | `cancelOther`    | the other is not repeated any more and counts as cancelled; goes                           |
 | `terminateOther` | refused when the job is made: a call that is under way cannot be undone                    |
 
-Launches that catch up, and those of a backfill, run one after another: under `skip` and `bufferOne`, too, they wait.
-So does one that was planned in time and comes late, after an outage: it is the outage because of which the launch
-before it is not over. And so does every launch that comes while such a one is not over, or behind one that was delayed
-by it: an instant that is on time is not lost to what an outage left behind. A launch whose time has come, and that has
+Runs that catch up, and those of a backfill, run one after another: under `skip` and `bufferOne`, too, they wait.
+So does one that was planned in time and comes late, after an outage: it is the outage because of which the run
+before it is not over. And so does every run that comes while such a one is not over, or behind one that was delayed
+by it: an instant that is on time is not lost to what an outage left behind. A run whose time has come, and that has
 not begun, is held up: those behind it wait until it is missed. What was delayed so is judged when its turn comes, as if
 all had gone in time: it is skipped if the one before took longer than there is between their moments. So the delay
 shrinks, also that of a job that takes longer than its interval.
@@ -24,14 +24,14 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from mainspring.jobs.ledger import Launch
-from mainspring.jobs.messages import LaunchKind, Overlap
+from mainspring.jobs.ledger import Run
+from mainspring.jobs.messages import Overlap, RunKind
 from mainspring.jobs.plan import MISSED_AFTER_MS
 from mainspring.jobs.record import BrokenJob, Definition, Job
 from mainspring.jobs.rows import Errand
 
 LATE_MS: Final = 1_000
-"""A launch that is looked at so long after its moment was held up."""
+"""A run that is looked at so long after its moment was held up."""
 
 Objection = Literal["", "deleted", "broken", "paused", "changed", "missed", "superseded", "outside-window"]
 Step = Literal["go", "skip", "wait", "cancel"]
@@ -40,7 +40,7 @@ Step = Literal["go", "skip", "wait", "cancel"]
 def objection(
     job: Job | BrokenJob | None, errand: Errand, *, instant: int, due_at: int, now: int, waited: bool
 ) -> Objection:
-    """Why a launch that was planned is not to be made after all, if so. `waited`: for another one, as it should."""
+    """Why a run that was planned is not to be made after all, if so. `waited`: for another one, as it should."""
     if isinstance(job, BrokenJob):
         return "broken"
     if job is None or is_of_another(job, errand, instant):
@@ -56,7 +56,7 @@ def objection(
 
 
 def is_of_another(job: Job, errand: Errand, instant: int) -> bool:
-    """Whether a launch is of a job that was deleted before the present one of its name was made.
+    """Whether a run is of a job that was deleted before the present one of its name was made.
 
     An instant that comes after the creation is the new job's, whoever planned it: there is one record for both.
     """
@@ -74,7 +74,7 @@ def _is_its_own(job: Job, errand: Errand, instant: int) -> bool:
 
 
 def _missed(job: Job, instant: int, now: int) -> Objection:
-    """A launch that was planned in time and comes late follows the catch-up like one that was not planned."""
+    """A run that was planned in time and comes late follows the catch-up like one that was not planned."""
     definition = job.definition
     if definition.catchup == "none":
         return "missed"
@@ -87,13 +87,13 @@ def _missed(job: Job, instant: int, now: int) -> Objection:
     return ""
 
 
-def looks_back(policy: Overlap, kind: LaunchKind) -> bool:
-    """Whether the launch before this one matters."""
+def looks_back(policy: Overlap, kind: RunKind) -> bool:
+    """Whether the run before this one matters."""
     return kind == "backfill" or (policy != "allowAll" and kind != "manual")
 
 
-def catches_up(definition: Definition, kind: LaunchKind, *, late_ms: int) -> bool:
-    """Whether a launch that is looked at for the first time makes up for an outage, be it that it was planned before.
+def catches_up(definition: Definition, kind: RunKind, *, late_ms: int) -> bool:
+    """Whether a run that is looked at for the first time makes up for an outage, be it that it was planned before.
 
     What comes late by less than a missed one is on time; under the catch-up `all` it is not to be lost either.
     """
@@ -101,15 +101,15 @@ def catches_up(definition: Definition, kind: LaunchKind, *, late_ms: int) -> boo
     return kind == "catchup" or (kind == "scheduled" and late_ms > held_up_ms)
 
 
-def would_overlap(policy: Overlap, before: Launch, after: Launch) -> bool:
-    """Whether a launch took so long that the next would have found it under way, had both gone in time."""
+def would_overlap(policy: Overlap, before: Run, after: Run) -> bool:
+    """Whether a run took so long that the next would have found it under way, had both gone in time."""
     if policy not in ("skip", "bufferOne") or before.started_at is None or before.finished_at is None:
         return False
     return before.finished_at - before.started_at > after.moment - before.moment
 
 
-def step(definition: Definition, kind: LaunchKind, blocker: Launch | None, *, is_kept: bool) -> Step:
-    """What to do, given the launch before this one that is not over, if there is one.
+def step(definition: Definition, kind: RunKind, blocker: Run | None, *, is_kept: bool) -> Step:
+    """What to do, given the run before this one that is not over, if there is one.
 
     `is_kept`: it must not be skipped, being a repeat, or waiting already, or catching up, or delayed by one that does.
     """

@@ -1,18 +1,18 @@
-"""What becomes of the instants of a job since it was last looked at: launched, or skipped with a reason. Pure.
+"""What becomes of the instants of a job since it was last looked at: run, or skipped with a reason. Pure.
 
 An instant is *missed* when it was more than `MISSED_AFTER_MS` ago and nobody had planned it. The others are on time and
-are launched. Missed ones follow the job's catch-up:
+are run. Missed ones follow the job's catch-up:
 
 | catchup  | missed, older than the window | missed, within the window                                                 |
 |----------|-------------------------------|---------------------------------------------------------------------------|
 | `none`   | skipped: missed               | skipped: missed                                                           |
-| `latest` | skipped: outside-window       | the latest is launched late, the others are skipped: superseded. If a     |
+| `latest` | skipped: outside-window       | the latest is run late, the others are skipped: superseded. If a     |
 |          |                               | newer one is due on time, that is the latest, and all are superseded      |
-| `all`    | skipped: outside-window       | all are launched late, in order                                           |
+| `all`    | skipped: outside-window       | all are run late, in order                                           |
 
-Invariant: every instant after the old `accounted_until` and not after the new one is in exactly one launch or exactly
-one skipped range. The new one is the horizon (`now + ahead_ms`), unless there is more to launch than `LAUNCH_LIMIT`
-or than runs are left: then it is the last launch, and the rest belongs to the next plan, if there is one. Instants
+Invariant: every instant after the old `accounted_until` and not after the new one is in exactly one run or exactly
+one skipped range. The new one is the horizon (`now + ahead_ms`), unless there is more to run than `RUN_LIMIT`
+or than runs are left: then it is the last run, and the rest belongs to the next plan, if there is one. Instants
 before `start_at` and after `end_at` are not the job's, and are not accounted for.
 """
 
@@ -24,8 +24,8 @@ from typing import Final, Literal
 from mainspring.jobs.calendar.calendar import Calendar
 
 MISSED_AFTER_MS: Final = 15_000
-LAUNCH_LIMIT: Final = 1000
-"""How much one plan launches at most."""
+RUN_LIMIT: Final = 1000
+"""How much one plan runs at most."""
 
 Catchup = Literal["none", "latest", "all"]
 Reason = Literal["missed", "superseded", "outside-window"]
@@ -33,7 +33,7 @@ Reason = Literal["missed", "superseded", "outside-window"]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """An instant to launch. `is_late`: it was missed, and is caught up with."""
+    """An instant to run. `is_late`: it was missed, and is caught up with."""
 
     instant: int
     is_late: bool
@@ -41,7 +41,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Instants in a row that are not launched, all for one reason."""
+    """Instants in a row that are not run, all for one reason."""
 
     first: int
     last: int
@@ -53,7 +53,7 @@ class Skipped:
 class Plan:
     """What to do now, up to where that accounts for everything, and the instant after that (None: never again)."""
 
-    launches: tuple[Planned, ...]
+    runs: tuple[Planned, ...]
     skipped: tuple[Skipped, ...]
     accounted_until: int
     next: int | None
@@ -93,16 +93,16 @@ def plan(
         on_time_after = max(late_after, missed_until)
         _skip(skipped, calendar, late_after, on_time_after, "missed")
 
-    limit = LAUNCH_LIMIT if runs_left is None else min(LAUNCH_LIMIT, runs_left)
+    limit = RUN_LIMIT if runs_left is None else min(RUN_LIMIT, runs_left)
     instants = calendar.between(on_time_after, until, limit=limit + 1)
-    launches = tuple(Planned(instant, instant <= missed_until) for instant in instants[:limit])
-    if len(launches) == runs_left:
-        return Plan(launches, tuple(skipped), launches[-1].instant, None)
+    runs = tuple(Planned(instant, instant <= missed_until) for instant in instants[:limit])
+    if len(runs) == runs_left:
+        return Plan(runs, tuple(skipped), runs[-1].instant, None)
     if len(instants) > limit:
-        return Plan(launches, tuple(skipped), launches[-1].instant, instants[limit])
+        return Plan(runs, tuple(skipped), runs[-1].instant, instants[limit])
     following = calendar.next(horizon if start_at is None else max(horizon, start_at - 1))
     is_over = following is None or (end_at is not None and following > end_at)
-    return Plan(launches, tuple(skipped), horizon, None if is_over else following)
+    return Plan(runs, tuple(skipped), horizon, None if is_over else following)
 
 
 def _before_latest(calendar: Calendar, after: int, missed_until: int, due_until: int) -> int:

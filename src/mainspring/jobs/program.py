@@ -2,7 +2,7 @@
 
 What `@ms.job` says is what the registry holds as soon as the block is entered, or, for a function that is declared
 inside of it, before any method of `ms.jobs` answers. A job whose function has gone from the program stays, and its
-launches fail with that reason: delete it. A pause is an operator's, and is left alone.
+runs fail with that reason: delete it. A pause is an operator's, and is left alone.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from mainspring.jobs.messages import (
     JobRef,
     JobState,
     JobView,
-    LaunchKind,
-    LaunchState,
     ListJobs,
     ListRuns,
     PauseJob,
     PreviewJob,
     PreviewView,
     ResumeJob,
+    RunKind,
+    RunState,
     RunView,
     TriggerJob,
 )
@@ -67,7 +67,7 @@ class Jobs:
     # --- functions on a calendar ----------------------------------------------------------------------
 
     def declare(self, function: F, schedule: str, *, name: str | None, **fields: Unpack[FunctionFields]) -> F:
-        """Have a function launched; see `Mainspring.job`. A mistake in the calendar is raised here."""
+        """Have a function run; see `Mainspring.job`. A mistake in the calendar is raised here."""
         name = function.__name__ if name is None else name
         request = create_request(name, schedule, url=f"{HANDLER_SCHEME}{name}", **fields)
         calendar_of(name, Terms(request.schedule, request.timezone, request.seconds, request.dst))
@@ -156,12 +156,12 @@ class Jobs:
         return await self._service.pause(PauseJob(name=name, note=note, by=by))
 
     async def resume(self, name: str, *, by: str = "") -> JobView:
-        """Launch it again from now on. The instants of the pause are recorded as skipped."""
+        """Run it again from now on. The instants of the pause are recorded as skipped."""
         await self._write()
         return await self._service.resume(ResumeJob(name=name, by=by))
 
     async def trigger(self, name: str, *, body: object = None, by: str = "") -> RunView:
-        """Launch it now, beside its calendar. The answer is the launch, which may not have begun yet."""
+        """Run it now, beside its calendar. The answer is the run, which may not have begun yet."""
         await self._write()
         given = {} if body is None else {"body": body}
         request = decode(encode({"name": name, "by": by, **given}, "a body"), TriggerJob)
@@ -187,8 +187,8 @@ class Jobs:
         self,
         name: str | UnsetType = UNSET,
         *,
-        states: Sequence[LaunchState] = (),
-        kinds: Sequence[LaunchKind] = (),
+        states: Sequence[RunState] = (),
+        kinds: Sequence[RunKind] = (),
         since: datetime | UnsetType = UNSET,
         until: datetime | UnsetType = UNSET,
     ) -> AsyncIterator[RunView]:
@@ -206,7 +206,7 @@ class Jobs:
     async def backfill(
         self, name: str, *, since: datetime, until: datetime, dry_run: bool = False, by: str = ""
     ) -> BackfillView:
-        """Launch the instants from `since` until before `until` that were not launched; a dry run counts them."""
+        """Run the instants from `since` until before `until` that were not run; a dry run counts them."""
         await self._write()
         return await self._service.backfill(BackfillJob(name=name, since=since, until=until, dry_run=dry_run, by=by))
 

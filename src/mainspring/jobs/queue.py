@@ -1,4 +1,4 @@
-"""One launch after another: what a launch does about the one before it that is not over. The rules are in `judging`.
+"""One run after another: what a run does about the one before it that is not over. The rules are in `judging`.
 
 One that waits names itself in the record of the other, and is told at its end. Its own record says `buffered` for as
 long as no call of it can have been made.
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.jobs.ending import Settler, Turn, later
-from mainspring.jobs.ledger import Entry, Launch, Ledger, launch_id, mark_of
+from mainspring.jobs.ledger import Entry, Ledger, Run, launch_id, mark_of
 from mainspring.jobs.overlap import LATE_MS, catches_up, looks_back, objection, step, would_overlap
 from mainspring.jobs.plan import MISSED_AFTER_MS
 from mainspring.jobs.record import Job, Terms
@@ -21,12 +21,12 @@ from mainspring.kernel.carrier import Ending
 from mainspring.model import State, Timer
 
 RECHECK_MS: Final = 300_000
-"""A launch that waits is told when its turn comes. That it looks by itself is for what nobody foresaw. One that waits
-for a launch which has not begun looks as soon as that one is missed: nobody may come to tell."""
+"""A run that waits is told when its turn comes. That it looks by itself is for what nobody foresaw. One that waits
+for a run which has not begun looks as soon as that one is missed: nobody may come to tell."""
 LOOK_MS: Final = 10_000
-"""A launch that has begun and has made no call by then waits for the store no longer than this at a time."""
+"""A run that has begun and has made no call by then waits for the store no longer than this at a time."""
 _HOPS: Final = 32
-"""How far back a launch follows those that were skipped before it."""
+"""How far back a run follows those that were skipped before it."""
 
 
 class RunQueue:
@@ -36,24 +36,24 @@ class RunQueue:
         self._settler = settler
 
     async def take_turn(self, turn: Turn, job: Job) -> Ending | None:
-        """An ending if the launch is not to go now, else None."""
+        """An ending if the run is not to go now, else None."""
         definition, kind = job.definition, turn.errand.kind
         if not looks_back(definition.overlap, kind):
             return await self._begin(turn, catching_up="")
         is_first = not turn.is_repeat and not turn.has_waited
         own = turn.mark if is_first and catches_up(definition, kind, late_ms=turn.late_ms) else ""
         before = await self._before(turn, job)
-        if before is not None and before.launch.is_final:
+        if before is not None and before.run.is_final:
             delayed = _delayed(turn)
             if (
                 delayed is not None
                 and not _catches_up(before)
-                and would_overlap(definition.overlap, before.launch, delayed)
+                and would_overlap(definition.overlap, before.run, delayed)
             ):
                 return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=before.mark)
         elif before is not None:
             catching_up = own or await self._delayed_by(before, turn)
-            taken = step(definition, kind, before.launch, is_kept=not is_first or bool(catching_up))
+            taken = step(definition, kind, before.run, is_kept=not is_first or bool(catching_up))
             is_judged = is_first and not catching_up and definition.overlap in ("skip", "bufferOne")
             if (is_judged and await self._may_only_look(before, turn)) or (
                 taken == "skip" and turn.late_ms > LATE_MS and await self._may_be_missed(before, turn, job)
@@ -68,16 +68,16 @@ class RunQueue:
         return await self._begin(turn, own)
 
     async def _begin(self, turn: Turn, catching_up: str) -> Ending | None:
-        """Say in the ledger what others have to know of a launch that goes now, if that is not there yet."""
+        """Say in the ledger what others have to know of a run that goes now, if that is not there yet."""
         if turn.entry is None:
             return None
-        launch = turn.entry.launch
+        run = turn.entry.run
         if turn.has_waited:
             # From here on a call may have been made: should this instance die, its repeat must not be skipped.
-            delayed_by = launch.catching_up if turn.late_ms > LATE_MS else ""
-            began = replace(launch, state="planned", catching_up=delayed_by)
-        elif catching_up and launch.kind != "catchup":
-            began = replace(launch, catching_up=catching_up)
+            delayed_by = run.catching_up if turn.late_ms > LATE_MS else ""
+            began = replace(run, state="planned", catching_up=delayed_by)
+        elif catching_up and run.kind != "catchup":
+            began = replace(run, catching_up=catching_up)
         else:
             return None
         if await self._ledger.put(turn.job, turn.mark, began, expect=turn.entry.version):
@@ -85,7 +85,7 @@ class RunQueue:
         return later(turn, turn.started_at)
 
     async def _before(self, turn: Turn, job: Job) -> Entry | None:
-        """The launch before, unless it is over and does not matter. One that was or will be skipped leads on.
+        """The run before, unless it is over and does not matter. One that was or will be skipped leads on.
 
         So does one whose record cannot be read, unless its row tells that it is not over.
         """
@@ -98,105 +98,105 @@ class RunQueue:
                 return None
             if not entry.is_readable:
                 if await self._is_going(entry, turn):
-                    return replace(entry, launch=replace(entry.launch, state="planned"))
+                    return replace(entry, run=replace(entry.run, state="planned"))
                 mark = _by_calendar(job, mark)  # it may have been skipped
                 continue
-            if entry.launch.is_final:
-                if entry.launch.state != "skipped":
+            if entry.run.is_final:
+                if entry.run.state != "skipped":
                     return entry
             elif not await self._gives_way(entry, turn, job):
                 return entry
-            mark = entry.launch.blocked_by or entry.launch.previous
+            mark = entry.run.blocked_by or entry.run.previous
         return None
 
     async def _delayed_by(self, before: Entry, turn: Turn) -> str:
-        """The mark of the launch that an outage has delayed, and this one with it. One that ought to have begun, and
-        has not, is such a launch, too: nothing is under way with which this one would overlap."""
+        """The mark of the run that an outage has delayed, and this one with it. One that ought to have begun, and
+        has not, is such a run, too: nothing is under way with which this one would overlap."""
         if _catches_up(before) or (turn.errand.kind != "backfill" and await self._is_held_up(before, turn)):
             return before.mark
-        return before.launch.catching_up
+        return before.run.catching_up
 
     async def _is_held_up(self, other: Entry, turn: Turn) -> bool:
-        launch = other.launch
-        if launch.state != "planned" or launch.moment > turn.started_at:
+        run = other.run
+        if run.state != "planned" or run.moment > turn.started_at:
             return False
         row = await self._row(other, turn)
         return row is None or not _is_begun(row)
 
     async def _may_be_missed(self, other: Entry, turn: Turn, job: Job) -> bool:
-        """Whether a launch that has begun may have begun so late that it is superseded, maybe by this very one, and
+        """Whether a run that has begun may have begun so late that it is superseded, maybe by this very one, and
         just has not said so: then neither would go. Whoever is late himself has the time to look again."""
         row = await self._row(other, turn)
         is_first = row is not None and row.state is State.RUNNING and row.attempts <= 1
-        return is_first and other.launch.state == "planned" and self._is_missed(other, turn, job)
+        return is_first and other.run.state == "planned" and self._is_missed(other, turn, job)
 
     async def _may_only_look(self, other: Entry, turn: Turn) -> bool:
-        """Whether a launch that has begun may just be looking, as it did before: it was put off, maybe because nobody
+        """Whether a run that has begun may just be looking, as it did before: it was put off, maybe because nobody
         could tell how the one before it stands. Then nothing is under way with which this one would overlap."""
-        row, launch = await self._row(other, turn), other.launch
-        if row is None or row.state is not State.RUNNING or row.attempts > 1 or launch.state != "planned":
+        row, run = await self._row(other, turn), other.run
+        if row is None or row.state is not State.RUNNING or row.attempts > 1 or run.state != "planned":
             return False
-        if not launch.moment < row.detail.execute_at <= turn.started_at < row.detail.execute_at + LOOK_MS:
+        if not run.moment < row.detail.execute_at <= turn.started_at < row.detail.execute_at + LOOK_MS:
             return False
-        previous = await self._ledger.get(turn.job, launch.previous) if launch.previous else None
-        has_waited = previous is not None and previous.launch.successor == other.mark
+        previous = await self._ledger.get(turn.job, run.previous) if run.previous else None
+        has_waited = previous is not None and previous.run.successor == other.mark
         return not has_waited
 
     async def _row(self, other: Entry, turn: Turn) -> Timer | None:
-        [row] = await self._rows.launches([launch_id(turn.job, other.mark)])
+        [row] = await self._rows.runs([launch_id(turn.job, other.mark)])
         return row
 
     async def _is_going(self, other: Entry, turn: Turn) -> bool:
-        """Whether something is still to come of a launch, by its row alone. What was put aside ends nowhere."""
+        """Whether something is still to come of a run, by its row alone. What was put aside ends nowhere."""
         row = await self._row(other, turn)
         return row is not None and row.state is not State.PARKED
 
     async def _gives_way(self, other: Entry, turn: Turn, job: Job) -> bool:
-        """Whether nothing more comes of a launch that is not over: it was put aside, or it has not begun and will not.
+        """Whether nothing more comes of a run that is not over: it was put aside, or it has not begun and will not.
 
         Then it was missed, and comes to look at itself after this one. It is superseded, maybe by this very one. If
         this one were skipped because of it, neither would go.
         """
-        launch, row = other.launch, await self._row(other, turn)
+        run, row = other.run, await self._row(other, turn)
         if row is not None and row.state is State.PARKED:
             return True
-        if launch.state != "planned" or (row is not None and _is_begun(row)):
+        if run.state != "planned" or (row is not None and _is_begun(row)):
             return False
         return self._is_missed(other, turn, job)
 
     def _is_missed(self, other: Entry, turn: Turn, job: Job) -> bool:
-        """Whether a launch is not to be made, if it begins now."""
+        """Whether a run is not to be made, if it begins now."""
         # By which calendar it was planned is not known: the present one tells whether it has its instant.
-        launch, errand = other.launch, replace(turn.errand, kind=other.launch.kind, terms=Terms())
+        run, errand = other.run, replace(turn.errand, kind=other.run.kind, terms=Terms())
         now = turn.started_at
-        return bool(objection(job, errand, instant=launch.instant, due_at=launch.moment, now=now, waited=False))
+        return bool(objection(job, errand, instant=run.instant, due_at=run.moment, now=now, waited=False))
 
     async def _wait(self, turn: Turn, blocker: Entry, catching_up: str) -> Ending:
         now = turn.started_at
-        if blocker.launch.successor != turn.mark:
-            told = replace(blocker.launch, successor=turn.mark)
-            is_free = not blocker.launch.successor
+        if blocker.run.successor != turn.mark:
+            told = replace(blocker.run, successor=turn.mark)
+            is_free = not blocker.run.successor
             if not is_free or not await self._ledger.put(turn.job, blocker.mark, told, expect=blocker.version):
                 return later(turn, now + 1_000)
         if turn.entry is not None and not turn.has_waited and not turn.is_repeat:
-            buffered = replace(turn.entry.launch, state="buffered", catching_up=catching_up)
+            buffered = replace(turn.entry.run, state="buffered", catching_up=catching_up)
             if not await self._ledger.put(turn.job, turn.mark, buffered, expect=turn.entry.version):
                 return later(turn, now)
-        gives_way_at = blocker.launch.moment + MISSED_AFTER_MS + 1
+        gives_way_at = blocker.run.moment + MISSED_AFTER_MS + 1
         is_held_up = catching_up == blocker.mark and not _catches_up(blocker)
         return later(turn, gives_way_at if is_held_up and gives_way_at > now else now + RECHECK_MS)
 
     async def _cancel(self, turn: Turn, other: Entry) -> None:
         identity = launch_id(turn.job, other.mark)
-        [row] = await self._rows.launches([identity])
-        reason = f"cancelled by the launch {launch_id(turn.job, turn.mark)}"
+        [row] = await self._rows.runs([identity])
+        reason = f"cancelled by the run {launch_id(turn.job, turn.mark)}"
         attempts = 0 if row is None else row.attempts
         if attempts:
             reason += "; a call of it had been made, and may have taken effect"
 
-        def cancelled(launch: Launch | None) -> Launch:
+        def cancelled(run: Run | None) -> Run:
             return replace(
-                launch or other.launch,
+                run or other.run,
                 state="cancelled",
                 reason=reason,
                 started_at=None if row is None else row.detail.first_attempt_at,
@@ -206,9 +206,9 @@ class RunQueue:
 
         settled = await self._ledger.change(turn.job, other.mark, cancelled, known=other)
         if settled == cancelled(settled):  # else it was over, or somebody else has cancelled and counted it
-            telemetry.launches.add("cancelled")
+            telemetry.runs.add("cancelled")
         if settled.state == "cancelled":
-            await self._rows.stop_launch(identity)
+            await self._rows.stop_run(identity)
         if settled.successor != turn.mark:  # which has come to look by itself
             await self._settler.hand_on(turn.job, settled)
 
@@ -218,18 +218,18 @@ def _is_begun(row: Timer) -> bool:
 
 
 def _by_calendar(job: Job, mark: str) -> str:
-    """The mark of the launch before one that does not tell, if the calendar is still the same."""
+    """The mark of the run before one that does not tell, if the calendar is still the same."""
     instant, _, suffix = mark.partition("-")
     before = job.calendar.previous(int(instant))
     return "" if before is None else mark_of(before, suffix)
 
 
 def _catches_up(entry: Entry) -> bool:
-    """Whether a launch makes up for an outage."""
-    return entry.launch.kind == "catchup" or entry.launch.catching_up == entry.mark
+    """Whether a run makes up for an outage."""
+    return entry.run.kind == "catchup" or entry.run.catching_up == entry.mark
 
 
-def _delayed(turn: Turn) -> Launch | None:
-    """The launch, if it has waited for nothing but the end of a catch-up and is judged now."""
-    launch = None if turn.entry is None else turn.entry.launch
-    return launch if launch is not None and turn.has_waited and launch.catching_up not in ("", turn.mark) else None
+def _delayed(turn: Turn) -> Run | None:
+    """The run, if it has waited for nothing but the end of a catch-up and is judged now."""
+    run = None if turn.entry is None else turn.entry.run
+    return run if run is not None and turn.has_waited and run.catching_up not in ("", turn.mark) else None

@@ -49,7 +49,7 @@ class Terms(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Bounds(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Which instants of its calendar are a job's: from one to another, both included, and so many launches."""
+    """Which instants of its calendar are a job's: from one to another, both included, and so many runs."""
 
     start_at: int | None = None
     end_at: int | None = None
@@ -113,7 +113,7 @@ class Definition(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 
     @property
     def policy(self) -> RetryPolicy:
-        """How a launch is retried. When no attempt is left it is over: the ledger says how it ended."""
+        """How a run is retried. When no attempt is left it is over: the ledger says how it ended."""
         return DEFAULT_POLICY if self.retry_policy is None else replace(self.retry_policy, on_exhausted="drop")
 
 

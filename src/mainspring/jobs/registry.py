@@ -1,6 +1,6 @@
 """The registry: a record per job, in the main store or in one of its own that other programs write, too.
 
-Every launch reads the definition of its job, because a pause that was acknowledged stops what has not begun. Reading
+Every run reads the definition of its job, because a pause that was acknowledged stops what has not begun. Reading
 is a query; understanding what was read is remembered for as long as the text stays the same.
 """
 

@@ -1,4 +1,4 @@
-"""The rows that jobs have in the engine: a *clock row* for each job, and a row for each launch that is under way.
+"""The rows that jobs have in the engine: a *clock row* for each job, and a row for each run that is under way.
 
 They live in two system namespaces, made when the first job is. A clock row is a hint: what is to be done follows from
 the definition, when the row is due. So any change is told by making it due now (`tell_clock`), and telling twice does
@@ -19,11 +19,12 @@ from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.clock import Clock
+from mainspring.delivery.webhook import new_delivery_id
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.jobs.calendar.calendar import spread_ms
 from mainspring.jobs.clock_state import ClockState
-from mainspring.jobs.ledger import Launch, launch_id
-from mainspring.jobs.messages import LaunchKind
+from mainspring.jobs.ledger import Run, launch_id
+from mainspring.jobs.messages import RunKind
 from mainspring.jobs.record import Job, Terms
 from mainspring.jobs.webhook import UPCOMING
 from mainspring.model import FOREVER, Detail, State, Timer, TimerKey, to_json
@@ -44,7 +45,7 @@ from mainspring.store import (
 from mainspring.unreadable import Unreadable, reason_of, set_aside
 
 CLOCKS: Final = "mainspring.jobs"
-LAUNCHES: Final = "mainspring.launches"
+RUNS: Final = "mainspring.launches"
 _PATIENCE_SECONDS: Final = 5.0
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -52,9 +53,9 @@ _NOWHERE: Final = "clock:"
 
 
 class Errand(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The payload of a launch row: what its carrier cannot read from the definition."""
+    """The payload of a run row: what its carrier cannot read from the definition."""
 
-    kind: LaunchKind
+    kind: RunKind
     terms: Terms
     """Of the calendar by which it was planned."""
     created_at: int | None = None
@@ -66,7 +67,7 @@ class Errand(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
 
 
 class Missing(Struct, frozen=True):
-    """The marks of launches that have no row."""
+    """The marks of runs that have no row."""
 
     refused: Sequence[str]
     """The database cannot hold them."""
@@ -76,12 +77,12 @@ class Missing(Struct, frozen=True):
     def check(self) -> None:
         """For those who can ask again: all that the database can hold is to be written."""
         if self.unwritten:
-            raise StoreUnavailable("Launches may have no row: their part of the database is unreachable")
+            raise StoreUnavailable("Runs may have no row: their part of the database is unreachable")
 
 
 def read_state(row: Timer) -> ClockState:
-    """What a clock knows. A state that cannot be read is none: what it had launched is in the ledger, and is not
-    launched again."""
+    """What a clock knows. A state that cannot be read is none: what it had run is in the ledger, and is not
+    run again."""
     if row.payload is None:
         return ClockState()
     try:
@@ -109,7 +110,7 @@ class Rows:
         self._wake = wake
 
     def new_delivery_id(self) -> str:
-        return f"msg_{self._random.getrandbits(128):032x}"
+        return new_delivery_id(self._random)
 
     # --- clocks ---------------------------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class Rows:
         await self._tell(await self._clock_row(name, state))
 
     async def tell_clocks(self, names: Sequence[str]) -> list[str]:
-        """The same for many. Answers those that could not be told: they stop no other."""
+        """The same for many. Returns those that could not be told: they stop no other."""
         rows = [await self._clock_row(name) for name in names]
         untold: list[str] = []
         for row, verdict in zip(rows, await self._put_new(rows), strict=True):
@@ -202,7 +203,7 @@ class Rows:
         """Remove the clock of a job that is gone, unless there is one of its name again.
 
         One that has begun to look ends by itself: there may be something on record for which it has to make up. So does
-        one that has left launches behind.
+        one that has left runs behind.
         That is asked after the row was read. Whoever makes a job writes its definition first and then, in any case, its
         clock: so either the definition is seen here, or the row is another one by the time it would be removed.
         """
@@ -217,44 +218,44 @@ class Rows:
             if await self._remove(row):
                 return
 
-    # --- launches -------------------------------------------------------------------------------------
+    # --- runs -------------------------------------------------------------------------------------
 
-    async def launches(self, identities: Sequence[str]) -> list[Timer | None]:
-        namespace = await self._namespaces.system(LAUNCHES)
+    async def runs(self, identities: Sequence[str]) -> list[Timer | None]:
+        namespace = await self._namespaces.system(RUNS)
         return await self._store.get([namespace.key_of(identity) for identity in identities])
 
-    async def launch(
+    async def add_runs(
         self,
         job: Job,
-        launches: Sequence[tuple[str, Launch]],
+        runs: Sequence[tuple[str, Run]],
         *,
         upcoming: Sequence[int] = (),
         body: Raw | UnsetType = UNSET,
     ) -> Missing:
-        """Have rows for launches that are on record. One that has a row already keeps it.
+        """Have rows for runs that are on record. One that has a row already keeps it.
 
-        `upcoming` are the instants that follow on the first of the launches, in order, if they are known. Answers which
+        `upcoming` are the instants that follow on the first of the runs, in order, if they are known. Returns which
         of them have no row, or may have none: no other has to do without because of them.
         """
-        namespace = await self._namespaces.system(LAUNCHES)
+        namespace = await self._namespaces.system(RUNS)
         now = self._clock.now_ms()
         rows = []
-        for mark, launch in launches:
+        for mark, run in runs:
             identity = launch_id(job.name, mark)
             key = namespace.key_of(identity)
-            following = bisect_right(upcoming, launch.instant)
+            following = bisect_right(upcoming, run.instant)
             errand = Errand(
-                kind=launch.kind,
+                kind=run.kind,
                 terms=job.definition.terms,
                 created_at=job.definition.created_at,
-                previous=launch.previous,
+                previous=run.previous,
                 next_at=tuple(upcoming[following : following + UPCOMING]),
                 body=body,
             )
             detail = Detail(
-                execute_at=launch.moment,
+                execute_at=run.moment,
                 callback_url=job.url,
-                delivery_id=launch.delivery_id,
+                delivery_id=run.delivery_id,
                 created_at=now,
                 updated_at=now,
                 callback_timeout_ms=round(job.definition.timeout_seconds * 1000),
@@ -264,25 +265,25 @@ class Rows:
                 Timer(
                     shard_id=key.shard_id,
                     uuid=key.uuid,
-                    namespace=LAUNCHES,
+                    namespace=RUNS,
                     timer_id=identity,
-                    due_at=max(launch.moment, now),
+                    due_at=max(run.moment, now),
                     payload=to_json(errand).decode(),
                     detail=detail,
                 )
             )
         verdicts = await self._put_new(rows)
-        marks = [mark for mark, _ in launches]
+        marks = [mark for mark, _ in runs]
         return Missing(
             [mark for mark, verdict in zip(marks, verdicts, strict=True) if verdict is Verdict.REFUSED],
             [mark for mark, verdict in zip(marks, verdicts, strict=True) if verdict is Verdict.UNAVAILABLE],
         )
 
-    async def hasten_launch(self, identity: str) -> None:
-        await self._hasten((await self._namespaces.system(LAUNCHES)).key_of(identity))
+    async def hasten_run(self, identity: str) -> None:
+        await self._hasten((await self._namespaces.system(RUNS)).key_of(identity))
 
-    async def stop_launch(self, identity: str) -> None:
-        key = (await self._namespaces.system(LAUNCHES)).key_of(identity)
+    async def stop_run(self, identity: str) -> None:
+        key = (await self._namespaces.system(RUNS)).key_of(identity)
         while True:
             [row] = await self._store.get([key])
             if row is None or await self._remove(row):
@@ -342,9 +343,9 @@ class Rows:
         return was_applied(verdict)
 
 
-def planned(job: Job, instant: int, kind: LaunchKind, *, previous: str, now: int, delivery_id: str) -> Launch:
-    """The record of a launch that is to come."""
-    return Launch(
+def planned(job: Job, instant: int, kind: RunKind, *, previous: str, now: int, delivery_id: str) -> Run:
+    """The record of a run that is to come."""
+    return Run(
         kind=kind,
         state="planned",
         instant=instant,

@@ -1,7 +1,7 @@
-"""The carrier of launch rows: looks whether the launch is still wanted and its turn has come, makes the call, and
+"""The carrier of run rows: looks whether the run is still wanted and its turn has come, makes the call, and
 records in the ledger how it ended, before the row is removed.
 
-So the ledger is what tells a launch that is over from one that is not, whatever becomes of rows: a row that was written
+So the ledger is what tells a run that is over from one that is not, whatever becomes of rows: a row that was written
 late by an instance that had been frozen finds a final record, and ends without a call.
 """
 
@@ -18,14 +18,16 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from mainspring import telemetry
+from mainspring.background import STORE_RETRY_SECONDS
 from mainspring.clock import Clock
 from mainspring.delivery.call import Reply, Sends
 from mainspring.delivery.guard import Guard
+from mainspring.delivery.webhook import new_span_id
 from mainspring.errors import StoreUnavailable
-from mainspring.jobs.ending import STORE_RETRY_SECONDS, Settler, Turn, later, over, pause_ms
+from mainspring.jobs.ending import Settler, Turn, later, over, pause_ms
 from mainspring.jobs.handlers import DueJob, JobHandler
 from mainspring.jobs.ledger import Ledger, instant_of, split_id
-from mainspring.jobs.messages import LaunchState
+from mainspring.jobs.messages import RunState
 from mainspring.jobs.overlap import is_of_another, objection
 from mainspring.jobs.queue import RunQueue
 from mainspring.jobs.record import BrokenJob, Job, Terms
@@ -37,12 +39,12 @@ from mainspring.kernel.carrier import Ending, Lane, put_aside
 from mainspring.kernel.ownership import Ownership
 from mainspring.model import Result, Timer
 from mainspring.namespaces.service import DEFAULT, NamespaceService
-from mainspring.timers.decision import ANSWER_HEAD, PUT_OFF_MS, decide
+from mainspring.timers.decision import PUT_OFF_MS, Wishes, decide
 from mainspring.timers.destinations import Destinations
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.unreadable import Unreadable, reason_of, set_aside
 
-_STATES: Final[dict[Result, LaunchState]] = {
+_STATES: Final[dict[Result, RunState]] = {
     Result.SUCCEEDED: "succeeded",
     Result.FAILED: "failed",
     Result.UNKNOWN: "unknown",
@@ -55,7 +57,7 @@ class _Answer(Struct):
 
 
 class RunCarrier:
-    """The engine's `Carrier` for launch rows."""
+    """The engine's `Carrier` for run rows."""
 
     def __init__(
         self,
@@ -107,7 +109,7 @@ class RunCarrier:
                 job = await self._registry.get(name)
                 ending = await self._look(turn, job)
         except StoreUnavailable as error:
-            telemetry.warning("a launch waits for the store", launch=timer.timer_id, reason=error.detail)
+            telemetry.warning("a run waits for the store", run=timer.timer_id, reason=error.detail)
             return later(turn, now + round(STORE_RETRY_SECONDS * 1000))
         if ending is not None:
             return ending
@@ -127,11 +129,11 @@ class RunCarrier:
         )
 
     async def _end(self, turn: Turn, problem: str) -> Ending | None:
-        """An ending for a launch that is over, or that nobody can make because it cannot be read; else None."""
+        """An ending for a run that is over, or that nobody can make because it cannot be read; else None."""
         if turn.entry is not None and not turn.entry.is_readable:
-            return put_aside(turn.timer, turn.started_at, turn.entry.launch.reason)
-        if turn.entry is not None and turn.entry.launch.is_final:
-            await self._settler.hand_on(turn.job, turn.entry.launch)
+            return put_aside(turn.timer, turn.started_at, turn.entry.run.reason)
+        if turn.entry is not None and turn.entry.run.is_final:
+            await self._settler.hand_on(turn.job, turn.entry.run)
             return over(turn.started_at)
         if problem and turn.entry is not None:
             await self._settler.settle(turn, "unknown" if turn.is_repeat else "failed", reason=problem)
@@ -159,7 +161,7 @@ class RunCarrier:
     async def _call(self, turn: Turn, job: Job) -> Ending:
         timer, errand = turn.timer, turn.errand
         if not turn.is_repeat:
-            telemetry.launch_lateness.observe(max(0, turn.started_at - turn.due_at))
+            telemetry.run_lateness.observe(max(0, turn.started_at - turn.due_at))
         said = trigger(
             job,
             launch_id=timer.timer_id,
@@ -184,14 +186,12 @@ class RunCarrier:
         ending = decide(
             timer,
             job.definition.policy,
-            _without_wishes(reply),
+            reply,
+            Wishes(is_ok=_is_ok(reply)),
             started_at=turn.started_at,
             spread=self._random.random(),
-            delivery_id=timer.detail.delivery_id,
-            max_payload=0,
         )
-        head = reply.body[: ANSWER_HEAD * 4].decode("utf-8", "replace")[:ANSWER_HEAD]
-        ending = replace(ending, kept=False, answer_head=head)
+        ending = replace(ending, kept=False)
         return ending if ending.next == "retry" else replace(ending, settle=partial(self._settle, turn, ending))
 
     async def _is_owner(self, timer: Timer) -> bool:
@@ -215,7 +215,7 @@ class RunCarrier:
             body=turn.errand.body,
             fence=turn.timer.fence,
             now=turn.started_at,
-            span_id=f"{self._random.getrandbits(64) or 1:016x}",
+            span_id=new_span_id(self._random),
         )
         return await self._sender.send(call)
 
@@ -239,7 +239,7 @@ class RunCarrier:
 
 
 def _read(timer: Timer) -> tuple[Errand, str]:
-    """What a row says of its launch, or nothing and why."""
+    """What a row says of its run, or nothing and why."""
     try:
         return msgspec.json.decode(timer.payload or "", type=Errand), ""
     except ValueError as error:
@@ -248,18 +248,15 @@ def _read(timer: Timer) -> tuple[Errand, str]:
 
 def _set_aside(timer: Timer, error: ValueError) -> str:
     set_aside(Unreadable("launch", timer.timer_id, reason_of(error), timer.version))
-    return f"The row of this launch cannot be read: {error}"
+    return f"The row of this run cannot be read: {error}"
 
 
-def _without_wishes(reply: Reply) -> Reply:
-    """A job runs by its calendar: of an answer only `ok` counts."""
-    if reply.status is None or not 200 <= reply.status < 300:
-        return reply
+def _is_ok(reply: Reply) -> bool:
+    """A job runs by its calendar: of an answer only `ok` counts, and what else it says is the receiver's business."""
     text = reply.body.lstrip()
-    is_ok = True
-    if not reply.truncated and text.startswith(b"{"):
-        try:
-            is_ok = msgspec.json.decode(text, type=_Answer).ok
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            is_ok = True  # what else a receiver says is its own business
-    return replace(reply, body=b"" if is_ok else b'{"ok":false}')
+    if reply.truncated or not text.startswith(b"{"):
+        return True
+    try:
+        return msgspec.json.decode(text, type=_Answer).ok
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True

@@ -53,7 +53,7 @@ class RunReader:
         entries, following = await self._ledger.page(job, after=after, limit=BATCH_LIMIT)
         views: list[RunView] = []
         for view, entry in zip(await self._views(job, entries), entries, strict=True):
-            last = entry.launch.instant if entry.launch.until is None else entry.launch.until
+            last = entry.run.instant if entry.run.until is None else entry.run.until
             if since is not None and last < since:
                 return views, ""
             if len(views) == limit:
@@ -66,7 +66,7 @@ class RunReader:
         return views, following
 
     async def _views(self, job: str, entries: list[Entry]) -> list[RunView]:
-        going = [launch_id(job, entry.mark) for entry in entries if not entry.launch.is_final]
-        rows = await self._rows.launches(going) if going else []
+        going = [launch_id(job, entry.mark) for entry in entries if not entry.run.is_final]
+        rows = await self._rows.runs(going) if going else []
         by_id = dict(zip(going, rows, strict=True))
         return [run_view(job, entry, by_id.get(launch_id(job, entry.mark))) for entry in entries]

@@ -1,7 +1,7 @@
 """What users do with jobs: requests in, views out.
 
 Every change is a compare-and-set of the definition, then word to the clock, then the answer. From the definition on it
-is in force: a launch looks at it before it begins. Deleting a job leaves its ledger until that expires.
+is in force: a run looks at it before it begins. Deleting a job leaves its ledger until that expires.
 """
 
 from __future__ import annotations
@@ -180,20 +180,20 @@ class JobService:
     async def trigger(self, request: TriggerJob) -> RunView:
         job = await self._find(request.name)
         if isinstance(job, BrokenJob):
-            raise Conflict(f"Expected a job that can be launched, got a broken one: {job.problem}")
+            raise Conflict(f"Expected a job that can be run, got a broken one: {job.problem}")
         self._check_body(request.body)
         now = self._clock.now_ms()
         delivery_id = self._rows.new_delivery_id()
-        launch = planned(job, now, "manual", previous="", now=now, delivery_id=delivery_id)
-        launch = replace(launch, due_at=now, by=request.by)
+        run = planned(job, now, "manual", previous="", now=now, delivery_id=delivery_id)
+        run = replace(run, due_at=now, by=request.by)
         mark = mark_of(now, delivery_id[-8:])
-        # The row first: whoever has no answer yet may ask again, but what is answered will be launched.
-        missing = await self._rows.launch(job, [(mark, launch)], body=request.body)
+        # The row first: whoever has no answer yet may ask again, but what is answered will be run.
+        missing = await self._rows.add_runs(job, [(mark, run)], body=request.body)
         missing.check()
         if missing.refused:
-            raise TooLarge("The launch is larger than the database can hold")
-        [launch] = await self._ledger.enter(job.name, [(mark, launch)])
-        return run_view(job.name, Entry(mark, launch, 1), None)
+            raise TooLarge("The run is larger than the database can hold")
+        [run] = await self._ledger.enter(job.name, [(mark, run)])
+        return run_view(job.name, Entry(mark, run, 1), None)
 
     async def preview(self, request: PreviewJob) -> PreviewView:
         base = Definition(schedule="")
@@ -251,7 +251,7 @@ class JobService:
     async def backfill(self, request: BackfillJob) -> BackfillView:
         job = await self._find(request.name)
         if isinstance(job, BrokenJob):
-            raise Conflict(f"Expected a job that can be launched, got a broken one: {job.problem}")
+            raise Conflict(f"Expected a job that can be run, got a broken one: {job.problem}")
         return await self._backfiller.backfill(job, request)
 
     # --- what they share ------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ class JobService:
     async def _find(self, name: str) -> Job | BrokenJob:
         job = await self._registry.get(name)
         if job is None:
-            raise NotFound(f"Expected an existing job, got {name!r}")
+            raise NotFound(f"Job {name!r} does not exist")
         return job
 
     async def _change(

@@ -1,4 +1,4 @@
-"""Jobs and launches as users see them."""
+"""Jobs and runs as users see them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mainspring.delivery.secrets import Secrets
 from mainspring.jobs.calendar.calendar import Calendar
 from mainspring.jobs.clock_state import ClockState
 from mainspring.jobs.ledger import Entry, launch_id
-from mainspring.jobs.messages import InstantView, JobState, JobView, LaunchState, RunView
+from mainspring.jobs.messages import InstantView, JobState, JobView, RunState, RunView
 from mainspring.jobs.record import BrokenJob, Definition, Job
 from mainspring.model import State, Timer
 from mainspring.wire.instants import to_instant
@@ -18,7 +18,7 @@ from mainspring.wire.instants import to_instant
 _NULL: Final = Raw(b"null")
 _UNREAD: Final = Definition(schedule="")
 """Stands for a definition of which nothing could be read."""
-_ROW_STATES: Final[dict[State, LaunchState]] = {State.RUNNING: "running", State.RETRYING: "retrying"}
+_ROW_STATES: Final[dict[State, RunState]] = {State.RUNNING: "running", State.RETRYING: "retrying"}
 
 
 def job_view(
@@ -72,7 +72,7 @@ def _listed(url: str | None, secrets: Secrets | None) -> str | None:
 
 
 def _next_at(job: Job, state: ClockState, now: int) -> int | None:
-    """The next instant that is launched, be it planned already or not."""
+    """The next instant that is run, be it planned already or not."""
     definition = job.definition
     after = max(now, (definition.starts_at or 0) - 1)
     if definition.max_runs is not None and state.runs >= definition.max_runs:
@@ -84,36 +84,36 @@ def _next_at(job: Job, state: ClockState, now: int) -> int | None:
 
 def run_view(job: str, entry: Entry, row: Timer | None) -> RunView:
     """An entry of the ledger. What is not over is told by its row, if it has one."""
-    launch = entry.launch
-    started_at, state, attempts, status = launch.started_at, launch.state, launch.attempts, launch.status
-    reason = launch.reason
-    if row is not None and not launch.is_final:
+    run = entry.run
+    started_at, state, attempts, status = run.started_at, run.state, run.attempts, run.status
+    reason = run.reason
+    if row is not None and not run.is_final:
         state = _ROW_STATES.get(row.state, state)
         started_at = row.detail.first_attempt_at
         attempts = row.attempts
         last = row.detail.last_outcome
         if last is not None and row.attempts:
             status, reason = last.status, last.detail
-    due_at = launch.instant if launch.due_at is None else launch.due_at
+    due_at = run.instant if run.due_at is None else run.due_at
     return RunView(
         launch_id=launch_id(job, entry.mark),
         name=job,
-        kind=launch.kind,
+        kind=run.kind,
         state=state,
-        scheduled_at=to_instant(launch.instant),
-        scheduled_until=None if launch.until is None else to_instant(launch.until),
-        count=launch.count,
+        scheduled_at=to_instant(run.instant),
+        scheduled_until=None if run.until is None else to_instant(run.until),
+        count=run.count,
         reason=reason,
-        by=launch.by,
-        planned_at=to_instant(launch.planned_at),
+        by=run.by,
+        planned_at=to_instant(run.planned_at),
         started_at=None if started_at is None else to_instant(started_at),
         late_ms=None if started_at is None else max(0, started_at - due_at),
-        finished_at=None if launch.finished_at is None else to_instant(launch.finished_at),
+        finished_at=None if run.finished_at is None else to_instant(run.finished_at),
         attempts=attempts,
         status=status,
-        duration_ms=launch.duration_ms,
-        answer_head=launch.answer_head,
-        delivery_id=launch.delivery_id,
+        duration_ms=run.duration_ms,
+        answer_head=run.answer_head,
+        delivery_id=run.delivery_id,
     )
 
 

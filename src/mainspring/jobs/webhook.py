@@ -1,8 +1,8 @@
-"""What the receiver of a launch gets: a pure function of job, launch and attempt.
+"""What the receiver of a run gets: a pure function of job, run and attempt.
 
 The bearer token of the configuration goes only to routes, that is to the service it was configured for; a job with a
 URL of its own brings its own authorization. A repeat differs in attempt, timestamp and signature only: `webhook-id`,
-`Idempotency-Key` and `X-Correlation-ID` stay the same for all attempts of a launch.
+`Idempotency-Key` and `X-Correlation-ID` stay the same for all attempts of a run.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-import mainspring
 from mainspring.delivery.call import Call
-from mainspring.delivery.signing import sign
-from mainspring.jobs.messages import LaunchKind
+from mainspring.delivery.webhook import signed_headers
+from mainspring.jobs.messages import RunKind
 from mainspring.jobs.record import Definition, Job, Routing
 from mainspring.kernel.backoff import max_attempts
 from mainspring.wire.instants import to_instant, to_ms
@@ -28,14 +27,14 @@ _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
 
 
 class Trigger(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a launch says about itself: the body of its request, unless the job has one, or what a handler gets."""
+    """What a run says about itself: the body of its request, unless the job has one, or what a handler gets."""
 
     job: str
     launch_id: str
-    kind: LaunchKind
+    kind: RunKind
     scheduled_at: datetime
     previous_at: datetime | None
-    """The instant of the launch before this one."""
+    """The instant of the run before this one."""
     next_at: tuple[datetime, ...]
     """The next five instants."""
     attempt: int
@@ -47,7 +46,7 @@ def trigger(
     job: Job,
     *,
     launch_id: str,
-    kind: LaunchKind,
+    kind: RunKind,
     instant: int,
     previous: int | None,
     upcoming: tuple[int, ...],
@@ -90,16 +89,10 @@ def request(
     definition = job.definition
     own = {name.lower(): value for name, value in definition.headers.items()}
     content = _body(definition, said, body, own.get("content-type", ""))
-    timestamp = now // 1000
     headers = [
-        ("user-agent", f"mainspring/{mainspring.__version__}"),
-        ("webhook-id", said.delivery_id),
-        ("webhook-timestamp", str(timestamp)),
-        ("webhook-signature", sign(tuple(secrets), message_id=said.delivery_id, timestamp=timestamp, body=content)),
-        ("idempotency-key", said.delivery_id),
+        *signed_headers(secrets, delivery_id=said.delivery_id, body=content, attempt=said.attempt, now=now),
         ("mainspring-job", job.name),
         ("mainspring-launch-id", said.launch_id),
-        ("mainspring-attempt", str(said.attempt)),
         ("mainspring-max-attempts", str(max_attempts(definition.policy))),
         ("mainspring-scheduled-at", str(to_ms(said.scheduled_at))),
         ("mainspring-next-at", _listed(said.next_at)),

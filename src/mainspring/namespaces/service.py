@@ -152,7 +152,7 @@ class NamespaceService:
     async def _load(self, name: str) -> tuple[Namespace, int]:
         record = await self._records.get_record(NAMESPACES, name, now=self._clock.now_ms())
         if record is None:
-            raise NotFound(f"Expected an existing namespace, got {name!r}")
+            raise NotFound(f"Namespace {name!r} does not exist")
         namespace = _readable(NAMESPACES, record)
         self._known[name] = namespace
         return namespace, record.version

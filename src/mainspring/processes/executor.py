@@ -64,7 +64,7 @@ STOP_SECONDS: Final = 10.0
 
 
 def run(config: Config, pool: str) -> int:
-    """Make calls until told to stop. Answers the exit code."""
+    """Make calls until told to stop. Returns the exit code."""
     return run_to_end(config, _serve(config, pool))
 
 
@@ -141,7 +141,8 @@ class RemoteExecutor:
             noted=Recent().noted,
             retention_ms=config.fetch_retention_ms,
         )
-        origins = Results(
+        results = Results(
+            inside=None,
             sender=self._callbacks,
             registry=registry,
             namespaces=self._namespaces,
@@ -152,7 +153,7 @@ class RemoteExecutor:
         self._executor = Executor(
             name=self.name,
             registry=registry,
-            origins=origins,
+            results=results,
             sender=self._calls,
             clock=self._clock,
             randomness=self._random,

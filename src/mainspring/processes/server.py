@@ -79,7 +79,7 @@ class Alone:
 
 
 def run(config: Config, role: Role | None = None) -> int:
-    """Serve until told to stop. Answers the exit code."""
+    """Serve until told to stop. Returns the exit code."""
     config = served(config)
     return run_to_end(config, _serve(config, role or Alone()))
 
@@ -100,7 +100,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def run_to_end(config: Config, work: Coroutine[Any, Any, None]) -> int:
-    """What a process does; answers its exit code, and says what was wrong."""
+    """What a process does; returns its exit code, and says what was wrong."""
     telemetry.set_up_logging(config.log_level, config.log_format)
     descriptors.raise_limit()
     try:
@@ -243,7 +243,7 @@ def api_of(config: Config, instance: Instance, token: str, *, shared: bool) -> A
 def keyed(config: Config, records: TimedRecords, app: AsgiApp, refuse: Refuse, /, *, safe_to_repeat: bool) -> AsgiApp:
     """The API with `Idempotency-Key`. A refusal changes nothing, so only what was done is kept.
 
-    A create whose outcome is unknown is carried out again: that replaces the timer by an equal one. A launch is not.
+    A create whose outcome is unknown is carried out again: that replaces the timer by an equal one. A run is not.
     """
     return IdempotencyMiddleware(
         app,

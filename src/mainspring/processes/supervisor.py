@@ -45,7 +45,7 @@ _WORK: Final = "from mainspring.processes.supervisor import work; work()"
 
 
 def supervise(config: Config) -> int:
-    """Run the workers until told to stop. Answers the exit code."""
+    """Run the workers until told to stop. Returns the exit code."""
     telemetry.set_up_logging(config.log_level, config.log_format)
     config = served(config)
     try:
@@ -131,7 +131,7 @@ class Supervisor:
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     async def _live(self, slot: int) -> int:
-        """One life of a worker; answers its exit code, negative for a signal."""
+        """One life of a worker; returns its exit code, negative for a signal."""
         worker = await asyncio.create_subprocess_exec(
             sys.executable, "-c", _WORK, stdin=PIPE, stdout=PIPE, start_new_session=True
         )

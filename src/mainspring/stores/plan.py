@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,8 +17,6 @@ from msgspec.structs import replace
 from mainspring.model import LAST_VERSION, Attempt, Record, Shard, State, Timer, TimerKey
 from mainspring.store import Begin, Finish, Put, Remove, Verdict, next_version
 
-GROUP_BYTES: Final = 2_000_000
-"""After so many a group of requests that are written together ends: whoever comes next waits for it."""
 Value = int | str | bytes | None
 Item = TypeVar("Item")
 RowKey = tuple[int, str]
@@ -41,7 +39,7 @@ class Request:
 
     @property
     def size(self) -> int:
-        """The bytes that users have given it to write, as far as they can be many."""
+        """The bytes that it writes, or reads, as far as they can be many."""
         return 0
 
 
@@ -61,7 +59,7 @@ class Write(Batch[Put | Remove]):
 
     @property
     def size(self) -> int:
-        return sum(len(change.timer.payload or "") for change in self.items if isinstance(change, Put))
+        return sum(map(_payload_bytes, self.items))
 
 
 class BeginAttempts(Batch[Begin]):
@@ -70,6 +68,10 @@ class BeginAttempts(Batch[Begin]):
 
 class FinishAttempts(Batch[Finish]):
     __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        return sum(_payload_bytes(item.change) for item in self.items)
 
 
 class Claim(Batch[Shard]):
@@ -345,6 +347,10 @@ class Plan:
 
     def removed_records(self) -> list[RecordKey]:
         return [key for key, record in self.records.items() if record.removed]
+
+
+def _payload_bytes(change: Put | Remove | None) -> int:
+    return len(change.timer.payload or "") if isinstance(change, Put) else 0
 
 
 def only_creates(requests: Sequence[WriteRequest]) -> list[Timer] | None:

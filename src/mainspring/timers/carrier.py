@@ -16,12 +16,11 @@ from hashlib import sha256
 import msgspec
 from msgspec import Raw, Struct
 
-import mainspring
 from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.call import Call, Reply, Sends
 from mainspring.delivery.guard import Guard
-from mainspring.delivery.signing import sign
+from mainspring.delivery.webhook import new_delivery_id, new_span_id, signed_headers
 from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane, put_aside
@@ -29,7 +28,7 @@ from mainspring.model import Delivery, Namespace, RetryPolicy, Timer
 from mainspring.namespaces.rereading import reread
 from mainspring.namespaces.service import NamespaceService
 from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
-from mainspring.timers.decision import Reschedules, decide, lost
+from mainspring.timers.decision import Reschedules, decide, lost, read_wishes
 from mainspring.timers.destinations import Destinations
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.unreadable import read_record
@@ -67,18 +66,9 @@ def callback(timer: Timer, namespace: Namespace, policy: RetryPolicy, *, now: in
             created_at=to_instant(detail.created_at),
         )
     )
-    timestamp = now // 1000
     headers = (
         ("content-type", "application/json"),
-        ("user-agent", f"mainspring/{mainspring.__version__}"),
-        ("webhook-id", detail.delivery_id),
-        ("webhook-timestamp", str(timestamp)),
-        (
-            "webhook-signature",
-            sign(namespace.secrets, message_id=detail.delivery_id, timestamp=timestamp, body=body),
-        ),
-        ("idempotency-key", detail.delivery_id),
-        ("mainspring-attempt", str(timer.attempts)),
+        *signed_headers(namespace.secrets, delivery_id=detail.delivery_id, body=body, attempt=timer.attempts, now=now),
         ("mainspring-max-attempts", str(max_attempts(policy))),
         ("mainspring-scheduled-at", str(detail.execute_at)),
         ("mainspring-fence", str(timer.fence)),
@@ -124,6 +114,8 @@ class TimerCarrier:
         self._gone: dict[str, int] = {}
         """URLs, and until when they count as gone."""
         self.handlers: dict[str, Handler] = {}
+        self.is_at_rest = False
+        """Nothing is carried here: the handlers are those of other programs, whatever they are called."""
 
     # --- the Carrier protocol -------------------------------------------------------------------------
 
@@ -148,7 +140,7 @@ class TimerCarrier:
             reply = await self._call_handler(timer)
         else:
             namespace = await self._namespaces.find(timer.namespace)
-            span_id = f"{self._random.getrandbits(64) or 1:016x}"
+            span_id = new_span_id(self._random)
             reply = await self._sender.send(callback(timer, namespace, policy, now=started_at, span_id=span_id))
         if reply.problem != "exhausted":
             telemetry.call_duration.observe(reply.duration_ms)
@@ -158,10 +150,10 @@ class TimerCarrier:
             timer,
             policy,
             reply,
+            read_wishes(reply, max_payload=self._max_payload),
             started_at=started_at,
             spread=self._random.random(),
-            delivery_id=f"msg_{self._random.getrandbits(128):032x}",
-            max_payload=self._max_payload,
+            delivery_id=new_delivery_id(self._random),
             reschedules=self._reschedules,
         )
 
@@ -178,7 +170,7 @@ class TimerCarrier:
         """What a timer of this program may name: a handler that is registered, or a URL."""
         if not target.startswith(HANDLER_SCHEME):
             self._guard.check_url(target)
-        elif target.removeprefix(HANDLER_SCHEME) not in self.handlers:
+        elif target.removeprefix(HANDLER_SCHEME) not in self.handlers and not self.is_at_rest:
             known = ", ".join(sorted(self.handlers)) or "none"
             raise InvalidInput(f"Expected a registered handler ({known}), got {target!r}")
 

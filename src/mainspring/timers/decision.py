@@ -24,7 +24,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from mainspring.delivery.call import Reply
-from mainspring.delivery.retry_after import retry_after_ms
+from mainspring.delivery.webhook import retry_after_ms
 from mainspring.errors import InvalidInput
 from mainspring.kernel.backoff import wait_ms
 from mainspring.kernel.carrier import Ending
@@ -65,15 +65,28 @@ class CallbackAnswer(Struct, rename="camel"):
 _decode_answer = msgspec.json.Decoder(CallbackAnswer).decode
 
 
+class Wishes(NamedTuple):
+    """What a receiver that answered 2xx says besides."""
+
+    is_ok: bool = True
+    next_at: int | None = None
+    payload: str | UnsetType | None = UNSET
+    objection: str = ""
+    """Why these wishes cannot be granted."""
+
+
+NO_WISHES = Wishes()
+
+
 def decide(
     timer: Timer,
     policy: RetryPolicy,
     reply: Reply,
+    wishes: Wishes = NO_WISHES,
     *,
     started_at: int,
     spread: float,
-    delivery_id: str,
-    max_payload: int,
+    delivery_id: str = "",
     reschedules: Reschedules = DEFAULT_RESCHEDULES,
 ) -> Ending:
     """`timer` is the row as it was begun; `spread` and `delivery_id` are the random parts, in case they are needed."""
@@ -103,30 +116,25 @@ def decide(
             ended_at=ended_at,
             spread=spread,
         )
-    detail = ""
     if 200 <= reply.status < 300:
-        answer, detail = _read_answer(reply, max_payload)
-        if answer is not None and answer.next_execute_at not in (UNSET, None):
-            asked = to_ms(answer.next_execute_at)
-            hasty = timer.detail.hasty + 1 if asked <= started_at else 0
+        if wishes.next_at is not None:
+            hasty = timer.detail.hasty + 1 if wishes.next_at <= started_at else 0
             if hasty >= reschedules.hasty_limit:
                 detail = f"The receiver asked for a moment that had passed, {hasty} times in a row."
                 return Ending(outcome=Result.FAILED, next="parked", detail=detail, **base)
             return Ending(
-                outcome=Result.SUCCEEDED if answer.ok else Result.FAILED,
+                outcome=Result.SUCCEEDED if wishes.is_ok else Result.FAILED,
                 next="rescheduled",
-                next_at=max(asked, ended_at + reschedules.apart_ms),
-                payload=UNSET if answer.payload is UNSET else _payload(answer.payload),
+                next_at=max(wishes.next_at, ended_at + reschedules.apart_ms),
+                payload=wishes.payload,
                 delivery_id=delivery_id,
                 hasty=hasty,
-                detail="" if answer.ok else "The receiver answered ok: false and asked for another time.",
+                detail="" if wishes.is_ok else "The receiver answered ok: false and asked for another time.",
                 **base,
             )
-        if answer is None or answer.ok:
-            if not detail:
-                return Ending(outcome=Result.SUCCEEDED, next="done", **base)
-        else:
-            detail = "The receiver answered ok: false."
+        detail = wishes.objection or ("" if wishes.is_ok else "The receiver answered ok: false.")
+        if not detail:
+            return Ending(outcome=Result.SUCCEEDED, next="done", **base)
         retried = policy.retry_on is None or _retries(policy, str(reply.status))
     else:
         detail = f"The receiver answered {reply.status}."
@@ -196,22 +204,24 @@ def _retries(policy: RetryPolicy, what: str) -> bool:
     return what in rules or (what.isdigit() and f"{what[0]}xx" in rules)
 
 
-def _read_answer(reply: Reply, max_payload: int) -> tuple[CallbackAnswer | None, str]:
-    """The receiver's wishes, or None when it has none; and what is wrong with them, if anything.
-
-    Only wishes are held to our rules: what else a receiver says in its answer is its own business.
-    """
+def read_wishes(reply: Reply, *, max_payload: int) -> Wishes:
+    """Only wishes are held to our rules: what else a receiver says in its answer is its own business."""
     text = reply.body.lstrip()
     if reply.truncated or not text.startswith(b"{"):
-        return None, ""
+        return NO_WISHES
     try:
         answer = _decode_answer(text)
     except msgspec.ValidationError as error:
-        return None, f"The answer's wishes were not understood: {error}."
+        return Wishes(objection=f"The answer's wishes were not understood: {error}.")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None, ""
-    objection = _objection(answer, max_payload)
-    return (None, objection) if objection else (answer, "")
+        return NO_WISHES
+    if objection := _objection(answer, max_payload):
+        return Wishes(objection=objection)
+    return Wishes(
+        is_ok=answer.ok,
+        next_at=None if answer.next_execute_at in (UNSET, None) else to_ms(answer.next_execute_at),
+        payload=UNSET if answer.payload is UNSET else _payload(answer.payload),
+    )
 
 
 def _objection(answer: CallbackAnswer, max_payload: int) -> str:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.secrets import Secrets
+from mainspring.delivery.webhook import new_delivery_id
 from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound
 from mainspring.model import FOREVER, Attempt, Namespace, Timer, TimerKey
 from mainspring.namespaces.service import NamespaceService
@@ -135,7 +136,7 @@ class TimerService:
                 request,
                 timer,
                 now=self._clock.now_ms(),
-                delivery_id=self._new_delivery_id(),
+                delivery_id=new_delivery_id(self._random),
                 max_payload=self._max_payload,
                 secrets=self._secrets,
             )
@@ -151,7 +152,7 @@ class TimerService:
                 return DeletedView(timer=view_of(timer, self._secrets))
 
     async def run_now(self, request: TimerRef) -> TimerView:
-        delivery_id = self._new_delivery_id()
+        delivery_id = new_delivery_id(self._random)
         return await self._change_to_call(
             request, lambda timer: record.run_now(timer, now=self._clock.now_ms(), delivery_id=delivery_id)
         )
@@ -249,12 +250,9 @@ class TimerService:
             namespace,
             now=self._clock.now_ms(),
             version=first_version(self._random),
-            delivery_id=self._new_delivery_id(),
+            delivery_id=new_delivery_id(self._random),
             max_payload=self._max_payload,
         )
-
-    def _new_delivery_id(self) -> str:
-        return f"msg_{self._random.getrandbits(128):032x}"
 
     async def _put_new(self, timers: Sequence[Timer]) -> Sequence[Timer | MainspringError]:
         """Create, or replace what exists; answers an error for what could not be.
@@ -297,7 +295,7 @@ class TimerService:
         return found
 
     async def _put_changed(self, pairs: Sequence[tuple[Timer, Timer | None]]) -> int:
-        """Write changed rows whose originals are still what they were; answers how many."""
+        """Write changed rows whose originals are still what they were; returns how many."""
         puts = [Put(after, before.version) for before, after in pairs if after is not None]
         return _count_applied(await self._put(puts))
 
@@ -324,7 +322,7 @@ class TimerService:
         [timer] = await self._store.get([key])
         if timer is None:
             await self._check_damage(key, timer_id)
-            raise NotFound(f"Expected an existing timer, got {timer_id!r} in namespace {namespace!r}")
+            raise NotFound(f"Timer {timer_id!r} does not exist in namespace {namespace!r}")
         return timer
 
     async def _check_damage(self, key: TimerKey, timer_id: str) -> None:

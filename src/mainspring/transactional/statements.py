@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from mainspring.clock import ASK_TRIES, SLOW_SECONDS, Clock, SystemClock
 from mainspring.delivery.secrets import Secrets
+from mainspring.delivery.webhook import new_delivery_id
 from mainspring.errors import NotFound
 from mainspring.model import Detail, Namespace, Timer
 from mainspring.store import first_version
@@ -76,7 +77,7 @@ class Creation:
             namespace,
             now=self._clock.now_ms(),
             version=first_version(self._random),
-            delivery_id=f"msg_{self._random.getrandbits(128):032x}",
+            delivery_id=new_delivery_id(self._random),
             max_payload=self._max_payload,
         )
         timer = yield from _put(fresh, dialect, tables)
@@ -91,7 +92,7 @@ class Creation:
             asked_at = self._clock.monotonic()
             rows = yield dialect.namespace(tables, name)
             if not rows:
-                detail = f"Expected an existing namespace, got {name!r}: make it before it is used in a transaction"
+                detail = f"Namespace {name!r} does not exist: make it before it is used in a transaction"
                 raise NotFound(detail)
             if not self._follows or self._clock.monotonic() - asked_at <= SLOW_SECONDS:
                 break  # otherwise it tells an old time: see `clock.follow`, which waits as this must not

@@ -55,7 +55,7 @@ class Cleaner:
             try:
                 done[await self._look(document.value)] += 1
             except Exception:  # the next sweep comes to it again
-                logger.exception("a cart was not cleaned up")
+                logger.exception("the cart of %s was not cleaned up", document.value.user_id)
                 done["failed"] += 1
         return done
 

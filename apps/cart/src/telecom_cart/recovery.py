@@ -18,6 +18,7 @@ sent its request wakes up and orders a basket that is gone.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
@@ -40,6 +41,10 @@ from telecom_cart.repository import Repository
 from telecom_cart.trust import DOUBT, Trust
 
 DENIED = "A person found that there is no order."
+UNBOUNDED = "The platform cannot tell; a person has to decide."
+DOUBTED = f"{DOUBT}; a person has to decide."
+
+logger = logging.getLogger("telecom_cart")
 
 
 class Unresolved(Exception):
@@ -101,6 +106,7 @@ class Recovery:
         if cart is None or cart.attempt is None or cart.attempt.held is None or cart.attempt.held.by != by:
             return
         attempt = cart.attempt
+        logger.info("finding out what became of %s of %s", attempt.reference, user_id)
         if (order := await self._repository.order_of(cart.id)) is not None:
             await self._closer.ordered(cart, attempt, [PlacedOrder(order.number, "recorded", is_live=True)])
         elif attempt.stage is Stage.PREPARING:
@@ -109,9 +115,8 @@ class Recovery:
             await self._closer.not_made(cart, attempt, (DENIED,))  # nobody here could close its basket
         elif attempt.place != self._provider.place:
             place = attempt.place or "a platform that was not written down"
-            await self._unresolved(
-                cart, by, f"It was made at {place}, which this process does not serve.", attempt.gone_at
-            )
+            told = f"It was begun at {place}, which is not served here; a person has to decide."
+            await self._unresolved(cart, by, told, attempt.gone_at, needs_person=True)
         elif attempt.denied:
             await self._fence(cart, attempt, by)
         else:
@@ -164,9 +169,9 @@ class Recovery:
             case Action.NOT_MADE:
                 await self._closer.not_made(cart, attempt, ("The platform has no order of it, and can make none.",))
             case _:
-                needs_person = action is Action.ASK_A_PERSON
-                reason = "The platform cannot tell; a person has to decide." if needs_person else _reason(found)
-                await self._unresolved(cart, by, reason, attempt.gone_at)
+                reason = UNBOUNDED if action is Action.ASK_A_PERSON else _reason(found)
+                needs_person = reason in (UNBOUNDED, DOUBTED)
+                await self._unresolved(cart, by, reason, attempt.gone_at, needs_person=needs_person)
 
     def _is_settled(self, attempt: Attempt) -> bool:
         """Whether an order of a basket that is gone would be seen by now. That it was sent says nothing: who sends may
@@ -188,7 +193,7 @@ class Recovery:
         """What is believed of that."""
         found = await self.asked(attempt)
         if isinstance(found, Absent) and not await self._trust.believes(since=attempt.started_at):
-            return Unsure(f"{DOUBT}; a person has to decide.")
+            return Unsure(DOUBTED)
         return found
 
     async def _presence(self, attempt: Attempt) -> Presence:
@@ -207,7 +212,9 @@ class Recovery:
             return Presence.UNKNOWN
         return Presence.CLOSED if closed is Closed.CLOSED else Presence.GONE
 
-    async def _unresolved(self, cart: Cart, by: str, reason: str, gone_at: int | None) -> NoReturn:
+    async def _unresolved(
+        self, cart: Cart, by: str, reason: str, gone_at: int | None, *, needs_person: bool = False
+    ) -> NoReturn:
         def decide(present: Cart | None) -> Cart | None:
             if present is None or present.attempt is None or present.attempt.held is None:
                 return None
@@ -216,7 +223,14 @@ class Recovery:
             now = self._repository.now_ms()
             # Whoever began it is not at it any more, so the next one need not wait for the deadline.
             deadline = min(present.attempt.deadline_at, now)
-            attempt = replace(present.attempt, held=None, unresolved=reason, gone_at=gone_at, deadline_at=deadline)
+            attempt = replace(
+                present.attempt,
+                held=None,
+                unresolved=reason,
+                gone_at=gone_at,
+                deadline_at=deadline,
+                needs_person=needs_person,
+            )
             return present.with_attempt(attempt, now=now)
 
         reference = cart.attempt.reference if cart.attempt is not None else ""

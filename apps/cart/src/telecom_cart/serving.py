@@ -43,7 +43,10 @@ class Serving:
 def mainspring_on(store: str, platform: PlatformChoice) -> Mainspring:
     """The folder of an embedded store is made."""
     if (path := _file_of(store)) is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NotConfigured(f"The folder {path.parent} of the store cannot be made: {error.strerror}.") from None
     return Mainspring(store, allow_loopback=platform.is_local)
 
 

@@ -134,7 +134,7 @@ class AsyncJobs:
                 return
 
     async def pause(self, name: str, *, note: str = "", by: str = "") -> JobView:
-        """Launch the job no more until it is resumed.
+        """Stop running the job until it is resumed.
 
         Not repeated when its outcome is unknown: somebody may have resumed it.
         """
@@ -142,14 +142,14 @@ class AsyncJobs:
         return await self._connection.post("/v1/jobs/pause", request, JobView, repeat=Repeat.IF_UNDONE)
 
     async def resume(self, name: str, *, by: str = "") -> JobView:
-        """Launch the job again from now on. Not repeated when its outcome is unknown: it may have been paused again."""
+        """Run the job again from now on. Not repeated when its outcome is unknown: it may have been paused again."""
         request = ResumeJob(name=name, by=by)
         return await self._connection.post("/v1/jobs/resume", request, JobView, repeat=Repeat.IF_UNDONE)
 
     async def trigger(self, name: str, *, body: object = None, by: str = "") -> RunView:
-        """Launch the job now, beside its calendar; the answer is its entry in the ledger.
+        """Run the job now, beside its calendar; the answer is its entry in the ledger.
 
-        Not repeated when its outcome is unknown: it may have been launched.
+        Not repeated when its outcome is unknown: it may have been run.
         """
         request = TriggerJob(name=name, body=UNSET if body is None else to_payload(body), by=by)
         return await self._connection.post("/v1/jobs/trigger", request, RunView, repeat=Repeat.IF_UNDONE)
@@ -208,9 +208,9 @@ class AsyncJobs:
     async def backfill(
         self, name: str, *, since: datetime, until: datetime, dry_run: bool = False, by: str = ""
     ) -> BackfillView:
-        """Launch the instants from `since` until before `until` that were not launched; a dry run counts them.
+        """Run the instants from `since` until before `until` that were not run; a dry run counts them.
 
-        Not repeated when its outcome is unknown: what it launched would be missing from the count.
+        Not repeated when its outcome is unknown: what it run would be missing from the count.
         """
         request = BackfillJob(name=name, since=since, until=until, dry_run=dry_run, by=by)
         repeat = Repeat.READ if dry_run else Repeat.IF_UNDONE

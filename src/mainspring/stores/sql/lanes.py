@@ -1,7 +1,8 @@
 """Group commit. A lane works on a few groups of requests at a time; while they are under way, the next one gathers.
 
 The busier the store, the larger the groups. What waits is bounded by `PENDING_LIMIT` items, what one group holds by
-about `GROUP_LIMIT` and `GROUP_BYTES`. A request that was accepted is worked on even if its caller no longer waits.
+about `GROUP_LIMIT`, and in bytes (`grouping`). A request that was accepted is worked on even if its caller no longer
+waits.
 
 Groups of one lane may overlap. Two calls on one row that overlap have no order anyway: the row's lock gives them
 one, and the versions that they expect decide. Lanes are apart so that claims, which wait for the lock of a shard, do
@@ -14,14 +15,13 @@ and all others are written.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.store import Verdict
+from mainspring.stores.grouping import Waiting
 from mainspring.stores.plan import (
-    GROUP_BYTES,
     Batch,
     BeginAttempts,
     Claim,
@@ -52,7 +52,7 @@ class Lane:
         self._work = work
         self._width = width
         self._apart = apart
-        self._waiting: deque[WriteRequest] = deque()
+        self._waiting: Waiting[WriteRequest] = Waiting(GROUP_LIMIT)
         self._pending = 0
         self._runners: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -64,7 +64,7 @@ class Lane:
             raise StoreUnavailable(f"Expected at most {PENDING_LIMIT} items waiting for the store, got more")
         self._pending += request.weight
         request.future = asyncio.get_running_loop().create_future()
-        self._waiting.append(request)
+        self._waiting.add(request)
         if len(self._runners) < self._width:
             self._runners.add(asyncio.create_task(self._run()))
         await request.future
@@ -78,7 +78,7 @@ class Lane:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                group = self._next_group()
+                group = self._waiting.next_group()
                 await self._work_on(group, apart=self._apart)
                 for request in group:
                     self._answer(request)
@@ -86,16 +86,6 @@ class Lane:
             runner = asyncio.current_task()
             if runner is not None:
                 self._runners.discard(runner)
-
-    def _next_group(self) -> list[WriteRequest]:
-        group: list[WriteRequest] = []
-        weight = size = 0
-        while self._waiting and (not group or (weight + self._waiting[0].weight <= GROUP_LIMIT and size < GROUP_BYTES)):
-            request = self._waiting.popleft()
-            group.append(request)
-            weight += request.weight
-            size += request.size
-        return group
 
     async def _work_on(self, group: list[WriteRequest], *, apart: bool, until: float | None = None) -> None:
         """`until` is when halving ends."""

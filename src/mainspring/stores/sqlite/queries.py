@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import apsw
 
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import DuePage, Position, TimerFilter
+from mainspring.store import DUE_BYTES, DuePage, Position, TimerFilter
 from mainspring.stores.pages import Page, filling
 from mainspring.stores.plan import Request, Value
 from mainspring.stores.sqlite.connection import Database
@@ -89,12 +89,17 @@ _SCAN_ROWS: Final = f"SELECT CAST(key AS BLOB), value, version, expires_at FROM 
 class Read(Request, Generic[T_co]):
     """One of the functions below, with its arguments bound."""
 
-    __slots__ = ("answer", "query")
+    __slots__ = ("_size", "answer", "query")
     answer: T_co
 
-    def __init__(self, query: Callable[[apsw.Connection], T_co]) -> None:
+    def __init__(self, query: Callable[[apsw.Connection], T_co], size: int = 0) -> None:
         super().__init__()
         self.query = query
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        return self._size
 
     def run(self, connection: apsw.Connection) -> None:
         self.answer = self.query(connection)
@@ -212,7 +217,7 @@ def _conditions(where: TimerFilter) -> tuple[str, list[Value]]:
 
 def load_due(connection: apsw.Connection, shard_id: int, until: int, after: Position, limit: int) -> DuePage:
     while True:
-        part = read_part(connection, _DUE, (shard_id, *after, until), limit)
+        part = read_part(connection, _DUE, (shard_id, *after, until), limit, page_bytes=DUE_BYTES)
         after = part.last or after
         next_due_at: int | None = connection.execute(_NEXT_DUE, (shard_id, *after, FOREVER)).get
         if part.timers or part.end is None:

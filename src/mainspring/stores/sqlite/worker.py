@@ -1,7 +1,7 @@
 """A thread that takes requests from the event loop in groups and answers each group with one wake-up.
 
 While a group is worked on, the next one gathers: the busier the store, the larger the groups. What waits is
-bounded by `PENDING_LIMIT` items, what one group holds by about `GROUP_LIMIT` and about `GROUP_BYTES`.
+bounded by `PENDING_LIMIT` items, what one group holds by about `GROUP_LIMIT`, and in bytes (`grouping`).
 
 `wait_for` and `close` belong to the event loop, everything from `_run` down to the thread. A request that was
 accepted is worked on even if its caller no longer waits.
@@ -16,7 +16,8 @@ from threading import Thread
 from typing import Final, Generic, TypeVar
 
 from mainspring.errors import StoreUnavailable
-from mainspring.stores.plan import GROUP_BYTES, Request
+from mainspring.stores.grouping import Waiting
+from mainspring.stores.plan import Request
 
 PENDING_LIMIT: Final = 100_000
 GROUP_LIMIT: Final = 4_000
@@ -33,6 +34,8 @@ class Worker(Generic[R]):
         self._finish = finish
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[R | None] = SimpleQueue()
+        self._waiting: Waiting[R] = Waiting(GROUP_LIMIT)
+        """What the thread has taken from the queue."""
         self._pending = 0
         self.unheard = 0
         """Requests that were worked on although nobody waited for them any more."""
@@ -61,12 +64,11 @@ class Worker(Generic[R]):
 
     def _run(self) -> None:
         is_open = True
-        while is_open:
-            group, is_open = self._next_group()
-            if not group:
-                continue
-            self._work_on(group)
-            self._loop.call_soon_threadsafe(self._answer, group)
+        while is_open or self._waiting:
+            is_open = is_open and self._gather()
+            if group := self._waiting.next_group():
+                self._work_on(group)
+                self._loop.call_soon_threadsafe(self._answer, group)
         try:
             self._finish()
         finally:
@@ -85,22 +87,16 @@ class Worker(Generic[R]):
                 for request in group:
                     self._work_on([request])
 
-    def _next_group(self) -> tuple[list[R], bool]:
-        """Everything that waits, within the limit; and whether more may come."""
-        group: list[R] = []
-        weight = size = 0
+    def _gather(self) -> bool:
+        """Take in everything that has come, and wait for it if there is nothing to do. False: nothing more comes."""
         try:
-            request = self._queue.get()
+            request = self._queue.get(block=not self._waiting)
             while request is not None:
-                group.append(request)
-                weight += request.weight
-                size += request.size
-                if weight >= GROUP_LIMIT or size >= GROUP_BYTES:
-                    return group, True
+                self._waiting.add(request)
                 request = self._queue.get_nowait()
         except Empty:
-            return group, True
-        return group, False
+            return True
+        return False
 
     def _answer(self, group: list[R]) -> None:
         for request in group:

@@ -26,7 +26,7 @@ class Failed(Exception):
     """The attack itself did not work, which says nothing about the server."""
 
 
-async def launch(attack: Attack, victim: Victim, *, seconds: float, size: int | None = None) -> int:
+async def run(attack: Attack, victim: Victim, *, seconds: float, size: int | None = None) -> int:
     """Run an attack in a process that does not outlive this one; what it got through."""
     flags = ["--port", str(victim.port), "--seconds", str(seconds), "--size", str(size or attack.size)]
     command = mortal([sys.executable, "-m", __name__, attack.name, *flags])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from mainspring.testing.attacks.alone import launch
+from mainspring.testing.attacks.alone import run
 from mainspring.testing.attacks.attack import Attack, Victim
 from mainspring.testing.attacks.punctuality import ADDRESS, Healthy
 from mainspring.testing.attacks.verdict import (
@@ -65,7 +65,7 @@ async def _bear(
     await healthy.plan_timers(victim, seconds=seconds)
     told(f"under attack for {seconds:g} s")
     async with asyncio.TaskGroup() as tasks:
-        achieved = tasks.create_task(launch(attack, victim, seconds=seconds, size=size))
+        achieved = tasks.create_task(run(attack, victim, seconds=seconds, size=size))
         most = tasks.create_task(most_resident_bytes(server.pid, seconds=lasting))
         asks = (health(victim), create(victim))
         witnesses = [tasks.create_task(witness(victim, ask, seconds=lasting)) for ask in asks]

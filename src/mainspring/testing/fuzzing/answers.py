@@ -21,7 +21,7 @@ from mainspring.testing.fuzzing.campaign import Broken
 from mainspring.testing.fuzzing.grammar import HTTP_TOKENS, framed, headers, packed
 from mainspring.testing.fuzzing.mutations import mutated
 from mainspring.testing.timer_samples import timer
-from mainspring.timers.decision import decide
+from mainspring.timers.decision import decide, read_wishes
 
 ANSWER_BYTES: Final = 1_000_000
 _TIMEOUT_MS: Final = 100
@@ -167,4 +167,5 @@ def _judge(reply: Reply) -> None:
         raise Broken(f"a reply with {len(reply.body)} bytes and {len(reply.detail)} characters of detail")
     if reply.problem and (not reply.detail.startswith("Expected ") or not reply.detail.isprintable()):
         raise Broken(f"a reply that does not say what was expected: {reply.detail!r}")
-    decide(timer("t"), RetryPolicy(), reply, started_at=1_000, spread=0.5, delivery_id="msg_next", max_payload=100_000)
+    wishes = read_wishes(reply, max_payload=100_000)
+    decide(timer("t"), RetryPolicy(), reply, wishes, started_at=1_000, spread=0.5, delivery_id="msg_next")

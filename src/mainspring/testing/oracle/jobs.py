@@ -1,4 +1,4 @@
-"""C: every instant of a job's calendar is launched or skipped, once, and for a reason that is true.
+"""C: every instant of a job's calendar is run or skipped, once, and for a reason that is true.
 
 What a job *is* at an instant is not always known: requests overlap, and some have an unknown outcome. So each instant
 has a set of definitions that may have been in force. What all of them demand must be; what none of them allows must
@@ -20,14 +20,14 @@ from mainspring.jobs.messages import RunView
 from mainspring.testing.oracle.history import NEVER, Finding, History, Operation
 from mainspring.testing.oracle.instants import instants_between, matcher
 from mainspring.testing.oracle.journal import Call, JobTerms, Left
-from mainspring.testing.oracle.launches import FINAL, LAUNCHED, RECEIVED, SKIPS, Arrival, Watched, span
 from mainspring.testing.oracle.reigns import DEFINES, NOTICED_MS, REGISTRY, Reign, asked_for, committed
+from mainspring.testing.oracle.runs import FINAL, MADE, RECEIVED, SKIPS, Arrival, Watched, span
 from mainspring.wire.instants import to_ms
 
 AHEAD_MS: Final = 20_000
-"""How long before its instant a launch may be planned. What is changed in between is skipped as changed."""
+"""How long before its instant a run may be planned. What is changed in between is skipped as changed."""
 SETTLED_MS: Final = 60_000
-"""How long after its instant a launch must be on record, or over."""
+"""How long after its instant a run must be on record, or over."""
 PROMPT_MS: Final = 10_000
 """How long after its instant it is on record that somebody plans it, if nothing holds that up."""
 CAUSES: Final = {
@@ -39,14 +39,14 @@ CAUSES: Final = {
 
 
 def accounted(history: History) -> Iterator[Finding]:
-    """C. The instants of a job, found by brute force, are those of its launches and of its skipped ranges, each once;
-    a launch has one delivery id; what was sent is on record, and what is on record was sent; reasons are true:
+    """C. The instants of a job, found by brute force, are those of its runs and of its skipped ranges, each once;
+    a run has one delivery id; what was sent is on record, and what is on record was sent; reasons are true:
 
     | reason                               | true if                                                             |
     |--------------------------------------|---------------------------------------------------------------------|
-    | overlap                              | a launch before it was under way, or its end was not on record; if  |
+    | overlap                              | a run before it was under way, or its end was not on record; if  |
     |                                      | that caught up, it took longer than there is between the two        |
-    | missed, superseded, outside-window   | the policy has it, and a fault can have held launches up; missed    |
+    | missed, superseded, outside-window   | the policy has it, and a fault can have held runs up; missed    |
     |                                      | also if somebody paused before it was made up for                   |
     | paused; changed; deleted; broken     | somebody paused; changed or re-created; deleted; wrote past the API |
     """
@@ -102,7 +102,7 @@ class _Job:
 
     def _arrivals(self) -> Iterator[Arrival]:
         """What arrived, without what is not on record yet, and without repeats of an instance that was given up: the
-        other may have settled the launch meanwhile."""
+        other may have settled the run meanwhile."""
         attempts = {run.launch_id: run.attempts for run in self.runs}
         seen: Counter[str] = Counter()
         for call in self.calls:
@@ -114,7 +114,7 @@ class _Job:
                 yield Arrival(call.launch_id, call.delivery_id, call.wall_ms)
 
     def _held_up(self, since: int, until: int) -> bool:
-        """Whether anything kept clocks or launches from going on in time: a fault, or the want of room."""
+        """Whether anything kept clocks or runs from going on in time: a fault, or the want of room."""
         world = self.history.world
         bad = sum(host.kind != "fast" for host in world.hosts.values())
         if min(world.in_flight_limit, world.window_limit, world.host_limit) < 2 ** min(bad + 3, 30):
@@ -149,7 +149,7 @@ class _Job:
         )
 
     def _made(self, after: int, before: int) -> int:
-        """How many launches between two instants are on record, skipped ones too: so many runs at most are used up."""
+        """How many runs between two instants are on record, skipped ones too: so many runs at most are used up."""
         instants = (to_ms(run.scheduled_at) for run in self._by_calendar if run.scheduled_until is None)
         return sum(after < instant < before for instant in instants)
 
@@ -287,7 +287,7 @@ class _Job:
             if not any(self._allows(terms, instant) for terms in definitions):
                 yield f"{run.launch_id} is for no instant of its calendar"
 
-    # --- launches and reasons -------------------------------------------------------------------------------
+    # --- runs and reasons -------------------------------------------------------------------------------
 
     def _shared(self) -> Iterator[str]:
         seen: dict[str, str] = {}
@@ -316,7 +316,7 @@ class _Job:
 
     @property
     def _is_fast(self) -> bool:
-        """Whether no destination that this job was given makes its launches wait."""
+        """Whether no destination that this job was given makes its runs wait."""
         hosts = [item.host for operation in self.operations for item in operation.asked(self.name) if item.host]
         return all(self.history.world.host(host).kind == "fast" for host in hosts)
 
@@ -356,7 +356,7 @@ class _Job:
             return f"not by its policy ({', '.join(sorted(overlaps))})"
         busy = any(
             (other.kind == "scheduled" or (other.kind == "catchup" and _took_ms(other) >= instant - scheduled))
-            and (other.state in LAUNCHED or other.state not in FINAL or (other.state == "cancelled" and other.attempts))
+            and (other.state in MADE or other.state not in FINAL or (other.state == "cancelled" and other.attempts))
             and scheduled < instant
             and not self._was_over(other, instant)
             for other in self.runs
@@ -372,7 +372,7 @@ class _Job:
 
     @cached_property
     def _recorded(self) -> dict[str, int]:
-        """When the record of each launch was last written, by its key."""
+        """When the record of each run was last written, by its key."""
         ledger = collection_of(self.name) + "/"
         written = (commit for commit in self.history.commits if commit.event.id.startswith(ledger))
         return {commit.event.id.removeprefix(ledger): commit.at for commit in written if commit.event.verb == "put"}
@@ -384,7 +384,7 @@ class _Job:
             return f"not by its policy ({', '.join(sorted({terms.catchup for terms in definitions}))})"
         since = self.history.at_of(first) - (AHEAD_MS + NOTICED_MS) * 1000
         if self._is_fast and not self._held_up(since, self.history.at_of(judged)):
-            return "somebody could have launched it"
+            return "somebody could have run it"
         if run.reason == "outside-window":
             windows = [terms.window_ms for terms in definitions if run.reason in SKIPS[terms.catchup]]
             if span(run)[1] + min(windows) >= judged:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from mainspring.fetches.record import NAMESPACE as FETCHES
 from mainspring.jobs.record import Job, Routing
 from mainspring.jobs.registry import JOBS, read
-from mainspring.jobs.rows import CLOCKS, LAUNCHES
+from mainspring.jobs.rows import CLOCKS, RUNS
 from mainspring.kernel.ownership import INSTANCES
 from mainspring.model import FOREVER, Record, Shard, State, Timer
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
@@ -33,7 +33,7 @@ from mainspring.testing.simulation.tables import RowKey
 
 Item = TypeVar("Item")
 
-SERVICES: Final[dict[str, Service]] = {FETCHES: "fetches", CLOCKS: "jobs", LAUNCHES: "jobs"}
+SERVICES: Final[dict[str, Service]] = {FETCHES: "fetches", CLOCKS: "jobs", RUNS: "jobs"}
 
 
 def service_of(timer: Timer) -> Service:

@@ -105,7 +105,7 @@ class Callbacks:
         return b"{}"
 
 
-class Launches:
+class Runs:
     """Of jobs."""
 
     def sent(self, call: Call, *, node: str, at: int) -> Sent:
@@ -223,10 +223,10 @@ def _last(call: Call) -> str:
 
 
 HOOK: Final = "hook"
-LAUNCH: Final = "launch"
+RUN: Final = "launch"
 TARGET: Final = "target"
 RESULT: Final = "result"
-DESKS: Final[dict[str, Desk]] = {HOOK: Callbacks(), LAUNCH: Launches(), TARGET: Targets(), RESULT: Origins()}
+DESKS: Final[dict[str, Desk]] = {HOOK: Callbacks(), RUN: Runs(), TARGET: Targets(), RESULT: Origins()}
 """By the first part of the path."""
 
 

@@ -183,7 +183,7 @@ TIMERS: Final[Sequence[Scene]] = (alone, silence, bad_shard, second_look)
 
 
 def outage(chance: Chance, plan: Plan) -> Plan:
-    """All instances are dead until launches have been missed. They are caught up with one after another, at a receiver
+    """All instances are dead until runs have been missed. They are caught up with one after another, at a receiver
     that takes its time, while the next ones come."""
     seconds = chance.one("outage: seconds", (3.0, 2.0))
     world = replace(

@@ -19,7 +19,7 @@ from mainspring.testing.simulation.swarm import STORE_VERBS, draw_blows, draw_re
 STAGED: Final = 12
 """So many runs of a hundred are scenes."""
 OWN_SHARDS: Final = 32
-"""Of clocks and of launches."""
+"""Of clocks and of runs."""
 VERBS: Final = {
     "create": 15,
     "recreate": 15,

@@ -16,7 +16,7 @@ from mainspring.testing.torture.hosts import now_us
 from mainspring.testing.torture.process import ServerProcess
 from mainspring.testing.torture.relay import Relay
 
-CRASH_POINTS: Final = tuple(name for name in crashpoint.NAMES if not name.startswith(("fetch", "launch", "clock")))
+CRASH_POINTS: Final = tuple(name for name in crashpoint.NAMES if not name.startswith(("fetch", "run", "clock")))
 ARMED: Final = 0.3
 """So many starts have a crash point armed."""
 POLL_SECONDS: Final = 0.05
@@ -156,7 +156,7 @@ class Member:
             await asyncio.sleep(POLL_SECONDS)
 
     async def close(self) -> int:
-        """Stop it in order; answers its exit code."""
+        """Stop it in order; returns its exit code."""
         self._closing = True
         self.process.send(signal.SIGCONT)
         return await self.process.stop(seconds=60.0)

@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 from telecom_cart import __version__
 from telecom_cart.api.problems import MEDIA_TYPE, STATUSES
+from telecom_cart.api.reading import DEFAULT_PAGE, MAX_PAGE
 from telecom_cart.checks import ID_LIMIT, MAX_PRICE, MAX_QUANTITY, NAME_LIMIT
 from telecom_cart.errors import CartError
 from telecom_cart.model import CheckoutStatus, Closing, Stage, SyncStatus
@@ -143,6 +144,12 @@ SCHEMAS: Final[dict[str, Any]] = {
         }
     ),
     "Order": _object(_ORDER),
+    "Orders": _object(
+        {
+            "orders": {"type": "array", "items": _ref("Order"), "maxItems": MAX_PAGE},
+            "next": {**_nullable(_TEXT), "description": "What `after` has to be for older ones; null: there are none."},
+        }
+    ),
     "CheckoutResult": _object(
         {**_ORDER, "replayed": {"type": "boolean", "description": "It was ordered before, and not by this request."}}
     ),
@@ -185,6 +192,19 @@ _BODY: Final = ("PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
 _USER: Final = {"name": "userId", "in": "path", "required": True, "schema": _ID}
 _PRODUCT: Final = {"name": "productId", "in": "path", "required": True, "schema": _ID}
 _ORDER_ID: Final = {"name": "orderId", "in": "path", "required": True, "schema": _ID}
+_LIMIT: Final = {
+    "name": "limit",
+    "in": "query",
+    "required": False,
+    "schema": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE},
+}
+_AFTER_ORDER: Final = {
+    "name": "after",
+    "in": "query",
+    "required": False,
+    "description": "The `next` of the page before: those that are older.",
+    "schema": _ID,
+}
 _IF_MATCH: Final = {"name": "If-Match", "in": "header", "required": False, "schema": _TEXT}
 _KEY: Final = {
     "name": "Idempotency-Key",
@@ -198,7 +218,7 @@ def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, An
     return {name: {"description": description, "schema": schema}}
 
 
-_CORRELATED: Final = _header("X-Correlation-Id", "The request's, or one that was made; it is in every log line.", _TEXT)
+_CORRELATED: Final = _header("X-Correlation-Id", "The request's, or a new one; it is in all its log lines.", _TEXT)
 _TAGGED: Final = _header("ETag", "What is in the cart: for `If-Match`.", _TEXT)
 _REPLAYED: Final = _header("Idempotent-Replayed", "`true`, if this is the answer of before.", _TEXT)
 _AFTER: Final = _header("Retry-After", "Seconds to wait before the same is sent again.", _COUNT)
@@ -312,6 +332,12 @@ POST_CHECKOUT: Final = _operation(
     description="May be repeated at any time: there is one order at most. An Idempotency-Key belongs to the cart that "
     "it was first used for. A bare checkout of another cart within ten minutes of an order is refused with "
     "AMBIGUOUS_CHECKOUT, because it may be a repeat that was delayed.",
+)
+GET_ORDERS: Final = _operation(
+    "The orders of a user, the newest first",
+    "Orders",
+    parameters=(_USER, _LIMIT, _AFTER_ORDER),
+    description="For whoever only reads: a cart that was ordered is gone, and its order is the first one here.",
 )
 GET_ORDER: Final = _operation("An order", "Order", "ORDER_NOT_FOUND", parameters=(_ORDER_ID,))
 GET_HEALTH: Final = _operation(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from mainspring.errors import ConfigError
 from mainspring.listening import Listener, listening
 from telecom_cart.simulators import salesforce, shopify
 from telecom_cart.simulators.controls import routes as controls
@@ -23,12 +24,20 @@ SIMULATIONS: dict[str, Callable[[], tuple[Simulation, list[Route]]]] = {
 }
 
 
+class PortTaken(Exception):
+    """Nothing can be served there."""
+
+
 @asynccontextmanager
 async def serving(platform: str, *, port: int = 0) -> AsyncIterator[tuple[Simulation, str]]:
     """A simulator, and its address, until the block is left."""
     simulation, routes = SIMULATIONS[platform]()
     app = Starlette(routes=[*routes, *controls(simulation)])
-    async with listening(_OwnSite(app), port=port, drain_seconds=0) as listener:
+    async with AsyncExitStack() as stack:
+        try:
+            listener = await stack.enter_async_context(listening(_OwnSite(app), port=port, drain_seconds=0))
+        except ConfigError as error:
+            raise PortTaken(f"Port {port} of 127.0.0.1 cannot be used: {error}") from None
         simulation.drop = lambda request: _drop(listener, request)
         yield simulation, f"http://127.0.0.1:{listener.port}"
 

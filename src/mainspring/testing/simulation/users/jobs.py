@@ -24,7 +24,7 @@ from mainspring.stores.plan import PutRecord
 from mainspring.testing.oracle.journal import Asked, Commit, Invoke, JobTerms, View
 from mainspring.testing.simulation.clock import EPOCH_MS, SimulatedClock
 from mainspring.testing.simulation.database import FOREIGN, Database
-from mainspring.testing.simulation.desks import LAUNCH
+from mainspring.testing.simulation.desks import RUN
 from mainspring.testing.simulation.draws import Dice, Draws
 from mainspring.testing.simulation.plan import Operation
 from mainspring.testing.simulation.receivers import host_of
@@ -111,7 +111,7 @@ class JobUsers(Clients):
             "timezone": terms.time_zone,
             "seconds": terms.seconds,
             "dst": terms.dst,
-            "url": f"http://{host_of(operation.destination)}/{LAUNCH}",
+            "url": f"http://{host_of(operation.destination)}/{RUN}",
             "timeout_seconds": operation.call_timeout / 1000,
             "retry_policy": self._world.policies[operation.policy],
             "overlap": terms.overlap,

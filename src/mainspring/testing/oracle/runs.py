@@ -13,14 +13,14 @@ the shape of a ledger's entry.
 | unfinished  | an entry that is not final when everything has come to rest                                       |
 | wrong-skip  | skipped for a reason that the job's policy does not know, or that did not exist at that time; for |
 |             | overlap also while a catch-up was under way, or because of a delay that a catch-up had caused     |
-| wrong-late  | caught up with although the policy says not to, or although it could be launched in time          |
+| wrong-late  | caught up with although the policy says not to, or although it could be run in time          |
 | unsent      | on record as succeeded, but nothing arrived                                                       |
-| sent-anyway | on record as not launched, but something arrived                                                  |
+| sent-anyway | on record as not run, but something arrived                                                  |
 | unrecorded  | something arrived that no entry knows, or more often than its entry has attempts                  |
-| changed-id  | a launch that arrived with a delivery id that is not on record: a repeat that cannot be recognised|
+| changed-id  | a run that arrived with a delivery id that is not on record: a repeat that cannot be recognised|
 | early       | something arrived before its instant                                                              |
-| overdue     | launched late, or not planned in time, although somebody was there and nothing held it up         |
-| recounted   | a state that was counted more often than the ledger has launches in it                            |
+| overdue     | run late, or not planned in time, although somebody was there and nothing held it up         |
+| recounted   | a state that was counted more often than the ledger has runs in it                            |
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ UTC: Final = ZoneInfo("UTC")
 EARLY_MS: Final = 50
 ROUNDING_MS: Final = 1_000
 MISSED_AFTER_MS: Final = 15_000
-"""How late a launch may be without being one that was missed. Told to users, so stated here once more."""
-LAUNCHED: Final = frozenset({"succeeded", "failed", "unknown"})
-FINAL: Final = LAUNCHED | {"skipped", "cancelled"}
+"""How late a run may be without being one that was missed. Told to users, so stated here once more."""
+MADE: Final = frozenset({"succeeded", "failed", "unknown"})
+FINAL: Final = MADE | {"skipped", "cancelled"}
 SKIPS: Final[dict[Catchup, frozenset[str]]] = {
     "none": frozenset({"missed"}),
     "latest": frozenset({"superseded", "outside-window"}),
@@ -66,7 +66,7 @@ class Arrival(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """Nobody launched anything between these instants, both included."""
+    """Nobody run anything between these instants, both included."""
 
     first: int
     last: int
@@ -86,7 +86,7 @@ class Watched:
     window_ms: int = 3_600_000
     outages: Sequence[Outage] = ()
     counted: Mapping[str, int] | None = None
-    """How many launches ended in each state, by the counter of instances that lived all the time; None: not known."""
+    """How many runs ended in each state, by the counter of instances that lived all the time; None: not known."""
     entries: dict[int, list[RunView]] = field(init=False)
     """The entries of each instant."""
 
@@ -191,21 +191,21 @@ def _objection(job: Watched, run: RunView) -> str:
     if run.state == "cancelled" or run.reason not in SKIPS[job.catchup]:
         return f"not by its policy ({job.catchup}, {job.overlap})"
     if not all(map(job.was_down, job.covered(run))):
-        return "somebody could have launched it"
+        return "somebody could have run it"
     first, last = span(run)
     judged_at = to_ms(run.finished_at or run.planned_at)
     if run.reason == "outside-window":
         return f"the last of it was {judged_at - last} ms ago" if last + job.window_ms >= judged_at else ""
     if run.reason == "superseded" and not _has_newer(job, last):
-        return "nothing newer was launched"
+        return "nothing newer was run"
     is_outside = run.reason == "superseded" and first + job.window_ms < judged_at - MISSED_AFTER_MS
     return f"the first of it was outside of the window, {judged_at - first} ms ago" if is_outside else ""
 
 
 def _was_busy(job: Watched, run: RunView) -> bool:
-    """Whether a launch before it was under way, and not only because an outage was being caught up with."""
+    """Whether a run before it was under way, and not only because an outage was being caught up with."""
     instant, judged_at = to_ms(run.scheduled_at), to_ms(run.finished_at or run.planned_at)
-    earlier = [other for other in job.runs if other.state in LAUNCHED and to_ms(other.scheduled_at) < instant]
+    earlier = [other for other in job.runs if other.state in MADE and to_ms(other.scheduled_at) < instant]
     if any(_catches_up(job, other) and _spans(other, judged_at) for other in earlier):
         return False
     return job.overlap in ("skip", "bufferOne") and any(
@@ -215,7 +215,7 @@ def _was_busy(job: Watched, run: RunView) -> bool:
 
 
 def _catches_up(job: Watched, run: RunView) -> bool:
-    """Whether a launch makes up for an outage, be it that it was planned before."""
+    """Whether a run makes up for an outage, be it that it was planned before."""
     was_held_up = job.was_down(to_ms(run.scheduled_at)) and (run.late_ms or 0) > MISSED_AFTER_MS
     return run.kind == "catchup" or (run.kind == "scheduled" and was_held_up)
 
@@ -225,7 +225,7 @@ def _spans(run: RunView, instant: int) -> bool:
 
 
 def _took_too_long(run: RunView, instant: int) -> bool:
-    """Whether a launch would have been under way at an instant also without the delay with which it began."""
+    """Whether a run would have been under way at an instant also without the delay with which it began."""
     if run.started_at is None or (run.late_ms or 0) <= MISSED_AFTER_MS:
         return True
     duration = to_ms(run.finished_at or 0) - to_ms(run.started_at)
@@ -233,11 +233,11 @@ def _took_too_long(run: RunView, instant: int) -> bool:
 
 
 def _has_newer(job: Watched, instant: int) -> bool:
-    """Whether that which comes behind superseded instants was launched, or would have been but for an overlap."""
+    """Whether that which comes behind superseded instants was run, or would have been but for an overlap."""
     for later in job.instants[bisect_right(job.instants, instant) :]:
         for run in job.entries.get(later, ()):
             if run.reason != "superseded":
-                return run.state in LAUNCHED or run.reason == "overlap"
+                return run.state in MADE or run.reason == "overlap"
     return False
 
 
@@ -246,14 +246,14 @@ def _wrong_late(job: Watched) -> Iterator[str]:
         if run.kind == "catchup" and job.catchup == "none":
             yield f"{run.launch_id} was caught up with, and the policy is none"
         if run.kind == "catchup" and not job.was_down(to_ms(run.scheduled_at)):
-            yield f"{run.launch_id} was caught up with, and could have been launched in time"
+            yield f"{run.launch_id} was caught up with, and could have been run in time"
 
 
 def _overdue(job: Watched) -> Iterator[str]:
     """What nobody planned in time although somebody could: a clock stood still, or began late."""
     for run in job.runs:
         first, _ = span(run)
-        is_made = run.state in LAUNCHED and run.kind == "scheduled"
+        is_made = run.state in MADE and run.kind == "scheduled"
         if is_made and to_ms(run.planned_at) > first + MISSED_AFTER_MS and not job.was_down(first):
             yield f"{run.launch_id} was planned {to_ms(run.planned_at) - first} ms after its time"
 

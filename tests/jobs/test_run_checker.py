@@ -1,4 +1,4 @@
-"""The checker of launches finds what it is there to find: each rule is shown accounts that break it."""
+"""The checker of runs finds what it is there to find: each rule is shown accounts that break it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from mainspring.jobs.messages import Catchup, RunView
-from mainspring.testing.oracle.launches import (
+from mainspring.testing.oracle.runs import (
     RULES,
     Arrival,
     Outage,
@@ -25,11 +25,11 @@ from mainspring.wire.instants import to_instant, to_ms
 
 START = 1_785_000_000_000
 DOWN, UP = START + 20_000, START + 80_000
-"""In between nobody runs; what is due on time when they are back is launched."""
+"""In between nobody runs; what is due on time when they are back is run."""
 INSTANTS = instants_of(lambda local: local.second % 2 == 0, after=START, until=START + 100_000)
 
 
-def launch(instant: int, **fields: object) -> RunView:
+def run(instant: int, **fields: object) -> RunView:
     view = RunView(
         launch_id=f"job@{instant}",
         name="job",
@@ -54,7 +54,7 @@ def launch(instant: int, **fields: object) -> RunView:
 
 
 def skipped(instants: Sequence[int], reason: str, *, at: int = UP) -> RunView:
-    return launch(
+    return run(
         instants[0],
         state="skipped",
         reason=reason,
@@ -79,7 +79,7 @@ def arrivals(runs: Sequence[RunView]) -> list[Arrival]:
 def account(catchup: Catchup = "latest", window_ms: int = 3_600_000) -> Watched:
     """A faithful one: half a minute of calm, a minute of silence, and what the policy makes of it."""
     missed = [instant for instant in INSTANTS if DOWN <= instant < UP - 15_000]
-    runs = [launch(instant) for instant in INSTANTS if instant not in missed]
+    runs = [run(instant) for instant in INSTANTS if instant not in missed]
     if catchup == "none":
         runs.append(skipped(missed, "missed"))
     if catchup == "latest":
@@ -87,7 +87,7 @@ def account(catchup: Catchup = "latest", window_ms: int = 3_600_000) -> Watched:
     if catchup == "all":
         within = [instant for instant in missed if instant + window_ms >= UP]
         outside = [instant for instant in missed if instant not in within]
-        runs += [launch(instant, kind="catchup", started_at=to_instant(UP)) for instant in within]
+        runs += [run(instant, kind="catchup", started_at=to_instant(UP)) for instant in within]
         runs += [skipped(outside, "outside-window")] if outside else []
     return Watched("job", INSTANTS, runs, arrivals(runs), catchup, "skip", window_ms, [Outage(DOWN, UP)])
 
@@ -101,7 +101,7 @@ def test_a_faithful_account_passes(job: Watched) -> None:
     assert check(job) == []
 
 
-def test_a_launch_that_was_repeated_under_its_id_passes() -> None:
+def test_a_run_that_was_repeated_under_its_id_passes() -> None:
     job = account()
     run = msgspec.structs.replace(job.runs[0], attempts=2)
     again = job.arrivals[0]._replace(at=job.arrivals[0].at + 3000)
@@ -126,7 +126,7 @@ def _with(job: Watched, *changes: int | RunView) -> Watched:
 
 
 def _again(job: Watched) -> Watched:
-    twice = launch(INSTANTS[3], launch_id="job@another")
+    twice = run(INSTANTS[3], launch_id="job@another")
     runs = [*job.runs, twice]
     return replace(job, runs=runs, arrivals=arrivals(runs))
 
@@ -137,7 +137,7 @@ def _without(job: Watched, place: int) -> Watched:
 
 
 def _range_beside(job: Watched) -> Watched:
-    """A range that stands for an instant that was launched, too."""
+    """A range that stands for an instant that was run, too."""
     *runs, gap = job.runs
     first = next(instant for instant in reversed(INSTANTS) if instant < DOWN)
     longer = msgspec.structs.replace(gap, scheduled_at=to_instant(first), count=gap.count + 1)
@@ -158,14 +158,14 @@ def _delayed(*, gap: int, duration_ms: int, catchup_until: int) -> Watched:
     first = UP + 2_000
     place = next(n for n, run in enumerate(job.runs) if to_ms(run.scheduled_at) == first)
     began = first + 20_000
-    late = launch(first, started_at=to_instant(began), late_ms=20_000, finished_at=to_instant(began + duration_ms))
+    late = run(first, started_at=to_instant(began), late_ms=20_000, finished_at=to_instant(began + duration_ms))
     behind = skipped([first + gap], "overlap", at=began + duration_ms)
     last = next(n for n, run in reversed(list(enumerate(job.runs))) if run.kind == "catchup")
     caught_up = msgspec.structs.replace(job.runs[last], finished_at=to_instant(catchup_until))
     return _with(job, place, late, place + gap // 2000, behind, last, caught_up)
 
 
-def test_one_behind_a_delayed_launch_that_takes_longer_than_the_time_between_them_passes() -> None:
+def test_one_behind_a_delayed_run_that_takes_longer_than_the_time_between_them_passes() -> None:
     assert check(_delayed(gap=4_000, duration_ms=6_000, catchup_until=UP + 20_000)) == []
 
 
@@ -192,7 +192,7 @@ def _extended(launched: int) -> Watched:
         Term(START + 20_000, START + 30_000, lambda local: local.second % 2 == 0),
     ]
     instants = instants_of_terms(terms)
-    runs = [launch(instant) for instant in sorted({*instants, launched})]
+    runs = [run(instant) for instant in sorted({*instants, launched})]
     return Watched("job", instants, runs, arrivals(runs))
 
 
@@ -205,20 +205,20 @@ PLANTED: list[tuple[str, Callable[[], Watched]]] = [
     ("hole", lambda: _without(account(), len(account().runs) - 1)),
     ("doubled", lambda: _again(account())),
     ("doubled", lambda: _range_beside(account())),
-    ("stray", lambda: _with(account(), 0, launch(INSTANTS[0] + 1000, scheduled_at=to_instant(INSTANTS[0] + 1000)))),
+    ("stray", lambda: _with(account(), 0, run(INSTANTS[0] + 1000, scheduled_at=to_instant(INSTANTS[0] + 1000)))),
     ("miscounted", lambda: _last(account(), count=3)),
     ("unfinished", lambda: _with(account(), 0, msgspec.structs.replace(account().runs[0], state="planned"))),
     ("wrong-skip", lambda: _with(account(), 0, skipped([INSTANTS[0]], "superseded"))),
     ("wrong-skip", lambda: _with(account("none"), 0, skipped([INSTANTS[0]], "missed"))),
     ("wrong-skip", lambda: _with(account(), 0, skipped([INSTANTS[0]], ""))),
     ("wrong-skip", lambda: _with(account(), 1, skipped([INSTANTS[1]], "overlap"))),
-    ("wrong-skip", lambda: _with(account(), 0, launch(INSTANTS[0], state="cancelled"))),
+    ("wrong-skip", lambda: _with(account(), 0, run(INSTANTS[0], state="cancelled"))),
     ("wrong-skip", lambda: _last(account(), reason="missed")),
     ("wrong-skip", lambda: _last(account(), reason="outside-window")),
     ("wrong-skip", lambda: _last(account("none"), reason="superseded")),
     ("wrong-skip", lambda: replace(account(), outages=[Outage(DOWN + 4000, UP)])),
     ("wrong-skip", lambda: replace(account(), window_ms=10_000)),
-    ("wrong-late", lambda: _with(account(), 0, launch(INSTANTS[0], kind="catchup"))),
+    ("wrong-late", lambda: _with(account(), 0, run(INSTANTS[0], kind="catchup"))),
     ("wrong-late", lambda: replace(account("all"), catchup="none")),
     ("unsent", lambda: replace(account(), arrivals=account().arrivals[1:])),
     ("sent-anyway", lambda: replace(account(), arrivals=[*account().arrivals, Arrival(f"job@{DOWN}", "", UP)])),
@@ -232,7 +232,7 @@ PLANTED: list[tuple[str, Callable[[], Watched]]] = [
     # An end that was extended, and an instant from before that.
     ("stray", lambda: _extended(START + 12_000)),
     # A job that was made anew, and the dead one's clock: the first instants are planned too late, or not at all.
-    ("overdue", lambda: _with(account(), 0, launch(INSTANTS[0], planned_at=to_instant(INSTANTS[0] + 50_000)))),
+    ("overdue", lambda: _with(account(), 0, run(INSTANTS[0], planned_at=to_instant(INSTANTS[0] + 50_000)))),
     ("recounted", lambda: replace(account(), counted={"succeeded": len(INSTANTS), "cancelled": 1})),
 ]
 

@@ -1,4 +1,4 @@
-"""How launches end, and what is told of them: outcomes, retries, the ledger and its filters. In simulated time."""
+"""How runs end, and what is told of them: outcomes, retries, the ledger and its filters. In simulated time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mainspring.testing.simulation import EPOCH_MS
 from tests.jobs.simulated import START, World, simulate
 
 
-def test_a_failing_launch_is_tried_three_times_under_one_delivery_id() -> None:
+def test_a_failing_run_is_tried_three_times_under_one_delivery_id() -> None:
     async def main(world: World) -> None:
         async def refuse(_: DueJob) -> object:
             return {"ok": False, "nextExecuteAt": EPOCH_MS}  # the wish of a receiver, which jobs do not grant
@@ -63,7 +63,7 @@ def test_a_retry_that_succeeds_is_a_success_with_its_attempts() -> None:
     simulate(main)
 
 
-def test_a_launch_falls_under_the_limit_of_the_address_that_its_job_has_by_then() -> None:
+def test_a_run_falls_under_the_limit_of_the_address_that_its_job_has_by_then() -> None:
     async def main(world: World) -> None:
         running, most = 0, 0
 
@@ -113,7 +113,7 @@ def test_a_new_address_between_two_attempts_costs_none_of_them() -> None:
     simulate(main)
 
 
-def test_a_launch_without_an_answer_is_unknown() -> None:
+def test_a_run_without_an_answer_is_unknown() -> None:
     async def main(world: World) -> None:
         async def never(_: DueJob) -> None:
             await asyncio.sleep(10_000)
@@ -195,12 +195,12 @@ def test_the_ledger_is_filtered_and_paged() -> None:
 
 def test_the_ledger_forgets_after_its_retention() -> None:
     async def main(world: World) -> None:
-        async with world.running(launch_retention_days=1):
+        async with world.running(run_retention_days=1):
             await world.create(schedule="0 9 * * *", catchup="none")
             await world.until(3660)
         for seconds, days in ((86_000, [15]), (91_000, [16])):
             await world.until(seconds)
-            async with world.running(launch_retention_days=1):
+            async with world.running(run_retention_days=1):
                 await asyncio.sleep(30)
                 assert [run.scheduled_at.day for run in await world.runs()] == days
 

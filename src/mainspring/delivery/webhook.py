@@ -1,0 +1,51 @@
+"""A signed call: what every receiver gets beside the body, and how long it may ask to be left alone.
+
+All calls of one delivery carry the same id, as `webhook-id` and `Idempotency-Key`: a receiver knows a repeat by it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import mainspring
+from mainspring.delivery.signing import sign
+
+
+def new_delivery_id(randomness: random.Random) -> str:
+    return f"msg_{randomness.getrandbits(128):032x}"
+
+
+def new_span_id(randomness: random.Random) -> str:
+    return f"{randomness.getrandbits(64) or 1:016x}"
+
+
+def signed_headers(
+    secrets: Sequence[str], *, delivery_id: str, body: bytes, attempt: int, now: int
+) -> tuple[tuple[str, str], ...]:
+    """Who calls, which delivery it is, and that the secrets vouch for both."""
+    timestamp = now // 1000
+    return (
+        ("user-agent", f"mainspring/{mainspring.__version__}"),
+        ("webhook-id", delivery_id),
+        ("webhook-timestamp", str(timestamp)),
+        ("webhook-signature", sign(secrets, message_id=delivery_id, timestamp=timestamp, body=body)),
+        ("idempotency-key", delivery_id),
+        ("mainspring-attempt", str(attempt)),
+    )
+
+
+def retry_after_ms(value: str, now: int) -> int:
+    """Retry-After as seconds or as a date; 0 when there is none or it makes no sense."""
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return min(int(value[:10]), 31_536_000) * 1000
+    try:
+        at: datetime = parsedate_to_datetime(value)
+        if at.tzinfo is None:  # "-0000": of a zone that nobody knows
+            at = at.replace(tzinfo=UTC)
+        return max(0, round(at.timestamp() * 1000) - now)
+    except (ValueError, TypeError, OverflowError):
+        return 0
