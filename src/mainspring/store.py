@@ -28,7 +28,7 @@ Both contracts are checked by the suites in `mainspring.testing`, which run over
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
 from random import Random
 from typing import Final, NamedTuple, Protocol, runtime_checkable
@@ -102,6 +102,10 @@ class Put(Struct, frozen=True):
 
     timer: Timer
     expect: int
+
+    @property
+    def key(self) -> TimerKey:
+        return self.timer.key
 
 
 class Remove(Struct, frozen=True):
@@ -309,6 +313,29 @@ class RecordStore(Protocol):
 def ends_scan(page: Sequence[Record], limit: int) -> bool:
     """Whether there are no records behind a page: it has fewer than were asked for, and not because they are large."""
     return len(page) < limit and sum(len(record.value) for record in page) <= PAGE_BYTES
+
+
+async def all_records(
+    records: RecordStore, collection: str, now: Callable[[], int], *, after: str = "", limit: int = BATCH_LIMIT
+) -> AsyncIterator[Record]:
+    """All live records with keys behind `after`, in key order: read in pages, each as of `now` at that time."""
+    while True:
+        page = await records.scan_records(collection, now=now(), after=after, limit=limit)
+        for record in page:
+            yield record
+        if ends_scan(page, limit):
+            return
+        after = page[-1].key
+
+
+async def timer_pages(
+    timers: TimerStore, shards: Sequence[int], where: TimerFilter, *, limit: int = BATCH_LIMIT
+) -> AsyncIterator[list[Timer]]:
+    """All matching rows of these shards in due order, in pages of which none is empty."""
+    after = START
+    while page := await timers.list_timers(shards, where, after=after, limit=limit):
+        yield page
+        after = Position(page[-1].due_at, page[-1].uuid)
 
 
 class Store(TimerStore, RecordStore, Protocol):

@@ -325,7 +325,8 @@ def test_the_walk_of_the_readme_works_as_written(tmp_path: Path) -> None:
     old, new = said[8], said[13]
     assert said[:8] == [*["pending"] * 6, "VALIDATION_ERROR", "PRECONDITION_FAILED"]
     assert said[8:14] == [old, old, "pending", old, "AMBIGUOUS_CHECKOUT", new]
-    assert (answers[14]["status"], old == new) == ("healthy", False)
+    assert [order["orderNumber"] for order in answers[14]["orders"]] == [new]
+    assert (answers[15]["status"], old == new) == ("healthy", False)
     assert {each["pointer"] for each in answers[6]["errors"]} == {"/productId", "/name", "/type", "/quantity", "/price"}
 
 

@@ -24,10 +24,10 @@ FOUND = {
     "failure cached": 4,
     "no fence": 0,
     "recovery sends again": 0,
-    "read-back skipped": 277,
-    "intent written after the call": 10,
+    "read-back skipped": 42,
+    "intent written after the call": 4,
     "changes while it is ordered": 17,
-    "the last writer wins": 18,
+    "the last writer wins": 10,
     "lag counted from the intent": 40,
     "a change without an answer is repeated": 22,
 }

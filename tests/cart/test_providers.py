@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from telecom_cart.guarding import VERBS, check
+from telecom_cart.provider import Provider
 from telecom_cart.providers.conformance import ProviderConformance
 from telecom_cart.providers.obedient_double import DoubleShop
 from telecom_cart.providers.obedient_shop import ObedientShop
@@ -102,6 +106,20 @@ def test_the_cart_of_the_guide_serves_as_written(tmp_path: Path) -> None:
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+def test_the_class_of_the_guide_has_all_that_the_contract_asks_for() -> None:
+    text = (ROOT / "apps/cart/docs/providers.md").read_text()
+    found = re.search(r"## What it has\n\n```python\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    named: dict[str, Any] = {}
+    exec(found[1], named)
+    mine = named["MyProvider"]
+    check(mine())
+    for verb in VERBS:
+        assert inspect.signature(getattr(mine, verb), eval_str=True, globals=named) == inspect.signature(
+            getattr(Provider, verb), eval_str=True
+        )
 
 
 def snippet(name: str) -> str:

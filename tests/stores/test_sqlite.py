@@ -17,12 +17,13 @@ from msgspec.structs import replace
 from mainspring.errors import ConfigError, StoreUnavailable
 from mainspring.model import Shard, Timer
 from mainspring.store import DUE_BYTES, START, Position, Put, Remove, TimerFilter, Verdict
-from mainspring.stores.grouping import GROUP_BYTES, Waiting
+from mainspring.stores.committer import PENDING_LIMIT
+from mainspring.stores.grouping import GROUP_BYTES, Room, Waiting
 from mainspring.stores.plan import Write
 from mainspring.stores.sqlite import SQLiteStore
 from mainspring.stores.sqlite.queries import Read
 from mainspring.stores.sqlite.schema import MIGRATIONS
-from mainspring.stores.sqlite.worker import PENDING_LIMIT, Worker
+from mainspring.stores.sqlite.worker import Worker
 from mainspring.testing.timer_samples import NOW, create, key_of, timer
 from tests.small_disk import small_disk
 
@@ -211,7 +212,7 @@ async def test_who_writes_little_waits_for_no_more_than_one_that_is_large() -> N
 
 
 async def test_who_writes_much_goes_in_turn_with_those_who_write_little() -> None:
-    waiting = Waiting[Write](limit=1)
+    waiting = Waiting[Write](Room(items=1))
     large, *small = [Write([Put(timer(f"t{number}"), 0)]) for number in range(4)]
     large.items = [Put(replace(timer("large"), payload="x" * 2 * GROUP_BYTES), 0)]
     for request in (*small, large):

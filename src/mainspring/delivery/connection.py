@@ -13,7 +13,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final, Protocol, cast
 
-from mainspring.delivery.answer import AnswerReader, Unreadable
+from mainspring.delivery.answer import FIRST_ROOM, AnswerReader, Unreadable
 from mainspring.delivery.call import Problem, Reply, Room, failed
 
 Origin = tuple[str, str]
@@ -62,6 +62,8 @@ class Connection(asyncio.BufferedProtocol):
         """For how many bytes it was asked."""
         self._waits = False
         """For room."""
+        self._has_stalled = False
+        """It had room, and did not use it."""
         self._sent: Callable[[], None] | None = None
         """To be told when the request is written."""
 
@@ -83,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answer = answer
         self._room = room
         self._asked = 0
-        self._waits = False
+        self._waits = self._has_stalled = False
         self._reader.begin(bodiless=head)
         if self._transport is None or self._closing:
             self._fail("network", "Expected an open connection, got one that was just closed", sent=False)
@@ -109,9 +111,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def expire(self) -> None:
         """The deadline has passed. An answer that still waits for room has come: it counts, without its body."""
-        if self._waits:
+        if self._waits and not self._has_stalled:
             self._reader.cut()
-            self._go_on()
+            self.go_on()
         elif self._answer is not None:
             seconds = self.deadline - self._started
             self._fail("timeout", f"Expected a whole answer within {seconds:.6g} s, got none")
@@ -153,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._waits = self._is_to_wait()
         if not self._waits:
-            self._go_on()
+            self.go_on()
         elif self._transport is not None:
             self._transport.pause_reading()
 
@@ -177,13 +179,31 @@ class Connection(asyncio.BufferedProtocol):
         if self._room is None or (wanted := self._reader.wanted) <= self._asked:
             return self._waits
         self._asked = wanted
-        return not self._room.ask(wanted, self._go_on)
+        return not self._room.ask(wanted, self)
 
-    def _go_on(self) -> None:
+    @property
+    def come(self) -> int:
+        return self._reader.body_size
+
+    def make_room(self) -> None:
+        """An answer of which little has come is read on later. Of one that has brought much, that is all."""
+        if self._answer is None or self._room is None or self._transport is None:
+            return
+        if self._reader.body_size > FIRST_ROOM:
+            self._reader.cut(keep=True)
+            self.go_on()
+            self.abort()
+            return
+        self._has_stalled = True
+        self._waits = not self._room.ask(self._asked, self)
+        if self._waits:
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
         """There is room for what has come, and for the rest."""
         if self._waits and self.open and self._transport is not None:
             self._transport.resume_reading()
-        self._waits = False
+        self._waits = self._has_stalled = False
         if self._answer is None or not self._reader.complete:
             return
         try:

@@ -31,8 +31,6 @@ from mainspring.model import FOREVER, Detail, State, Timer, TimerKey, to_json
 from mainspring.namespaces.service import NamespaceService
 from mainspring.store import (
     BATCH_LIMIT,
-    START,
-    Position,
     Put,
     Remove,
     TimerFilter,
@@ -40,6 +38,7 @@ from mainspring.store import (
     Verdict,
     first_version,
     look,
+    timer_pages,
     was_applied,
 )
 from mainspring.unreadable import Unreadable, reason_of, set_aside
@@ -187,14 +186,7 @@ class Rows:
             return []
         namespace = await self._namespaces.system(CLOCKS)
         where = TimerFilter(due_from=FOREVER)
-        found: list[Timer] = []
-        after = START
-        while True:
-            page = await self._store.list_timers(namespace.shards, where, after=after, limit=BATCH_LIMIT)
-            found += page
-            if not page:
-                return found
-            after = Position(page[-1].due_at, page[-1].uuid)
+        return [row async for page in timer_pages(self._store, namespace.shards, where) for row in page]
 
     async def hasten_clock(self, name: str) -> None:
         await self._hasten((await self._namespaces.system(CLOCKS)).key_of(name))

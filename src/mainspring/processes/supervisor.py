@@ -28,7 +28,8 @@ from msgspec.structs import replace
 from mainspring import telemetry
 from mainspring.config import Config
 from mainspring.errors import ConfigError, MainspringError
-from mainspring.processes.server import EXIT_FAILED, give_up, read_token, run, served, show_banner
+from mainspring.processes.server import run
+from mainspring.processes.startup import EXIT_FAILED, give_up, read_token, served, show_banner
 
 READY: Final = b"ready\n"
 SHORTEST_PAUSE_SECONDS: Final = 0.2

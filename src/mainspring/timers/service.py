@@ -31,6 +31,7 @@ from mainspring.store import (
     TimerStore,
     Verdict,
     first_version,
+    timer_pages,
     was_applied,
 )
 from mainspring.timers import record
@@ -342,15 +343,11 @@ class TimerService:
             where = replace(where, due_to=before if where.due_to is None else min(before, where.due_to))
         shards = (await self._namespaces.find(request.namespace)).shards
         matched = changed = 0
-        after = START
-        while True:
-            rows = await self._store.list_timers(shards, where, after=after, limit=BULK_PAGE)
+        async for rows in timer_pages(self._store, shards, where, limit=BULK_PAGE):
             matched += len(rows)
-            if rows and not request.dry_run:
+            if not request.dry_run:
                 changed += await act(rows)
-            if not rows:
-                return BulkView(matched=matched, changed=changed, dry_run=request.dry_run)
-            after = Position(rows[-1].due_at, rows[-1].uuid)
+        return BulkView(matched=matched, changed=changed, dry_run=request.dry_run)
 
 
 def _in_turn(

@@ -160,12 +160,13 @@ async def _started(what: str, module: str, *arguments: str) -> Process:
     try:
         async with asyncio.timeout(START_SECONDS):
             line = await process.stdout.readline()
+        why = "what it has said is above"
     except TimeoutError:
-        line = b""
+        line, why = b"", f"not within {START_SECONDS} s"
     if not line:
         await _stopped(process)
         port = arguments[arguments.index("--port") + 1]
-        raise DemoFailed(f"{what} did not start at port {port}: what it has said is above.")
+        raise DemoFailed(f"{what} did not start at port {port}: {why}.")
     return process
 
 

@@ -15,8 +15,10 @@ import apsw
 
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import DUE_BYTES, DuePage, Position, TimerFilter
+from mainspring.stores.committer import fail
+from mainspring.stores.grouping import Request
 from mainspring.stores.pages import Page, filling
-from mainspring.stores.plan import Request, Value
+from mainspring.stores.plan import Value
 from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.files import Files
 from mainspring.stores.sqlite.rows import (
@@ -89,17 +91,12 @@ _SCAN_ROWS: Final = f"SELECT CAST(key AS BLOB), value, version, expires_at FROM 
 class Read(Request, Generic[T_co]):
     """One of the functions below, with its arguments bound."""
 
-    __slots__ = ("_size", "answer", "query")
+    __slots__ = ("answer", "query")
     answer: T_co
 
     def __init__(self, query: Callable[[apsw.Connection], T_co], size: int = 0) -> None:
-        super().__init__()
+        super().__init__(size=size)
         self.query = query
-        self._size = size
-
-    @property
-    def size(self) -> int:
-        return self._size
 
     def run(self, connection: apsw.Connection) -> None:
         self.answer = self.query(connection)
@@ -143,8 +140,7 @@ class Reader:
                     self._connection = self._database.connect(cache_kib=CACHE_KIB)
                 run(self._connection)
         except Exception as error:  # noqa: BLE001  (handed to the callers)
-            for read in reads:
-                read.error = error
+            fail(reads, error)
             self.close()
 
     def close(self) -> None:

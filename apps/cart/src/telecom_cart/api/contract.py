@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from telecom_cart import __version__
 from telecom_cart.api.problems import MEDIA_TYPE, STATUSES
 from telecom_cart.api.reading import DEFAULT_PAGE, MAX_PAGE
-from telecom_cart.checks import ID_LIMIT, MAX_PRICE, MAX_QUANTITY, NAME_LIMIT
+from telecom_cart.checks import ID_LIMIT, MAX_ITEMS, MAX_PRICE, MAX_QUANTITY, NAME_LIMIT
 from telecom_cart.errors import CartError
 from telecom_cart.model import CheckoutStatus, Closing, Stage, SyncStatus
 from telecom_cart.taxes import Province
@@ -49,6 +49,11 @@ def _ref(name: str) -> dict[str, Any]:
 
 _ID: Final = {"type": "string", "maxLength": ID_LIMIT, "pattern": "^[A-Za-z0-9][A-Za-z0-9._:@~-]*$"}
 _TEXT: Final = {"type": "string"}
+_POINTER: Final = {
+    "type": "string",
+    "description": "A JSON pointer into the body; /userId, /productId or /orderId for a part of the path; or the name "
+    "of a header or of a parameter of the query.",
+}
 _INSTANT: Final = {"type": "string", "format": "date-time"}
 _COUNT: Final = {"type": "integer"}
 _MONEY: Final = {"type": "integer", "description": "In minor units, such as cents."}
@@ -88,7 +93,7 @@ SCHEMAS: Final[dict[str, Any]] = {
             "subtotal": _MONEY,
             "taxes": _nullable({"type": "array", "items": _object({"name": _TEXT, "rate": _COUNT, "amount": _MONEY})}),
             "tax": {**_nullable(_MONEY), "description": "null: not determined, because there is no province."},
-            "total": _MONEY,
+            "total": {**_MONEY, "description": "The subtotal alone, where taxes are not determined."},
         }
     ),
     "Attempt": _object(
@@ -175,7 +180,7 @@ SCHEMAS: Final[dict[str, Any]] = {
             "code": {"enum": list(STATUSES)},
             "detail": _TEXT,
             "retryable": {"type": "boolean"},
-            "errors": {"type": "array", "items": _object({"pointer": _TEXT, "detail": _TEXT})},
+            "errors": {"type": "array", "items": _object({"pointer": _POINTER, "detail": _TEXT})},
             "correlationId": _TEXT,
         }
     ),
@@ -272,7 +277,13 @@ GET_CART: Final = _operation(
     "The cart of a user; a new one if there is none", "Cart", "OPERATION_TIMEOUT", parameters=(_USER,)
 )
 DELETE_CART: Final = _operation("Remove a cart", None, "CART_NOT_FOUND", *_CHANGES, parameters=(_USER, _IF_MATCH))
-GET_SUMMARY: Final = _operation("What a cart comes to", "Summary", "CART_NOT_FOUND", parameters=(_USER,))
+GET_SUMMARY: Final = _operation(
+    "What a cart comes to",
+    "Summary",
+    "CART_NOT_FOUND",
+    parameters=(_USER,),
+    description="Unlike reading the cart, this begins none.",
+)
 PUT_PROVINCE: Final = _operation(
     "Say which province's taxes apply; null for none",
     "Cart",
@@ -291,7 +302,9 @@ POST_ITEM: Final = _operation(
     *_BODY,
     parameters=(_USER, _IF_MATCH, _KEY),
     body="NewItem",
-    description="A product that is in the cart already adds up. With an Idempotency-Key a repeat adds nothing.",
+    description="A product that is in the cart already adds up, and all of it has the name and price of this request. "
+    f"At most {MAX_ITEMS} products are in a cart, and {MAX_QUANTITY} of each. With an Idempotency-Key a repeat adds "
+    "nothing.",
     headers=_REPLAYED,
 )
 PUT_ITEM: Final = _operation(
