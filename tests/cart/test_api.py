@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from mainspring.errors import StoreUnavailable
 from telecom_cart.api.correlation import CorrelationFilter
 from telecom_cart.checks import MAX_ITEMS, MAX_PRICE, MAX_QUANTITY
 from telecom_cart.providers.faults import FaultKind
@@ -406,3 +407,18 @@ async def test_the_contract_names_every_route_every_code_and_what_is_not_done(ca
     said = " ".join(str(answer) for item in document["paths"].values() for answer in item.values())
     for code in document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]:
         assert code in said or code in ("NOT_FOUND", "METHOD_NOT_ALLOWED")
+
+
+async def test_health_is_not_told_by_a_store_that_can_be_read_and_not_written(
+    cart: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await cart.client.get("/health")).status_code == 200
+
+    async def full(*_: object, **__: object) -> None:
+        raise StoreUnavailable("database or disk is full")
+
+    monkeypatch.setattr(type(cart.shop.repository.carts), "put", full)
+    await asyncio.sleep(0.1)
+    for _ in range(2):
+        got = await cart.client.get("/health")
+        assert (got.status_code, got.json()["code"]) == (503, "STORE_UNAVAILABLE")

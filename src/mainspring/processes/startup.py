@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 import mainspring
 from mainspring import descriptors, telemetry
-from mainspring.api.heads import Hosts, names_of
+from mainspring.api.heads import Hosts, hosts_on
 from mainspring.api.limits import Limits
 from mainspring.config import Config, read_token_file
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
@@ -91,9 +91,7 @@ def limits_of(config: Config) -> Limits:
 
 def hosts_of(config: Config) -> Hosts:
     """The names that a server answers to: on loopback its own, elsewhere every one."""
-    if not _is_loopback(config.host):
-        return None
-    return names_of((config.host, config.advertise_url, *config.allow_hosts))
+    return hosts_on(config.host, (config.advertise_url, *config.allow_hosts))
 
 
 def abandon() -> None:

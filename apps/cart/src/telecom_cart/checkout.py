@@ -216,7 +216,8 @@ class Checkouts:
             await asyncio.wait({task}, timeout=self._settings.answer_seconds)
             return
         assert cart.attempt is not None
-        if cart.attempt.deadline_at <= self._repository.now_ms():
+        now, seconds = self._repository.now_ms(), self._settings.attempt_seconds
+        if not cart.attempt.is_under_way(now=now, seconds=seconds):
             try:
                 async with asyncio.timeout(self._settings.answer_seconds):
                     await self._recovery.run(cart.user_id, cart.id)

@@ -1,7 +1,8 @@
 """A provider as the cart uses it: one that keeps to the contract, or is taken at its worst.
 
 What it lacks is said when the shop is made, not at the first checkout. What it raises or answers although the contract
-knows no such thing is written to the log, and told as what the contract has for not knowing.
+knows no such thing is written to the log, and told as what the contract has for not knowing; so is what cannot be kept.
+What a platform has to say about an error is written to the log here, for operators.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from telecom_cart.provider import (
     Uncertain,
     Unreachable,
     Unsure,
+    is_plain,
 )
 
 T = TypeVar("T")
@@ -82,45 +84,66 @@ class Guarded:
         self.timeout_seconds = provider.timeout_seconds
 
     async def open_session(self) -> str:
-        return await self._kept("open_session", str, self._provider.open_session)
+        session = await self._kept("open_session", str, self._provider.open_session)
+        if session:
+            _check_plain("open_session", session)
+        return session
 
     async def create_cart(self, session: str, lines: Sequence[Line], *, currency: str) -> Context:
-        return await self._kept(
+        made = await self._kept(
             "create_cart", Context, lambda: self._provider.create_cart(session, lines, currency=currency)
         )
+        _check_plain("create_cart", made.basket_id)
+        return made
 
     async def add_item(self, context: Context, line: Line) -> None:
-        await self._kept("add_item", object, lambda: self._provider.add_item(context, line))
+        await self._kept("add_item", object, lambda: self._provider.add_item(context, line), about=context)
 
     async def remove_item(self, context: Context, product_id: str) -> None:
-        await self._kept("remove_item", object, lambda: self._provider.remove_item(context, product_id))
+        await self._kept("remove_item", object, lambda: self._provider.remove_item(context, product_id), about=context)
 
     async def get_cart(self, context: Context) -> Basket:
-        return await self._kept("get_cart", Basket, lambda: self._provider.get_cart(context))
+        return await self._kept("get_cart", Basket, lambda: self._provider.get_cart(context), about=context)
 
     async def validate_context(self, context: Context) -> bool:
-        return await self._kept("validate_context", bool, lambda: self._provider.validate_context(context))
+        return await self._kept(
+            "validate_context", bool, lambda: self._provider.validate_context(context), about=context
+        )
 
     async def set_reference(self, context: Context, reference: str) -> None:
-        await self._kept("set_reference", object, lambda: self._provider.set_reference(context, reference))
+        await self._kept(
+            "set_reference", object, lambda: self._provider.set_reference(context, reference), about=context
+        )
 
     async def checkout(self, context: Context, reference: str) -> PlacedOrder:
-        return await self._kept(
-            "checkout", PlacedOrder, lambda: self._provider.checkout(context, reference), unknown=Uncertain
+        placed = await self._kept(
+            "checkout",
+            PlacedOrder,
+            lambda: self._provider.checkout(context, reference),
+            unknown=Uncertain,
+            about=context,
+            reference=reference,
         )
+        _check_plain("checkout", placed.number, unknown=Uncertain)
+        return placed
 
     async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
         try:
-            return await self._kept(
+            found: Found | Absent | Unsure = await self._kept(
                 "find_order",
                 (Found, Absent, Unsure),
                 lambda: self._provider.find_order(context, reference, since=since),
+                about=context,
+                reference=reference,
             )
+            if isinstance(found, Found):
+                _check_plain("find_order", *(order.number for order in found.orders))
+            return found
         except ProviderError as error:
             return Unsure(str(error))
 
     async def close_cart(self, context: Context) -> Closed:
-        return await self._kept("close_cart", Closed, lambda: self._provider.close_cart(context))
+        return await self._kept("close_cart", Closed, lambda: self._provider.close_cart(context), about=context)
 
     async def health(self) -> Health:
         try:
@@ -138,17 +161,29 @@ class Guarded:
         ask: Callable[[], Awaitable[T]],
         *,
         unknown: type[ProviderError] = Unreachable,
+        about: Context | None = None,
+        reference: str = "",
     ) -> T:
+        named = " ".join(filter(None, (reference, about.shown_id if about is not None else ""))) or "nobody"
         try:
             answer = await ask()
         except ProviderError as error:
+            if error.told:
+                logger.warning("the platform did not do %s for %s: %s. It said: %s", verb, named, error, error.told)
             if isinstance(error, Uncertain) and unknown is not Uncertain:
                 raise Unreachable(str(error)) from error
             raise
         except Exception as error:
-            logger.exception("%s of the provider raised what it may not", verb)
+            logger.exception("%s of the provider raised what it may not, for %s", verb, named)
             raise unknown(f"The provider failed at {verb}: {type(error).__name__}") from error
         if not isinstance(answer, kind):
             logger.error("%s of the provider answered what it may not: %s", verb, type(answer).__name__)
             raise unknown(f"The provider failed at {verb}: it answered {type(answer).__name__}")
         return answer
+
+
+def _check_plain(verb: str, *kept: object, unknown: type[ProviderError] = Unreachable) -> None:
+    """What has to be stored and sent again: see the contract."""
+    if not kept or not all(map(is_plain, kept)):
+        logger.error("%s of the provider answered an id that cannot be kept", verb)
+        raise unknown(f"The provider failed at {verb}: it answered an id that cannot be kept")

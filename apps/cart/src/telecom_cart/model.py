@@ -87,6 +87,9 @@ class Hold:
     by: str
     until: int
 
+    def lasts(self, *, now: int, seconds: float) -> bool:
+        return is_ahead(self.until, now=now, seconds=seconds)
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -125,6 +128,10 @@ class Attempt:
     @property
     def is_open(self) -> bool:
         return self.stage is not Stage.CLOSED
+
+    def is_under_way(self, *, now: int, seconds: float) -> bool:
+        """Whether it is left to whoever began it, who had so many seconds."""
+        return is_ahead(self.deadline_at, now=now, seconds=seconds)
 
 
 @dataclass(frozen=True)
@@ -231,6 +238,12 @@ def totals_of(items: tuple[Item, ...], province: Province | None, currency: str,
     net = subtotal((item.price, item.quantity) for item in items)
     taxes: tuple[TaxLine, ...] | None = None if province is None else taxes_on(net, province, on)
     return Totals(currency=currency, subtotal=net, taxes=taxes)
+
+
+def is_ahead(until: int, *, now: int, seconds: float) -> bool:
+    """Whether something that was to last so many seconds does so still. What ends later than that was written before
+    the clock was set back, and nobody knows how long ago."""
+    return now < until <= now + round(seconds * 1000)
 
 
 def listed_key(user_id: str, placed_at: int, order_id: str) -> str:

@@ -89,12 +89,12 @@ class Recovery:
     def __init__(
         self, *, repository: Repository, provider: Provider, closer: Closer, trust: Trust, hold_seconds: float
     ) -> None:
-        """`hold_seconds`: so long it is left to whoever looks, who may have died."""
+        """`hold_seconds`: so long it is left to whoever began it or looks, who may have died."""
         self._repository = repository
         self._provider = provider
         self._closer = closer
         self._trust = trust
-        self._hold_ms = round(hold_seconds * 1000)
+        self._hold_seconds = hold_seconds
 
     async def run(self, user_id: str, cart_id: str, *, own: str = "") -> None:
         """Find out what became of the open attempt of a cart. Nothing, if there is none.
@@ -136,11 +136,14 @@ class Recovery:
         if cart is None or cart.id != cart_id or cart.attempt is None or not cart.attempt.is_open:
             return None
         now, attempt = self._repository.now_ms(), cart.attempt
-        if attempt.reference != own and attempt.deadline_at > now:
+        seconds = self._hold_seconds
+        if attempt.reference != own and attempt.is_under_way(now=now, seconds=seconds):
             raise Unresolved("It is still under way")
-        if attempt.held is not None and attempt.held.until > now:
+        if attempt.held is not None and attempt.held.lasts(now=now, seconds=seconds):
             raise Unresolved("Somebody else is looking")
-        return replace(cart, attempt=replace(attempt, held=Hold(by, now + self._hold_ms)))
+        if attempt.gone_at is not None and attempt.gone_at > now:
+            attempt = replace(attempt, gone_at=None)  # the clock was set back since: it is waited for anew
+        return replace(cart, attempt=replace(attempt, held=Hold(by, now + round(seconds * 1000))))
 
     async def _resolve(self, cart: Cart, attempt: Attempt, by: str) -> None:
         presence = Presence.UNKNOWN

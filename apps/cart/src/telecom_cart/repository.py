@@ -30,6 +30,8 @@ class Repository:
         """By user, the newest one first: `listed_key`."""
         self.unknown = ms.records("unknown-checkouts", Unknown)
         """By reference. The cart itself says whether it still is."""
+        self._proofs = ms.records("written-at", int)
+        """One, of the last time that anybody has tried to write."""
 
     def now_ms(self) -> int:
         return round(self._ms.now().timestamp() * 1000)
@@ -40,6 +42,10 @@ class Repository:
     async def reach(self) -> None:
         """Raises, if the store cannot be read."""
         await self.carts.get("-")  # which nobody is called
+
+    async def prove(self) -> None:
+        """Raises, if the store cannot be written: it may be readable, and full."""
+        await self._proofs.put("health", self.now_ms())
 
     async def cart(self, user_id: str) -> Cart | None:
         found = await self.carts.get(user_id)

@@ -186,7 +186,13 @@ SCHEMAS: Final[dict[str, Any]] = {
     ),
 }
 _ALWAYS: Final = ("INTERNAL_ERROR", "STORE_UNAVAILABLE", "VALIDATION_ERROR")
-_CHANGES: Final = ("ALREADY_CHECKED_OUT", "CHECKOUT_IN_PROGRESS", "OPERATION_TIMEOUT", "PRECONDITION_FAILED")
+_CHANGES: Final = (
+    "ALREADY_CHECKED_OUT",
+    "CHECKOUT_IN_PROGRESS",
+    "CROSS_SITE",
+    "OPERATION_TIMEOUT",
+    "PRECONDITION_FAILED",
+)
 _BODY: Final = ("PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
 _USER: Final = {"name": "userId", "in": "path", "required": True, "schema": _ID}
 _PRODUCT: Final = {"name": "productId", "in": "path", "required": True, "schema": _ID}
@@ -327,6 +333,7 @@ POST_CHECKOUT: Final = _operation(
     "CHECKOUT_FAILED",
     "CHECKOUT_IN_PROGRESS",
     "CHECKOUT_UNKNOWN",
+    "CROSS_SITE",
     "EMPTY_CART",
     "EXTERNAL_PROVIDER_ERROR",
     "OPERATION_TIMEOUT",
