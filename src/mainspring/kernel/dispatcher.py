@@ -303,7 +303,9 @@ class Dispatcher:
         except StoreUnavailable:
             self._find_again(timer)
             return
-        if current is not None:
+        if current is not None and current.version == timer.version:
+            self._find_again(timer)  # whatever the store has against it, it would say so at once again
+        elif current is not None:
             self.note(current.shard_id, current.due_at)
 
     async def _carry(self, lane: LaneState, timer: Timer) -> None:
