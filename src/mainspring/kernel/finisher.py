@@ -19,7 +19,6 @@ from mainspring.kernel.agenda import Agenda
 from mainspring.kernel.batches import Batches, Spawn
 from mainspring.kernel.carrier import Ending, conclude, conclude_small
 from mainspring.kernel.fenced import FencedWrites, contained
-from mainspring.kernel.window import size_of
 from mainspring.model import State, Timer
 from mainspring.store import Finish, Put, Store, Verdict
 
@@ -73,6 +72,7 @@ class Finisher:
         *,
         store: Store,
         writes: FencedWrites,
+        size_of: Callable[[Timer], int],
         clock: Clock,
         agenda: Agenda,
         gone: Callable[[Timer], None],
@@ -80,7 +80,8 @@ class Finisher:
         spawn: Spawn,
         retry_seconds: float,
     ) -> None:
-        """`gone` is told of attempts that nobody waits for any more, `note` of rows that are due later."""
+        """`size_of` tells what is in a row; `gone` is told of attempts that nobody waits for any more, `note` of rows
+        that are due later."""
         self._store = store
         self._writes = writes
         self._agenda = agenda
@@ -154,7 +155,7 @@ class Finisher:
             self._note(row.shard_id, row.due_at)
 
     async def _look_later(self, endings: Sequence[Ended]) -> None:
-        """Endings wait for the store: they are few (the slots), and the fence decides when they come too late."""
+        """Endings wait for the store: they are bounded (`unrecorded`); the fence decides when they come too late."""
         await asyncio.sleep(self._retry_seconds)
         await self._look_again(endings)
 
