@@ -76,7 +76,7 @@ class LargePart(Member):
         self.queued = 0
         """Kept by the window."""
         self.in_flight = 0
-        """Kept by `Bytes`."""
+        """Until it is recorded. Kept by `Bytes`."""
 
 
 class LaneState(Member):

@@ -6,9 +6,9 @@ slots go to who comes first, but nobody takes more than it leaves free, neither 
 site whose destinations are not trusted a third of that: so there are some for many sites. Of the last of them a
 namespace takes a quarter at most: so there are some for many namespaces. The first call to a destination is one.
 
-Calls with large rows share bytes, besides, by the same rules (`Bytes`). Small rows have none of these, and so wait for
-no large one. A namespace without a large row in flight has a quarter to itself with others that have none, whatever its
-destinations are: the last row takes what is left, and more, so that none is too large to go.
+Large rows share bytes, besides, by the same rules (`Bytes`), until their outcome is recorded. Small rows have none of
+these, and so wait for no large one. The last quarter is for namespaces that have none, whatever their destinations are;
+the last row takes what is left, and more, so that none is too large to go.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Slots:
 
 
 class Bytes(Slots):
-    """The bytes of large rows in flight."""
+    """The bytes of large rows from their begin to their record."""
 
     def has_room_for(self, part: LargePart, tier: Tier, size: int) -> bool:
         """Whether a lane may make a call with a row of this size. What is larger than is kept for each tier counts as
@@ -96,7 +96,7 @@ class Bytes(Slots):
         site, namespace = part.site, part.site.around[0]
         if not any(namespace.calls):
             return self._taken < self._limit
-        free, need = self.free(tier), min(size, max(1, self._limit // 16))
+        free, need = self.free(tier) - self._limit // 4, min(size, max(1, self._limit // 16))
         if free < need:
             return False
         own = share(free=free, taken=part.in_flight) if part.in_flight else free

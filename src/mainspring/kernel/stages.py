@@ -3,8 +3,8 @@
     queued       in the queue of its lane. It moves when it is the lane's turn and there is a slot, for a large row also
                  bytes, and room among what waits for its record; or it gives way to others, and is marked
     in flight    it has a slot, and its bytes: about to be begun, or with its call. It moves when the call is over
-    unrecorded   its call is over, or was given up, or nobody here made it: it is counted with its namespace and its
-                 shard. It moves when the record is written, or another owner has the shard
+    unrecorded   its call is over, or was given up, or nobody here made it. It keeps its bytes, and is counted with its
+                 namespace and its shard. It moves when the record is written, or another owner has the shard
 
 Invariants. Every row in the window is in exactly one of these. A lane with something queued waits for exactly one thing
 (`turns`), and whoever gives that back wakes it. Small rows wait for no bytes. Rows of a shard in which nothing is
@@ -56,13 +56,10 @@ class Stages:
             lane_of=lane_of,
             everybody=everybody,
         )
-        for_large = bytes_for_large(settings.window_bytes)
         # What is in flight is in the window, too, and cannot give way: some of it is for what waits.
         self._slots = Slots(min(settings.in_flight_limit, max(1, settings.window_limit * 3 // 4)), everybody)
-        self._bytes = Bytes(max(1, for_large * 3 // 4), everybody.large)
-        self._unrecorded = Unrecorded(
-            limit=max(2, settings.window_limit * 3 // 4), byte_limit=max(1, for_large // 8), clock=clock
-        )
+        self._bytes = Bytes(max(1, bytes_for_large(settings.window_bytes) * 3 // 4), everybody.large)
+        self._unrecorded = Unrecorded(limit=max(2, settings.window_limit * 3 // 4), clock=clock)
         self._turns = Turns()
         self._rouse_at = 0.0
         self._any_promoted = False
@@ -74,7 +71,7 @@ class Stages:
 
     def queue(self, timer: Timer, lane: LaneState) -> bool:
         """Take a row in, or mark where it is. False if it had to be left in the store."""
-        if self._is_stuck(timer, 0):
+        if self._is_stuck(timer):
             self._later(timer)
             return False
         if not self.window.admit(timer, lane):
@@ -84,32 +81,32 @@ class Stages:
 
     def find(self, timer: Timer, lane: LaneState) -> bool:
         """The same for a row that was found in flight: it waits for nothing but its record."""
-        size = self.window.large_size(timer)
-        if not self._may_wait(timer, lane, size):
+        tier = lane.tier
+        if not self._has_all(timer, lane, tier, self.window.large_size(timer)):
             self._later(timer)
             return False
         if not self.window.hold(timer, lane):
             return False
-        self._unrecorded.add(timer.uuid, lane.site.around[0], timer.shard_id, size)
+        self._take_bytes(timer, lane, tier)
+        self._unrecorded.add(timer.uuid, lane.site.around[0], timer.shard_id)
         return True
 
     def release(self, timer: Timer, lane: LaneState) -> None:
         """It is in flight no more."""
         lane.occupy(-1)
         self._slots.release(timer.uuid)
-        self._bytes.release(timer.uuid)
         self.window.weigh(lane)
         self._turns.rouse(lane)
-        self._turns.relieve()
 
     def await_record(self, timer: Timer, lane: LaneState) -> None:
         """Its call is over."""
         self.release(timer, lane)
-        self._unrecorded.add(timer.uuid, lane.site.around[0], timer.shard_id, self.window.size(timer.uuid))
+        self._unrecorded.add(timer.uuid, lane.site.around[0], timer.shard_id)
 
     def gone(self, timer: Timer) -> None:
         """It is in memory no more."""
         self.window.drop(timer.uuid)
+        self._bytes.release(timer.uuid)
         self._unrecorded.remove(timer.uuid)
         if self._turns.relieve():
             self.give()
@@ -180,37 +177,36 @@ class Stages:
     def _next(self, lane: LaneState, tier: Tier) -> deque[Timer] | None:
         """Where the next row of a lane is for which there is all that it needs besides a slot."""
         first, small = lane.queue.first(), lane.queue.small
-        if self._has_all(first[0], lane, tier):
+        if self._has_all(first[0], lane, tier, self.window.size(first[0].uuid)):
             return first
-        return small if first is not small and small and self._has_all(small[0], lane, tier) else None
+        return small if first is not small and small and self._has_all(small[0], lane, tier, 0) else None
 
-    def _has_all(self, timer: Timer, lane: LaneState, tier: Tier) -> bool:
-        size = self.window.size(timer.uuid)
-        return self._may_wait(timer, lane, size) and (not size or self._bytes.has_room_for(lane.large, tier, size))
-
-    def _may_wait(self, timer: Timer, lane: LaneState, size: int) -> bool:
-        """Whether there is room for another row that waits for its record."""
-        unrecorded = self._unrecorded
-        return unrecorded.has_room(lane.site.around[0], size) and unrecorded.has_room(timer.shard_id, size)
+    def _has_all(self, timer: Timer, lane: LaneState, tier: Tier, size: int) -> bool:
+        """Whether there are bytes for a large row, and room for another that will wait for its record."""
+        if size and not self._bytes.has_room_for(lane.large, tier, size):
+            return False
+        return self._unrecorded.has_room(lane.site.around[0]) and self._unrecorded.has_room(timer.shard_id)
 
     def _take(self, lane: LaneState, tier: Tier, rows: deque[Timer]) -> None:
         timer = self.window.take(lane, rows)
         lane.occupy(1)
         self._slots.take(timer.uuid, lane, tier)
-        if size := self.window.size(timer.uuid):
-            self._bytes.take(timer.uuid, lane.large, tier, size)
+        self._take_bytes(timer, lane, tier)
         self.window.weigh(lane)
         self._begin(lane, timer)
 
-    def _is_stuck(self, timer: Timer, size: int) -> bool:
+    def _take_bytes(self, timer: Timer, lane: LaneState, tier: Tier) -> None:
+        if size := self.window.size(timer.uuid):
+            self._bytes.take(timer.uuid, lane.large, tier, size)
+
+    def _is_stuck(self, timer: Timer) -> bool:
         """Whether a row belongs to a shard that has its share of rows that wait, and nothing is recorded there."""
-        unrecorded = self._unrecorded
-        return not unrecorded.has_room(timer.shard_id, size) and unrecorded.is_silent(timer.shard_id)
+        return not self._unrecorded.has_room(timer.shard_id) and self._unrecorded.is_silent(timer.shard_id)
 
     def _set_aside(self, lane: LaneState) -> bool:
         """Take rows of a shard that is stuck out of a lane. False if it is not that."""
         for rows in (lane.queue.small, lane.queue.large):
-            if rows and self._is_stuck(rows[0], self.window.size(rows[0].uuid)):
+            if rows and self._is_stuck(rows[0]):
                 for timer in self.window.take_out(lane, rows[0].shard_id):
                     self._later(timer)
                 return True
