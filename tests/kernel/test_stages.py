@@ -45,7 +45,7 @@ def expect_one_stage_each(member: Member) -> None:
     assert window._places.used == len(window.rows)
     assert window.bytes == sum(window._sizes.values())
     assert stages._bytes._calls.keys() == (in_flight | unrecorded) & window._sizes.keys()
-    assert stages._bytes._taken == sum(window._sizes[uuid] for uuid in stages._bytes._calls)
+    assert stages._bytes._taken == sum(window.size(str(uuid)) for uuid in stages._bytes._calls)
     for lane in lanes:
         assert lane.large.queued == sum(window._sizes[timer.uuid] for timer in lane.queue.large)
         assert lane.turn if lane.queue else lane.weight == lane.large.weight == 0
