@@ -118,9 +118,11 @@ class Window:
         return False
 
     def _take_in(self, timer: Timer, lane: LaneState, size: int, *, has_place: bool, has_bytes: bool) -> bool:
-        if not has_bytes and not self._make_room(self._bytes, lane.large, _large_weight_of(lane), size):
-            self.leave(timer, lane.large)
-            return False
+        if not has_bytes:
+            if not self._make_room(self._bytes, lane.large, _large_weight_of(lane), size):
+                self.leave(timer, lane.large)
+                return False
+            has_place = has_place or self._places.free > 0  # that of a row that gave way
         if not has_place and not self._make_room(self._places, lane, _weight_of(lane), 1):
             self.leave(timer, lane)
             return False
