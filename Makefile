@@ -12,7 +12,7 @@ PYTHON := $(BIN)/python
 PIP := $(PYTHON) -m pip install --quiet
 ARGS ?=
 QUICK := not slow and not server
-# How pytest ends when its arguments choose no test: those of the other half do.
+# How pytest ends when its arguments choose no test: those of another part do.
 NOTHING_CHOSEN := 5
 
 .PHONY: help
@@ -36,7 +36,8 @@ cart: $(VENV)/.cart ## Try the telecom cart with a simulated platform on 127.0.0
 .PHONY: test
 test: check ## Run the checks and all tests; installs the database servers that are missing.
 	$(PYTHON) -m pytest -m "$(QUICK)" --numprocesses 2 --dist worksteal $(ARGS) || [ $$? -eq $(NOTHING_CHOSEN) ]
-	$(PYTHON) -m pytest -m "not ($(QUICK))" --numprocesses 2 --dist loadgroup $(ARGS) || [ $$? -eq $(NOTHING_CHOSEN) ]
+	$(PYTHON) -m pytest -m "not ($(QUICK)) and not alone" --numprocesses 2 --dist loadgroup $(ARGS) || [ $$? -eq $(NOTHING_CHOSEN) ]
+	$(PYTHON) -m pytest -m "not ($(QUICK)) and alone" $(ARGS) || [ $$? -eq $(NOTHING_CHOSEN) ]
 
 .PHONY: test-fast
 test-fast: $(VENV)/.test ## Run the tests that are quick and need no database server.

@@ -61,7 +61,7 @@ def pending_timer(namespace: Namespace, timer_id: str, instant: int) -> Timer:
 
 
 async def create_all(target: Running, requests: list[bytes], *, connections: int = 4, seconds: float = 300.0) -> float:
-    """Send the requests, all of which must succeed. Answers how many were sent per second."""
+    """Send the requests, all of which must succeed. Returns how many were sent per second."""
     result = await run_load(
         "127.0.0.1",
         target.port,

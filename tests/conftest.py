@@ -1,6 +1,9 @@
-"""What all tests share: one event loop flavour, and real servers."""
+"""What all tests share: one event loop flavour, real servers, and somebody to call."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -9,7 +12,17 @@ pytest.register_assert_rewrite(
     "mainspring.testing",
     *(f"telecom_cart.providers.{name}" for name in ("conformance", "basket_conformance", "order_conformance")),
 )
-pytest_plugins = ["tests.servers.fixtures", "tests.time_limit"]
+pytest_plugins = ["tests.servers.fixtures", "tests.support.target", "tests.time_limit"]
+
+_ALONE: Final = tuple(Path(__file__).parent / name for name in ("bench", "cluster", "crashes", "faults"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Clusters under load, and what measures, need both cores."""
+    for item in items:
+        if any(item.path.is_relative_to(place) for place in _ALONE):
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -12,6 +13,7 @@ from mainspring import DueTimer, Mainspring
 from mainspring.errors import InvalidInput, NotFound
 from mainspring.idempotency import AsyncIdempotentProcessor
 from mainspring.model import Result, RetryPolicy, State
+from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
 
 
 async def test_a_handler_gets_its_timer_and_the_timer_is_then_done(tmp_path: Path) -> None:
@@ -153,3 +155,26 @@ async def test_at_rest_documents_and_timers_can_be_changed_and_nothing_runs(tmp_
             while not ran:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert (found.value, ran) == ("b", ["t1"])
+
+
+async def test_at_rest_a_timer_may_name_a_handler_of_the_programs_that_run(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'app.db'}"
+    woken = asyncio.Event()
+    ms, tool = Mainspring(url), Mainspring(url)
+
+    @ms.handler("remind")
+    async def remind(_: DueTimer) -> None:
+        woken.set()
+
+    async with ms, tool.at_rest():
+        await tool.timers.create("app", "t1", in_seconds=0, handler="remind")
+        async with asyncio.timeout(10):
+            await woken.wait()
+
+
+def test_the_same_chance_and_the_same_clock_give_the_same_ids() -> None:
+    async def run(loop: SimulatedLoop) -> int:
+        async with Mainspring("memory://", clock=SimulatedClock(loop), randomness=Random(7)) as ms:
+            return (await ms.records("notes", str).put("a", "b")).version
+
+    assert run_simulated(run) == run_simulated(run)

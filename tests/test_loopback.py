@@ -15,7 +15,7 @@ from mainspring.config import Config, load_config
 from mainspring.errors import InvalidInput
 from mainspring.origins import FetchError, Origin, RequestSync, ResponseSync
 from mainspring.processes.executor import RemoteExecutor
-from mainspring.processes.server import served
+from mainspring.processes.startup import served
 from mainspring.testing.target import TargetServer
 from mainspring.transactional import TimerWriter
 from tests.fetches.asking import asking, ended

@@ -30,7 +30,7 @@ class Clock(Protocol):
 
 
 async def follow(clock: Clock, ask: Callable[[], Awaitable[int]], *, is_aligned: bool) -> float:
-    """Align `clock` with the time of the store, which `ask` asks for. Answers when that was asked for, by the monotonic
+    """Align `clock` with the time of the store, which `ask` asks for. Returns when that was asked for, by the monotonic
     clock.
 
     An answer that was long on its way, or found this process frozen, tells an old time: then it is asked for again, a

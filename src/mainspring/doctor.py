@@ -6,7 +6,7 @@ those of fetches, which rows lead to, and those of the idempotency library where
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, runtime_checkable
 
@@ -27,10 +27,19 @@ from mainspring.idempotency.entries import COLLECTION as KEYS
 from mainspring.idempotency.entries import read_header
 from mainspring.jobs.registry import JOBS
 from mainspring.kernel.ownership import INSTANCES, Lease, read_lease
-from mainspring.model import Namespace, Record, TimerKey
+from mainspring.model import Namespace, TimerKey
 from mainspring.namespaces.service import DEFAULT, NAMESPACES, SYSTEM
 from mainspring.origins.outbox import OUTBOX
-from mainspring.store import BATCH_LIMIT, START, Position, Remove, Store, TimerFilter, Verdict, ends_scan
+from mainspring.store import (
+    BATCH_LIMIT,
+    START,
+    Remove,
+    Store,
+    TimerFilter,
+    Verdict,
+    all_records,
+    timer_pages,
+)
 from mainspring.timers.carrier import DESTINATIONS
 from mainspring.unreadable import Unreadable, read_record
 
@@ -102,7 +111,7 @@ async def _look(store: Store, damage: Sequence[str]) -> Findings:
     known, internal = [
         [
             namespace
-            async for record in _records(store, collection, now)
+            async for record in all_records(store, collection, lambda: now)
             if (namespace := read_record(collection, record, _read_namespace)) is not None
         ]
         for collection in (NAMESPACES, SYSTEM)
@@ -131,7 +140,7 @@ async def _look(store: Store, damage: Sequence[str]) -> Findings:
 
 
 async def discard(store: Store, found: Sequence[Unreadable]) -> int:
-    """Remove what cannot be read and has a version by which it is known; answers how many that were.
+    """Remove what cannot be read and has a version by which it is known; returns how many that were.
 
     A namespace is left alone, because its timers would be lost with it, and so are jobs, which their service shows as
     broken, and leases, which somebody renews or nobody needs. Without what is kept for a key, its work could run again.
@@ -151,7 +160,7 @@ async def discard(store: Store, found: Sequence[Unreadable]) -> int:
 
 
 async def drop_namespace(store: Store, name: str) -> int:
-    """Remove a namespace that has no timers, while no instance runs: one would still know it. Answers its shards.
+    """Remove a namespace that has no timers, while no instance runs: one would still know it. Returns its shards.
 
     A timer that cannot be read is one, too: the next version may understand it.
     """
@@ -162,7 +171,7 @@ async def drop_namespace(store: Store, name: str) -> int:
         raise Conflict("Expected another namespace than 'default', which every start would make anew")
     record = await store.get_record(NAMESPACES, name, now=now)
     if record is None:
-        raise NotFound(f"Expected an existing namespace, got {name!r}")
+        raise NotFound(f"Namespace {name!r} does not exist")
     namespace = read_record(NAMESPACES, record, _read_namespace)
     if namespace is None:
         raise Conflict(f"The record of namespace {name!r} cannot be read: see `mainspring admin doctor`")
@@ -184,7 +193,7 @@ async def drop_namespace(store: Store, name: str) -> int:
 
 async def _alive(store: Store, now: int) -> set[str]:
     alive: set[str] = set()
-    async for record in _records(store, INSTANCES, now):
+    async for record in all_records(store, INSTANCES, lambda: now):
         lease: Lease | None = read_record(INSTANCES, record, read_lease)
         if lease is None or not lease.left:
             alive.add(record.key)
@@ -194,10 +203,8 @@ async def _alive(store: Store, now: int) -> set[str]:
 async def _look_through(store: Store, namespace: Namespace, now: int) -> int:
     """All rows of a namespace; of fetches, what they say and the records that they lead to."""
     count = 0
-    after = START
-    while page := await store.list_timers(namespace.shards, TimerFilter(), after=after, limit=PAGE):
+    async for page in timer_pages(store, namespace.shards, TimerFilter(), limit=PAGE):
         count += len(page)
-        after = Position(page[-1].due_at, page[-1].uuid)
         if namespace.name == FETCH_ROWS:
             read_rows(page, lambda row: (summary_of(row, Secrets()), executor_of(row)))
             for row in page:
@@ -210,16 +217,5 @@ async def _look_through(store: Store, namespace: Namespace, now: int) -> int:
 async def _look_at_records(store: Store, now: int) -> None:
     for collection, read in _LISTED.items():
         with suppress(Unsupported):
-            async for record in _records(store, collection, now):
+            async for record in all_records(store, collection, lambda: now):
                 read_record(collection, record, read)
-
-
-async def _records(store: Store, collection: str, now: int) -> AsyncIterator[Record]:
-    after = ""
-    while True:
-        page = await store.scan_records(collection, now=now, after=after, limit=BATCH_LIMIT)
-        for record in page:
-            yield record
-        if ends_scan(page, BATCH_LIMIT):
-            return
-        after = page[-1].key

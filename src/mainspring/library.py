@@ -24,13 +24,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
+from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import parse_qsl, urlsplit
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.cluster.instance import Instance
-from mainspring.cluster.surroundings import Surroundings
+from mainspring.cluster.surroundings import Surroundings, Unpredictable
 from mainspring.config import load_config
 from mainspring.errors import Conflict, InvalidInput
 from mainspring.fetches.arguments import FetchFields
@@ -72,15 +73,18 @@ class Mainspring:
         store: str = "",
         *,
         clock: Clock | None = None,
+        randomness: Random | None = None,
         origins: Iterable[type[Origin]] = (),
         services: Mapping[str, ServiceFactory] | None = None,
         **settings: Any,
     ) -> None:
-        """`origins` that earlier runs of the program may have left waiting for results; `services` are for them."""
+        """`origins` that earlier runs of the program may have left waiting for results; `services` are for them.
+
+        `clock` and `randomness` are the machine's; a test of the program that gives its own has the same run again.
+        """
         config = load_config({**settings, "store": store or None})
-        self._instance = instance = Instance(
-            config, surroundings=Surroundings(clock=clock or SystemClock()), allow_handlers=True
-        )
+        surroundings = Surroundings(clock=clock or SystemClock(), randomness=randomness or Unpredictable())
+        self._instance = instance = Instance(config, surroundings=surroundings, allow_handlers=True)
         self._origins = Origins(
             records=instance.store,
             clock=instance.clock,

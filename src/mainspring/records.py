@@ -25,7 +25,7 @@ from msgspec import Struct
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, InvalidInput
 from mainspring.model import Record
-from mainspring.store import RecordStore, ends_scan, first_version
+from mainspring.store import RecordStore, all_records, first_version
 from mainspring.text import hides_something
 from mainspring.unreadable import read_record
 
@@ -107,15 +107,10 @@ class Records(Generic[T]):
 
     async def scan(self, *, after: str = "") -> AsyncIterator[Document[T]]:
         """All documents behind a key, in the order of keys. What cannot be read is passed over, and set aside."""
-        while True:
-            now = self._clock.now_ms()
-            page = await self._records.scan_records(self._collection, now=now, after=after, limit=_PAGE)
-            for record in page:
-                if (found := self._document(record)) is not None:
-                    yield found
-            if ends_scan(page, _PAGE):
-                return
-            after = page[-1].key
+        found = all_records(self._records, self._collection, self._clock.now_ms, after=after, limit=_PAGE)
+        async for record in found:
+            if (document := self._document(record)) is not None:
+                yield document
 
     def _written(self, value: T) -> bytes:
         """What is stored. What could not be read again is refused here, not found missing later."""

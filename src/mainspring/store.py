@@ -28,7 +28,7 @@ Both contracts are checked by the suites in `mainspring.testing`, which run over
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
 from random import Random
 from typing import Final, NamedTuple, Protocol, runtime_checkable
@@ -42,6 +42,9 @@ from mainspring.unreadable import Unreadable
 BATCH_LIMIT: Final = 1000
 PAGE_BYTES: Final = 8 * 1024 * 1024
 """About how much the rows of one page hold together, as payloads and documents."""
+DUE_BYTES: Final = 1024 * 1024
+"""Of a page of what is due, where a store reads in a thread of its own: many shards are read at once, one behind the
+other, and whoever comes next waits."""
 
 
 class Position(NamedTuple):
@@ -99,6 +102,10 @@ class Put(Struct, frozen=True):
 
     timer: Timer
     expect: int
+
+    @property
+    def key(self) -> TimerKey:
+        return self.timer.key
 
 
 class Remove(Struct, frozen=True):
@@ -219,7 +226,7 @@ class TimerStore(Protocol):
         ...
 
     async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
-        """Remove at least the oldest entries started before `older_than`, at most `limit`; answers how many."""
+        """Remove at least the oldest entries started before `older_than`, at most `limit`; returns how many."""
         ...
 
     async def shards(self, shard_ids: Sequence[int]) -> Sequence[Shard | None]:
@@ -306,6 +313,29 @@ class RecordStore(Protocol):
 def ends_scan(page: Sequence[Record], limit: int) -> bool:
     """Whether there are no records behind a page: it has fewer than were asked for, and not because they are large."""
     return len(page) < limit and sum(len(record.value) for record in page) <= PAGE_BYTES
+
+
+async def all_records(
+    records: RecordStore, collection: str, now: Callable[[], int], *, after: str = "", limit: int = BATCH_LIMIT
+) -> AsyncIterator[Record]:
+    """All live records with keys behind `after`, in key order: read in pages, each as of `now` at that time."""
+    while True:
+        page = await records.scan_records(collection, now=now(), after=after, limit=limit)
+        for record in page:
+            yield record
+        if ends_scan(page, limit):
+            return
+        after = page[-1].key
+
+
+async def timer_pages(
+    timers: TimerStore, shards: Sequence[int], where: TimerFilter, *, limit: int = BATCH_LIMIT
+) -> AsyncIterator[list[Timer]]:
+    """All matching rows of these shards in due order, in pages of which none is empty."""
+    after = START
+    while page := await timers.list_timers(shards, where, after=after, limit=limit):
+        yield page
+        after = Position(page[-1].due_at, page[-1].uuid)
 
 
 class Store(TimerStore, RecordStore, Protocol):

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from mainspring.api.app import AsgiApp, all_routes, build_app, token_digest
-from mainspring.api.problems import STATUSES
 from mainspring.api.routes import Route
 from mainspring.cluster.wakeups import PATH, Wake
 from mainspring.errors import (
@@ -23,6 +22,7 @@ from mainspring.errors import (
     UnsafeTarget,
 )
 from mainspring.fetches.errors import FetchError
+from mainspring.wire.problems import STATUSES
 from tests.wire.test_decoding import NOT_STRICT, payload
 
 from .calling import Body, call

@@ -11,7 +11,7 @@ import pytest
 
 from mainspring.config import Config
 from mainspring.descriptors import KEPT, WANTED
-from mainspring.processes.server import hosts_of, limits_of
+from mainspring.processes.startup import hosts_of, limits_of
 from mainspring.testing.attacks.alone import run
 from mainspring.testing.attacks.attack import Victim
 from mainspring.testing.attacks.catalogue import ATTACKS

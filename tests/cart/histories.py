@@ -4,7 +4,7 @@
     python -m tests.cart.histories --first 17 --count 1 -v  tell one history
     python -m tests.cart.histories --planted                how many histories it takes to find each planted defect
 
-Everything comes from the seed, and time is simulated.
+Everything comes from the seed, and time is simulated: a seed is the same history, whenever it is played.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ class History:
         lookup = Lookup(self.chance.choice((0.0, LAG_SECONDS)))
         self.platform.lookup_lag_seconds = self.chance.uniform(0, LAG_SECONDS) if lookup.lag_seconds else 0.0
         self.provider = DoubleProvider(self.platform, faults=Faults(), lookup=lookup, timeout_seconds=3.0)
-        self.ms = Mainspring("memory://", clock=SimulatedClock(loop))
+        self.machine = Random(self.chance.getrandbits(32))
+        """The chance of the machine: of ids, and of what is added to waits."""
+        self.ms = Mainspring("memory://", clock=SimulatedClock(loop), randomness=self.machine)
         self._own = Repository(self.ms)
         """The store, through no gate."""
         self.known: set[str] = set()
@@ -144,7 +146,15 @@ class History:
         return [each for each in self.alive if not each.gate.is_frozen]
 
     def begin_instance(self) -> Instance:
-        begun = Instance(self.ms, self.provider, self.settings, self.chance, known=self.known)
+        begun = Instance(
+            self.ms,
+            self.provider,
+            self.settings,
+            self.chance,
+            machine=self.machine,
+            time=self.loop.time,
+            known=self.known,
+        )
         self.instances.append(begun)
         begun.shop.attend()
         return begun

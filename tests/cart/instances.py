@@ -124,15 +124,27 @@ class _Wire:
 
 class Instance:
     def __init__(
-        self, ms: Mainspring, provider: Provider, settings: Settings, chance: Random, *, known: set[str]
+        self,
+        ms: Mainspring,
+        provider: Provider,
+        settings: Settings,
+        chance: Random,
+        *,
+        machine: Random,
+        time: Callable[[], float],
+        known: set[str],
     ) -> None:
-        """`known`: baskets that somebody alive was told of, which it adds to."""
+        """`machine` and `time` are there instead of the system's. `known`: baskets that somebody alive was told of,
+        which it adds to."""
         self.gate = gate = Gate(chance)
         self.shop = shop = Shop(ms, _Wire(provider, gate, known), settings, is_only=False)
-        for name in ("carts", "orders", "attempts", "latest", "unknown"):
+        for name in ("carts", "orders", "attempts", "listed", "unknown"):
             setattr(shop.repository, name, _Gated(getattr(shop.repository, name), gate))
         wakes = shop.carts._wakes  # of all its parts
         setattr(wakes, "_timers", _Gated(wakes._timers, gate))  # noqa: B010
+        setattr(shop.repository, "new_id", lambda: machine.randbytes(10).hex())  # noqa: B010
+        waiting = shop.checkouts._keys._processor._model
+        waiting.monotonic, waiting.entropy = time, machine.randbytes
         self.told_failed: set[str] = set()
         """References of which somebody was told that nothing was ordered."""
         self._listen(shop.checkouts)

@@ -262,6 +262,8 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=4, help="how many cases run side by side (default: %(default)s)")
     options = parser.parse_args()
     cases = [case for case in matrix() if options.name in str(case)]
+    if not cases:
+        parser.error(f"no case has {options.name!r} in its name, such as {next(iter(matrix()))}")
     started, broken = time.monotonic(), 0
     with (
         tempfile.TemporaryDirectory(prefix="cart-kill-matrix-") as folder,

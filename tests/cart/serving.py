@@ -14,6 +14,7 @@ from mainspring import Mainspring
 from telecom_cart.api.app import create_app
 from telecom_cart.api.health import SharedHealth
 from telecom_cart.model import SyncStatus
+from telecom_cart.provider import Lookup
 from telecom_cart.providers.double import DoubleProvider
 from telecom_cart.providers.faults import Fault, FaultKind, Faults
 from telecom_cart.providers.platform import Platform
@@ -58,10 +59,10 @@ def _named(headers: dict[str, str]) -> dict[bytes, bytes]:
 
 
 @asynccontextmanager
-async def served(**settings: Any) -> AsyncIterator[Served]:
+async def served(*, lookup: Lookup | None = None, **settings: Any) -> AsyncIterator[Served]:
     ms = Mainspring("memory://")
     loop = asyncio.get_running_loop()
-    provider = DoubleProvider(Platform(loop.time), faults=Faults(), latency_seconds=0.001)
+    provider = DoubleProvider(Platform(loop.time), faults=Faults(), lookup=lookup, latency_seconds=0.001)
     shop = Shop(ms, provider, Settings(**{"sync_delay_seconds": 0.01, **settings}))
     async with ms, shop:
         app = create_app(shop, health=SharedHealth(shop, shared_seconds=0.05, timeout_seconds=0.2))

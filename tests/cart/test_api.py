@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from mainspring.errors import StoreUnavailable
 from telecom_cart.api.correlation import CorrelationFilter
 from telecom_cart.checks import MAX_ITEMS, MAX_PRICE, MAX_QUANTITY
 from telecom_cart.providers.faults import FaultKind
@@ -380,6 +381,7 @@ async def test_the_contract_names_every_route_every_code_and_what_is_not_done(ca
         "GET /v1/carts/{userId}",
         "DELETE /v1/carts/{userId}",
         "GET /v1/carts/{userId}/summary",
+        "GET /v1/carts/{userId}/orders",
         "PUT /v1/carts/{userId}/province",
         "POST /v1/carts/{userId}/items",
         "PUT /v1/carts/{userId}/items/{productId}",
@@ -395,7 +397,7 @@ async def test_the_contract_names_every_route_every_code_and_what_is_not_done(ca
                 assert "X-Correlation-Id" in named
                 assert ("Retry-After" in named) == (status == "503" or "IN_PROGRESS" in str(answer) or status == "409")
                 shows_cart = method != "delete" or "items" in path
-                shows_cart = shows_cart and path.startswith("/v1/carts") and not path.endswith("checkout")
+                shows_cart = shows_cart and path.startswith("/v1/carts") and not path.endswith(("checkout", "orders"))
                 assert ("ETag" in named) == (status == "200" and shows_cart)
                 assert ("Idempotent-Replayed" in named) == (method == "post" and "items" in path and status == "200")
     assert "takes no payment and knows no login" in document["info"]["description"]
@@ -405,3 +407,18 @@ async def test_the_contract_names_every_route_every_code_and_what_is_not_done(ca
     said = " ".join(str(answer) for item in document["paths"].values() for answer in item.values())
     for code in document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]:
         assert code in said or code in ("NOT_FOUND", "METHOD_NOT_ALLOWED")
+
+
+async def test_health_is_not_told_by_a_store_that_can_be_read_and_not_written(
+    cart: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await cart.client.get("/health")).status_code == 200
+
+    async def full(*_: object, **__: object) -> None:
+        raise StoreUnavailable("database or disk is full")
+
+    monkeypatch.setattr(type(cart.shop.repository.carts), "put", full)
+    await asyncio.sleep(0.1)
+    for _ in range(2):
+        got = await cart.client.get("/health")
+        assert (got.status_code, got.json()["code"]) == (503, "STORE_UNAVAILABLE")

@@ -16,6 +16,7 @@ from telecom_cart.api import refusals
 from telecom_cart.api.problems import STATUSES
 from telecom_cart.api.views import instant
 from telecom_cart.errors import CartError, CartNotFound
+from telecom_cart.provider import Lookup
 from telecom_cart.providers.faults import FaultKind
 from tests.cart.serving import PLAN, Served, served
 from tests.cart.test_api import pointers, problem
@@ -132,7 +133,8 @@ async def test_a_checkout_that_the_platform_refuses_says_why(cart: Served) -> No
     await cart.synced()
     cart.platform.price_drift = 1
     body = problem(await cart.check_out(), 422, "CHECKOUT_FAILED")
-    assert "79900 in the cart, 79901 at the platform" in body["detail"]
+    assert body["detail"].endswith("79900 in the cart, 79901 at the platform.")
+    assert not body["retryable"]  # as long as the cart is the same, so is the answer
     assert live_orders(cart) == []
     assert (await cart.cart())["checkoutStatus"] == "failed"
 
@@ -205,6 +207,23 @@ async def test_an_order_of_which_nobody_knows_is_said_to_be_unknown(cart: Served
     assert len(live_orders(cart)) == 1
 
 
+async def test_what_only_a_person_can_find_out_is_not_said_to_be_found_out_soon() -> None:
+    async with served(lookup=Lookup(None)) as cart:
+        await cart.add()
+        await cart.synced()
+        cart.platform.lookup_lag_seconds = 10**6
+        cart.fault("checkout", FaultKind.APPLY_THEN_DROP)
+        response = await cart.check_out()
+        body = problem(response, 503, "CHECKOUT_UNKNOWN")
+        assert "a person has to decide." in body["detail"]
+        assert "being found out" not in body["detail"]
+        assert (body["retryable"], "retry-after" in response.headers) == (False, False)
+        for change in (cart.add(), cart.client.delete("/v1/carts/ann")):
+            body = problem(await change, 422, "CHECKOUT_IN_PROGRESS")
+            assert "a person has to decide." in body["detail"]
+            assert not body["retryable"]
+
+
 async def test_a_cart_that_was_ordered_and_not_cleaned_up_cannot_be_changed(cart: Served) -> None:
     await cart.add()
     found = await cart.shop.repository.carts.get("ann")
@@ -265,7 +284,7 @@ async def test_the_order_of_another_user_is_not_given_for_its_cart_id_or_tag(car
     for wish in ({"body": {"cartId": hers["id"]}}, {"If_Match": f'"{hers["version"]}"'}):
         for user in ("bob", "cid"):
             response = await cart.check_out(user, **wish)
-            assert problem(response, 404, "CART_NOT_FOUND")["detail"] == "This cart is gone, and was not ordered."
+            assert problem(response, 404, "CART_NOT_FOUND")["detail"] == "This user has no such cart."
     assert len(live_orders(cart)) == 1
 
 
@@ -323,3 +342,41 @@ async def test_health_counts_the_checkouts_of_which_nobody_knows_what_became(car
     assert (await cart.check_out()).status_code == 200
     await asyncio.sleep(0.06)  # it is shared for so long
     assert (await cart.client.get("/health")).json()["unknownCheckouts"] == 0
+
+
+async def test_the_orders_of_a_user_are_listed_the_newest_first_page_by_page(cart: Served) -> None:
+    path = "/v1/carts/ann/orders"
+    assert (await cart.client.get(path)).json() == {"orders": [], "next": None}
+    placed: list[dict[str, object]] = []
+    for n in range(5):
+        await cart.add()
+        placed.insert(0, (await cart.check_out(Idempotency_Key=f"k{n}")).json())
+    for neighbour in ("ann.b", "anna", "an", "b"):
+        await cart.add(neighbour)
+        await cart.check_out(neighbour)
+    listed: list[dict[str, object]] = []
+    query = "limit=2"
+    for size in (2, 2, 1):
+        got = (await cart.client.get(f"{path}?{query}")).json()
+        assert len(got["orders"]) == size
+        listed += got["orders"]
+        query = f"limit=2&after={got['next']}"
+    assert got["next"] is None
+    assert [order | {"replayed": False} for order in listed] == placed
+    assert (await cart.client.get(path)).json()["orders"] == listed
+    assert (await cart.client.get("/v1/carts/anna/orders?limit=1")).json()["next"] is None
+
+
+async def test_a_page_of_orders_that_cannot_be_is_refused_with_every_reason(cart: Served) -> None:
+    await cart.add("bob")
+    of_bob = (await cart.check_out("bob")).json()["orderId"]
+    for query, wrong in (
+        ("limit=0", ["limit"]),
+        ("limit=51", ["limit"]),
+        ("limit=1.0", ["limit"]),
+        ("limit=1&limit=2", ["limit"]),
+        (f"after={of_bob}", ["after"]),
+        ("limit=x&after=a/b", ["limit", "after"]),
+    ):
+        response = await cart.client.get(f"/v1/carts/ann/orders?{query}")
+        assert pointers(problem(response, 400, "VALIDATION_ERROR")) == wrong

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 
 import pytest
 
 from telecom_cart.provider import Unreachable
-from telecom_cart.providers.calling import Direct, Method, Patience, Request
+from telecom_cart.providers.calling import MOST_BYTES, Direct, Method, Patience, Request
 
 
 class Platform:
@@ -111,3 +112,50 @@ async def test_what_may_not_be_repeated_is_sent_once_by_every_layer(
     with pytest.raises(Unreachable):
         await direct(Request(method, f"{address}/"), may_repeat=False, tries=3)
     assert len(served.heads) == 2
+
+
+async def test_an_answer_that_does_not_end_is_unreachable_after_a_bound(
+    platform: tuple[Platform, str], direct: Direct
+) -> None:
+    served, address = platform
+    served.answer = b"HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n" + b"x" * (MOST_BYTES + 1)
+    with pytest.raises(Unreachable, match="more than"):
+        await direct(Request("GET", f"{address}/"))
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip", "x"])
+async def test_an_answer_is_not_unpacked_and_none_that_is_packed_was_asked_for(
+    platform: tuple[Platform, str], direct: Direct, encoding: str
+) -> None:
+    served, address = platform
+    body = gzip.compress(b" " * 40_000_000)
+    head = f"HTTP/1.1 200 OK\r\ncontent-encoding: {encoding}\r\ncontent-length: {len(body)}\r\n\r\n"
+    served.answer = head.encode() + body
+    with pytest.raises(Unreachable, match="packed"):
+        await direct(Request("GET", f"{address}/"))
+    assert b"\r\naccept-encoding: identity\r\n" in served.heads[0].lower()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * 1_000_000,
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200_000,
+        b"HTTP/1.1 200 " + b"y" * 1_000_000,
+        b"HTTP/1.1 99999 OK\r\n\r\n",
+        b"HTTP/9.9 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: " + b"9" * 5000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;" + b"x" * 1_000_000,
+        b"\x00\xff" * 1000,
+    ],
+    ids=lambda head: head[:40].decode("latin-1").encode("unicode_escape").decode(),
+)
+async def test_a_head_that_is_none_is_unreachable(platform: tuple[Platform, str], head: bytes) -> None:
+    served, address = platform
+    served.answer, served.is_over = head, True
+    direct = Direct(Patience(timeout_seconds=2, tries=1))
+    with pytest.raises(Unreachable):
+        await direct(Request("GET", f"{address}/"))
+    await direct.close()

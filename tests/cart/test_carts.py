@@ -466,4 +466,4 @@ def test_an_outage_is_a_line_for_each_try_and_no_tracebacks(caplog: pytest.LogCa
     told = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     assert told
     assert {(record.levelname, record.exc_info) for record in told} == {("WARNING", None)}
-    assert "a cart is not synchronised, and tried again: The platform is down" in told[0].getMessage()
+    assert "the cart of ann is not synchronised, and tried again: The platform is down" in told[0].getMessage()

@@ -5,12 +5,15 @@ All combinations: `python -m tests.cart.kill_matrix`.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
 
 from tests.cart.kill_matrix import FAULTS, Case, covering, side_by_side
+from tests.cart.processes import ROOT, environment
 
 pytestmark = pytest.mark.slow
 
@@ -32,3 +35,9 @@ def test_every_fault_look_up_and_successor_is_tried() -> None:
     for provider in ("salesforce", "shopify"):
         tried = {(case.is_strong, case.is_restart) for case in cases if case.provider == provider}
         assert len(tried) == 4
+
+
+def test_a_name_that_no_case_has_is_refused() -> None:
+    command = [sys.executable, "-m", "tests.cart.kill_matrix", "nosuchcase"]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "nosuchcase" in done.stderr) == (2, True)

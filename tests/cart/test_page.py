@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,3 +102,76 @@ def test_a_basket_that_expired_is_made_again_and_ordered(page: Page) -> None:
     press(page, "Check out")
     expect(page.get_by_label("Answer")).to_contain_text("is ordered")
     expect(rows(page, "Orders")).to_contain_text("$10.00")
+
+
+def test_a_customer_whose_cart_was_killed_while_the_platform_ordered_is_told_of_the_order(
+    page: Page, tmp_path: Path
+) -> None:
+    answer = page.get_by_label("Answer")
+    press(page, "Add Phone")
+    expect(page.get_by_label("States")).to_contain_text("synced, last at")
+    press(page, "Take 4 s for the next order")
+    expect(page.get_by_label("Faults that wait")).to_contain_text("delay of checkout")
+    press(page, "Check out")
+    expect(page.get_by_label("States")).to_contain_text("submitting")
+    os.kill(int((tmp_path / ".telecom-cart/cart.pid").read_text()), signal.SIGKILL)
+    expect(answer).to_contain_text("It is asked again.")
+    expect(answer.locator("p")).to_have_text(re.compile("Order [^ ]+ (is|was) ordered"), timeout=40_000)
+    expect(rows(page, "Ordered by this customer")).to_have_count(1)
+    expect(rows(page, "Orders")).to_have_count(1)
+    expect(rows(page, "Items")).to_have_count(0)
+    expect(page.get_by_role("button", name="Check out", exact=True)).to_be_enabled()
+
+
+def test_a_quantity_that_is_refused_or_none_leaves_the_field_and_the_cart_as_they_were(page: Page) -> None:
+    answer, quantity = page.get_by_label("Answer"), page.get_by_label("Quantity of Phone")
+    press(page, "Add Phone")
+    for wrong in ("100", "1.5", "-1"):
+        quantity.fill(wrong)
+        quantity.blur()
+        expect(answer).to_contain_text("VALIDATION_ERROR")
+        expect(quantity).to_have_value("1")
+    quantity.fill("")
+    quantity.blur()
+    expect(quantity).to_have_value("1")
+    expect(rows(page, "Items")).to_have_count(1)
+    quantity.fill("2")
+    quantity.blur()
+    expect(page.get_by_label("Totals")).to_contain_text("$1,598.00")
+    expect(answer).to_be_empty()
+
+
+def test_the_cart_of_one_customer_is_not_shown_for_another_that_cannot_be(page: Page) -> None:
+    customer = page.get_by_label("Customer", exact=True)
+    press(page, "Add Phone")
+    expect(rows(page, "Items")).to_have_count(1)
+    for wrong, told in (("", "Enter a customer."), ("a b", "VALIDATION_ERROR")):
+        customer.fill(wrong)
+        customer.blur()
+        expect(page.get_by_label("Answer")).to_contain_text(told)
+        expect(rows(page, "Items")).to_have_count(0)
+        for name in ("Add Phone", "Check out"):
+            expect(page.get_by_role("button", name=name, exact=True)).to_be_disabled()
+        press(page, "Expire all baskets")
+        press(page, "Be down")
+        expect(page.get_by_label("Faults that wait")).to_contain_text("down of *")
+        press(page, "No more faults")
+        expect(page.get_by_label("Faults that wait")).to_contain_text("No fault waits.")
+    customer.fill("pat")
+    customer.blur()
+    expect(rows(page, "Items")).to_have_count(1)
+    expect(page.get_by_label("Answer")).to_be_empty()
+
+
+def test_a_checkout_of_which_nobody_knows_is_in_the_health(page: Page) -> None:
+    press(page, "Add Phone")
+    page.request.post(
+        f"{page.url}demo/faults",
+        data={"verb": "find_order", "kind": "down", "times": None},
+    )
+    press(page, "Drop the reply to the next order")
+    press(page, "Check out")
+    expect(page.get_by_label("Answer")).to_contain_text("CHECKOUT_UNKNOWN")
+    expect(page.get_by_label("Health", exact=True)).to_contain_text("1 checkout unknown", timeout=15_000)
+    press(page, "No more faults")
+    expect(page.get_by_label("Answer")).to_contain_text("ordered", timeout=30_000)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from telecom_cart.guarding import VERBS, check
+from telecom_cart.provider import Provider
 from telecom_cart.providers.conformance import ProviderConformance
 from telecom_cart.providers.obedient_double import DoubleShop
-from telecom_cart.providers.obedient_shop import Shop
+from telecom_cart.providers.obedient_shop import ObedientShop
 from telecom_cart.simulators.serving import serving
 from telecom_cart.simulators.simulation import Simulation
 from tests.cart.processes import ROOT, environment
@@ -38,19 +42,19 @@ async def shopify(anyio_backend: str) -> AsyncIterator[Served]:
 
 class TestDouble(ProviderConformance):
     @pytest.fixture
-    async def shop(self) -> Shop:
+    async def shop(self) -> ObedientShop:
         return DoubleShop(STRONG)
 
 
 class TestDoubleWithEventualLookup(ProviderConformance):
     @pytest.fixture
-    async def shop(self) -> Shop:
+    async def shop(self) -> ObedientShop:
         return DoubleShop(EVENTUAL)
 
 
 class TestSalesforce(ProviderConformance):
     @pytest.fixture
-    async def shop(self, salesforce: Served) -> AsyncIterator[Shop]:
+    async def shop(self, salesforce: Served) -> AsyncIterator[ObedientShop]:
         async with salesforce_shop(*salesforce, STRONG) as shop:
             yield shop
 
@@ -58,14 +62,14 @@ class TestSalesforce(ProviderConformance):
 @pytest.mark.slow
 class TestSalesforceWithEventualLookup(ProviderConformance):
     @pytest.fixture
-    async def shop(self, salesforce: Served) -> AsyncIterator[Shop]:
+    async def shop(self, salesforce: Served) -> AsyncIterator[ObedientShop]:
         async with salesforce_shop(*salesforce, EVENTUAL) as shop:
             yield shop
 
 
 class TestShopify(ProviderConformance):
     @pytest.fixture
-    async def shop(self, shopify: Served) -> AsyncIterator[Shop]:
+    async def shop(self, shopify: Served) -> AsyncIterator[ObedientShop]:
         async with shopify_shop(*shopify, STRONG) as shop:
             yield shop
 
@@ -73,7 +77,7 @@ class TestShopify(ProviderConformance):
 @pytest.mark.slow
 class TestShopifyWithEventualLookup(ProviderConformance):
     @pytest.fixture
-    async def shop(self, shopify: Served) -> AsyncIterator[Shop]:
+    async def shop(self, shopify: Served) -> AsyncIterator[ObedientShop]:
         async with shopify_shop(*shopify, EVENTUAL) as shop:
             yield shop
 
@@ -102,6 +106,20 @@ def test_the_cart_of_the_guide_serves_as_written(tmp_path: Path) -> None:
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+def test_the_class_of_the_guide_has_all_that_the_contract_asks_for() -> None:
+    text = (ROOT / "apps/cart/docs/providers.md").read_text()
+    found = re.search(r"## What it has\n\n```python\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    named: dict[str, Any] = {}
+    exec(found[1], named)
+    mine = named["MyProvider"]
+    check(mine())
+    for verb in VERBS:
+        assert inspect.signature(getattr(mine, verb), eval_str=True, globals=named) == inspect.signature(
+            getattr(Provider, verb), eval_str=True
+        )
 
 
 def snippet(name: str) -> str:

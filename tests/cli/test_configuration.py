@@ -13,7 +13,7 @@ import pytest
 
 from mainspring.config import Config, load_config
 from mainspring.errors import ConfigError
-from mainspring.processes.server import read_token
+from mainspring.processes.startup import read_token
 from tests.cli.conftest import run_alone
 from tests.client.running_server import COMMAND, clean_environment
 

@@ -111,7 +111,7 @@ def test_one_timer_is_deleted_without_a_question(run: Run) -> None:
     assert run("timer", "delete", "gone").exit_code == 0
     missing = run("timer", "get", "gone")
     assert missing.exit_code == 3
-    assert missing.stderr.startswith("Error: Expected an existing timer")
+    assert missing.stderr.startswith("Error: Timer ")
 
 
 @pytest.mark.parametrize(

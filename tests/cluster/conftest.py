@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from mainspring.testing.target import TargetServer
 from tests.servers.catalogue import SERVERS
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
@@ -22,9 +20,3 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/shared.db"
     fleet: Fleet = request.getfixturevalue("fleet")
     return fleet.get(SERVERS[request.param]).fresh()
-
-
-@pytest.fixture
-async def target() -> AsyncIterator[TargetServer]:
-    async with TargetServer() as server:
-        yield server

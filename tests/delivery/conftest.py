@@ -8,18 +8,11 @@ import pytest
 
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
-from mainspring.testing.target import TargetServer
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": request.param}
-
-
-@pytest.fixture
-async def target() -> AsyncIterator[TargetServer]:
-    async with TargetServer() as server:
-        yield server
 
 
 @pytest.fixture

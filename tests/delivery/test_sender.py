@@ -340,3 +340,18 @@ async def test_a_pool_forgets_origins_without_connections(target: TargetServer) 
         assert not sender._pool._open
         assert not sender._pool._idle
         assert sender._pool._idle_count == 0
+
+
+async def test_senders_of_several_threads_never_read_each_others_answers() -> None:
+    def call_often(letter: str) -> set[bytes]:
+        async def main() -> set[bytes]:
+            async with TargetServer() as target, Sender(guard=Guard(allow_loopback=True)) as sender:
+                body = letter.encode() * 60_000
+                target.script("/", *(Answer(body=body) for _ in range(300)))
+                return {(await sender.send(post(target.url + "/"))).body for _ in range(300)}
+
+        return asyncio.run(main())
+
+    found = await asyncio.gather(*(asyncio.to_thread(call_often, letter) for letter in "abcd"))
+    assert [{body[:1] + body[-1:] for body in bodies} for bodies in found] == [{b"aa"}, {b"bb"}, {b"cc"}, {b"dd"}]
+    assert [len(bodies) for bodies in found] == [1, 1, 1, 1]

@@ -92,6 +92,7 @@ class World:
         fetch_limit: int,
         host_limit: int,
         retention_days: int,
+        memory_bytes: int,
     ) -> None:
         dice = random.Random(seed)
         self.clock = clock = SimulatedClock(loop)
@@ -110,7 +111,12 @@ class World:
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self.fetching = FetchesAssembly(
-            config=Config(fetch_limit=fetch_limit, host_limit=host_limit, fetch_retention_days=retention_days),
+            config=Config(
+                fetch_limit=fetch_limit,
+                host_limit=host_limit,
+                fetch_retention_days=retention_days,
+                fetch_memory_bytes=memory_bytes,
+            ),
             store=store,
             namespaces=namespaces,
             ownership=ownership,
@@ -176,6 +182,7 @@ async def world(
     fetch_limit: int = 100_000,
     host_limit: int = 100_000,
     retention_days: int = 7,
+    memory_bytes: int = 50_331_648,
 ) -> AsyncIterator[World]:
     made = World(
         loop,
@@ -185,6 +192,7 @@ async def world(
         fetch_limit=fetch_limit,
         host_limit=host_limit,
         retention_days=retention_days,
+        memory_bytes=memory_bytes,
     )
     await made.namespaces.open()
     await made.namespaces.system(NAMESPACE)

@@ -55,7 +55,7 @@ async def test_after_its_deadline_a_result_is_offered_no_more(instance: Instance
     await instance.fetches.create(asked)
     view = await until(instance.fetches, "c1", lambda view: view.delivery.state == "failed")
     assert "It was offered for 1 s" in view.delivery.detail
-    assert view.state == "succeeded", "the result is there for who asks"
+    assert view.state == "succeeded", "the result is there for whoever asks"
 
 
 async def test_an_origin_that_is_gone_is_left_alone(instance: Instance, target: TargetServer) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,6 @@ from tests.servers.fleet import Fleet
 from tests.servers.redis import Redis
 
 EVERY_STORE = ["memory", "sqlite", *server_params("postgresql", "mysql", "mongodb", "cassandra", "dynamodb")]
-
-
-@pytest.fixture
-async def target() -> AsyncIterator[TargetServer]:
-    async with TargetServer() as server:
-        yield server
 
 
 @pytest.fixture(params=EVERY_STORE)

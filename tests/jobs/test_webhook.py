@@ -32,12 +32,6 @@ async def running(tmp_path: Path, target: TargetServer, **settings: Any) -> Asyn
         yield instance
 
 
-@pytest.fixture
-async def target() -> AsyncIterator[TargetServer]:
-    async with TargetServer() as server:
-        yield server
-
-
 async def run(instance: Instance, target: TargetServer, **fields: Any) -> Request:
     """Make a job, trigger it, and answer what arrived."""
     arrived = len(target.requests)

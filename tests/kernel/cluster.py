@@ -198,7 +198,7 @@ class Cluster:
                 return timer
 
     async def delete(self, timer_id: str) -> State | None:
-        """Remove a timer; answers the state it was in, None if it was not there."""
+        """Remove a timer; returns the state it was in, None if it was not there."""
         while True:
             [timer] = await self.store.get([NAMESPACE.key_of(timer_id)])
             if timer is None:

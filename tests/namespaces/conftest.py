@@ -1,3 +1,3 @@
-from tests.support.instances import instance, target
+from tests.support.instances import instance
 
-__all__ = ["instance", "target"]
+__all__ = ["instance"]

@@ -32,11 +32,13 @@ def _the_mark_is_ignored(_: Any) -> Any:
     async def take(self: Executor, req_id: str, *, in_place: bool = False) -> Fetch | None:
         if not (in_place or self.places.free):
             return await self._registry.find(req_id)
-        fetch = await self._start(req_id, f"{self._random.getrandbits(64):016x}", lambda _: True)
+        mark = f"{self._random.getrandbits(64):016x}"
+        fetch = await self._start(req_id, mark, lambda _: True, in_place=in_place)
         if fetch is not None and fetch.state == "running":
             crashpoint.reach(crashpoint.FETCH_DISPATCHED)
             host = self._host_of(fetch.request.url)
-            self._run(_Run(fetch, host, self.places.take(host, in_place=in_place), lambda: None))
+            place = self.places.take(host, in_place=in_place)
+            self._run(_Run(fetch, host, place, self.places.tier_of(host), lambda: None))
         return fetch
 
     return take

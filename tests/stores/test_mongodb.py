@@ -16,14 +16,17 @@ from mainspring.model import Shard, State
 from mainspring.store import START, Begin, Finish, Position, Put, Remove, TimerFilter, Verdict
 from mainspring.stores.mongodb import MongoDBStore, queries
 from mainspring.stores.mongodb.connection import Client, Collections, collections_of, make_client
-from mainspring.stores.mongodb.lane import PENDING_LIMIT, Lane
 from mainspring.testing.timer_samples import NOW, attempt, create, key_of, timer
+from tests.servers.fleet import Fleet
 from tests.servers.mongodb import MongoDB
 
 APPLIED, STALE, FENCED, UNAVAILABLE = Verdict.APPLIED, Verdict.STALE, Verdict.FENCED, Verdict.UNAVAILABLE
 
 # A client that is closed while it reaches for a server that is not there leaves the half-made socket to the collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.server("mongodb"),
+]
 
 
 @pytest.fixture
@@ -34,10 +37,10 @@ def collected() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[MongoDB]:
-    with MongoDB() as server:
-        server.obtain()
-        yield server.start()
+def server(fleet: Fleet) -> Iterator[MongoDB]:
+    """One of its own, which is killed."""
+    with fleet.start(MongoDB) as server:
+        yield server
 
 
 @pytest.fixture
@@ -403,37 +406,6 @@ class TestTrouble:
             server.resume()
         await _answering(store)
         await store.close()
-
-    async def test_a_lane_refuses_what_is_too_much_and_answers_the_rest(self) -> None:
-        held = asyncio.Event()
-
-        async def work(items: list[int]) -> list[int]:
-            await held.wait()
-            return [item + 1 for item in items]
-
-        lane = Lane("test", work)
-        first = asyncio.create_task(lane.submit([1, 2]))
-        given_up = asyncio.create_task(lane.submit([5]))
-        await asyncio.sleep(0)
-        with pytest.raises(StoreUnavailable, match=str(PENDING_LIMIT)):
-            await lane.submit(range(PENDING_LIMIT))
-        given_up.cancel()
-        held.set()
-        assert await first == [2, 3]
-        assert await lane.submit([7]) == [8]
-        await lane.close()
-        with pytest.raises(StoreUnavailable, match="closed"):
-            await lane.submit([1])
-
-    async def test_an_error_of_a_group_reaches_every_caller_as_an_error_of_its_own(self) -> None:
-        async def work(items: list[int]) -> list[int]:
-            raise StoreUnavailable(f"no {len(items)}")
-
-        lane = Lane("test", work)
-        errors = await asyncio.gather(lane.submit([1]), lane.submit([2]), return_exceptions=True)
-        assert [str(error) for error in errors] == ["no 2", "no 2"]
-        assert errors[0] is not errors[1]
-        await lane.close()
 
 
 async def _answering(store: MongoDBStore) -> None:

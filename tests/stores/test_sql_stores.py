@@ -12,8 +12,8 @@ from mainspring.errors import ConfigError, StoreUnavailable
 from mainspring.model import FOREVER, Shard, State
 from mainspring.store import START, Begin, Put, Remove, TimerFilter, Verdict
 from mainspring.stores import store_from_url
+from mainspring.stores.committer import PENDING_LIMIT
 from mainspring.stores.sql.address import parse_address
-from mainspring.stores.sql.lanes import PENDING_LIMIT
 from mainspring.stores.sql.mysql import refusal
 from mainspring.stores.sql.schema import MIGRATIONS
 from mainspring.stores.sql.store import CONNECTIONS_LIMIT, SqlStore

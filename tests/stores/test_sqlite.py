@@ -7,7 +7,7 @@ import os
 import resource
 import stat
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from pathlib import Path
 
 import apsw
@@ -15,12 +15,15 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.errors import ConfigError, StoreUnavailable
-from mainspring.model import Shard
-from mainspring.store import START, Put, Remove, TimerFilter, Verdict
-from mainspring.stores.plan import GROUP_BYTES, Write
+from mainspring.model import Shard, Timer
+from mainspring.store import DUE_BYTES, START, Position, Put, Remove, TimerFilter, Verdict
+from mainspring.stores.committer import PENDING_LIMIT
+from mainspring.stores.grouping import GROUP_BYTES, Room, Waiting
+from mainspring.stores.plan import Write
 from mainspring.stores.sqlite import SQLiteStore
+from mainspring.stores.sqlite.queries import Read
 from mainspring.stores.sqlite.schema import MIGRATIONS
-from mainspring.stores.sqlite.worker import PENDING_LIMIT, Worker
+from mainspring.stores.sqlite.worker import Worker
 from mainspring.testing.timer_samples import NOW, create, key_of, timer
 from tests.small_disk import small_disk
 
@@ -180,6 +183,86 @@ async def test_what_is_written_at_once_is_bounded_in_bytes() -> None:
     await worker.close()
     assert sum(groups) == 9
     assert max(groups) == 2
+
+
+async def test_who_writes_little_waits_for_no_more_than_one_that_is_large() -> None:
+    groups: list[list[str]] = []
+    may_begin = threading.Event()
+
+    def work(group: list[Write]) -> None:
+        may_begin.wait(10)
+        groups.append(
+            [change.timer.timer_id for request in group for change in request.items if isinstance(change, Put)]
+        )
+
+    worker = Worker[Write]("fair", work, lambda: None)
+    large = [Write([Put(replace(timer("large"), payload="x" * GROUP_BYTES), 0)]) for _ in range(5)]
+    small = [Write([Put(timer(f"small-{number}"), 0)]) for number in range(3)]
+    calls = [asyncio.ensure_future(worker.wait_for(large[0]))]
+    await asyncio.sleep(0.05)
+    calls += [asyncio.ensure_future(worker.wait_for(request)) for request in (*large[1:], *small)]
+    await asyncio.sleep(0.05)
+    may_begin.set()
+    await asyncio.gather(*calls)
+    await worker.close()
+    alone = groups.pop(0)  # the thread took it before the others came
+    assert alone == ["large"]
+    assert groups[0] == ["small-0", "small-1", "small-2"]
+    assert groups[1:] == [["large"]] * 4
+
+
+async def test_who_writes_much_goes_in_turn_with_those_who_write_little() -> None:
+    waiting = Waiting[Write](Room(items=1))
+    large, *small = [Write([Put(timer(f"t{number}"), 0)]) for number in range(4)]
+    large.items = [Put(replace(timer("large"), payload="x" * 2 * GROUP_BYTES), 0)]
+    for request in (*small, large):
+        waiting.add(request)
+    groups = []
+    while waiting:
+        groups.append(waiting.next_group())
+    assert groups == [[small[0]], [large], [small[1]], [small[2]]]
+
+
+async def test_a_page_of_what_is_due_is_bounded_in_bytes_and_the_next_one_goes_on(store: SQLiteStore) -> None:
+    shard_id = timer("any").shard_id
+    sizes = [10] * 40 + [100_000] * 25 + [10] * 20 + [3 * DUE_BYTES] + [5_000] * 20
+    rows = [
+        replace(timer(f"t{number}"), shard_id=shard_id, due_at=NOW + number, payload="x" * size)
+        for number, size in enumerate(sizes)
+    ]
+    for row in rows:
+        await create(store, row)
+    seen: list[Timer] = []
+    after = START
+    while True:
+        timers, next_due_at = await store.load_due(shard_id, until=NOW + 1000, after=after, limit=1000)
+        page = [len(row.payload or "") for row in timers]
+        assert sum(page) <= DUE_BYTES or len(page) == 1
+        seen += timers
+        if next_due_at is None:
+            break
+        after = Position(timers[-1].due_at, timers[-1].uuid)
+    assert seen == rows
+
+
+async def test_who_reads_a_row_waits_for_a_few_pages_of_what_is_due(store: SQLiteStore) -> None:
+    await create(store, timer("a"))
+    may_go_on = threading.Event()
+    assert store._threads is not None
+    held_up = asyncio.ensure_future(store._threads.reader.wait_for(Read(lambda _: may_go_on.wait(10))))
+    await asyncio.sleep(0.05)
+    over: list[str] = []
+
+    async def read(name: str, reading: Awaitable[object]) -> None:
+        await reading
+        over.append(name)
+
+    pages = [read("page", store.load_due(1, until=NOW, after=START, limit=10)) for _ in range(16)]
+    reads = [asyncio.ensure_future(one) for one in (*pages, read("row", store.get([key_of("a")])))]
+    await asyncio.sleep(0.05)
+    may_go_on.set()
+    await asyncio.gather(held_up, *reads)
+    assert over.index("row") <= 4
 
 
 # Closing and cancelling

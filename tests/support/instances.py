@@ -9,7 +9,6 @@ import pytest
 
 from mainspring.cluster.instance import Instance
 from mainspring.config import Config
-from mainspring.testing.target import TargetServer
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -17,9 +16,3 @@ async def instance(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'mainspring.db'}"
     async with Instance(Config(allow_loopback=True, store=url, data_dir=str(tmp_path), drain_seconds=1.0)) as running:
         yield running
-
-
-@pytest.fixture
-async def target() -> AsyncIterator[TargetServer]:
-    async with TargetServer() as server:
-        yield server

@@ -115,7 +115,7 @@ async def test_what_does_not_exist_is_not_found(instance: Instance) -> None:
             await call(ref)
     with pytest.raises(NotFound):
         await service.update(change(payload=1))
-    with pytest.raises(NotFound, match="namespace"):
+    with pytest.raises(NotFound, match="Namespace 'nowhere' does not exist"):
         await service.create(timer(namespace="nowhere"))
 
 

@@ -212,6 +212,8 @@ def test_an_item_of_a_batch_that_is_not_strict_spoils_no_other(kind: str) -> Non
     "body",
     [
         b'{"timers":[%b],"timers":[]}',
+        b'{"timers":[%b],"timers":[%b]}',
+        b'{"timers":[%b],"more":[%b]}',
         b'{"timers":[%b],"\\u0000":1}',
         b'{"[%b]":1,"timers":[%b]}',
         b'{"timers":[%b],"more":9223372036854775808}',

@@ -1,7 +1,9 @@
-"""The way of one answer to its peer."""
+"""The way of one answer to its peer: that of our own application, which is known, or of any."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
@@ -46,3 +48,22 @@ class Cycle(RequestResponseCycle):
         self.on_response()
         if self.flow.write_paused:
             await self.flow.drain()  # the answer takes memory until its peer has it
+
+
+class AnyCycle(Cycle):
+    """An answer of an application that nobody here knows, in pieces or whole: uvicorn looks at its headers and frames
+    it."""
+
+    async def send(self, message: ASGISendEvent) -> None:
+        if self.transport.is_closing():
+            self.disconnected = True
+        if message["type"] == "http.response.start" and self.more_body and not self.ends_soon:
+            self.keep_alive = False
+        if message["type"] == "http.response.body" and not message.get("more_body") and not self.keep_alive:
+            # uvicorn would close at once. The protocol knows whether its peer is still sending, and how to leave.
+            self.keep_alive, self.on_response = True, partial(self._end, self.on_response)
+        await RequestResponseCycle.send(self, message)
+
+    def _end(self, on_response: Callable[[], None]) -> None:
+        self.keep_alive = False
+        on_response()

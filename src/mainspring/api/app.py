@@ -26,7 +26,6 @@ from mainspring.api.jobs import Jobs, job_routes
 from mainspring.api.large import LargeAnswers
 from mainspring.api.namespaces import Namespaces, namespace_routes
 from mainspring.api.openapi import openapi_document
-from mainspring.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, internal, problem, problem_of
 from mainspring.api.request_id import request_id_of
 from mainspring.api.routes import NO_CONTENT_POLICY, Headers, Route, secure_headers
 from mainspring.api.shards import shard_routes
@@ -37,6 +36,7 @@ from mainspring.cluster.wakeups import Wake
 from mainspring.errors import MainspringError, TooLarge, Unauthenticated, Unavailable
 from mainspring.fetches.pools import Execute, Executing
 from mainspring.telemetry import requests
+from mainspring.wire.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, internal, problem, problem_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

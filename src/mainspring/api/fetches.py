@@ -74,7 +74,7 @@ def fetch_routes(fetches: Fetches) -> tuple[Route, ...]:
         ),
         operation(
             "/v1/fetches/cancel",
-            "Want a fetch no more",
+            "Cancel a fetch",
             fetches.cancel,
             example=_FETCH,
             answer=FetchView,

@@ -58,6 +58,11 @@ def names_of(urls_and_hosts: Iterable[str]) -> frozenset[str]:
     return frozenset(filter(None, (_name(text.partition("://")[2] or text) for text in urls_and_hosts)))
 
 
+def hosts_on(host: str, further: Iterable[str] = ()) -> Hosts:
+    """The names that a server which listens there answers to: on loopback its own and further ones, elsewhere all."""
+    return names_of((host, *further)) if _is_loopback(host) else None
+
+
 @lru_cache(maxsize=1024)
 def _of_host(value: bytes, hosts: Hosts) -> Objection | None:
     name = _name(value.decode("latin-1").strip(" \t"))

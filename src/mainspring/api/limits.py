@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from mainspring.api.answers import Cycle
 from mainspring.api.crowd import Crowd
 from mainspring.api.heads import Hosts
 from mainspring.api.turns import Turns
@@ -38,6 +39,8 @@ class Guard:
 
     limits: Limits
     hosts: Hosts = None
+    cycle: type[Cycle] = Cycle
+    """How answers leave."""
     tick: int = 0
     tick_seconds: float = field(init=False)
     request_ticks: int = field(init=False)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from mainspring.api.answers import Cycle
 from mainspring.api.app import AsgiApp
 from mainspring.api.heads import Hosts
 from mainspring.api.limits import Guard, Limits
@@ -52,11 +53,13 @@ async def listening(
     hosts: Hosts = None,
     drain_seconds: float = 10.0,
     share_port: bool = False,
+    cycle: type[Cycle] = Cycle,
 ) -> AsyncIterator[Listener]:
     """Serve until the block ends; then answer what has been asked, for at most `drain_seconds`.
 
     `hosts` are the names that may be asked for, if not all. With `share_port` other processes of the same user may
-    listen there too; the system spreads connections over them.
+    listen there too; the system spreads connections over them. `cycle` is how answers leave: `AnyCycle`, if they may be
+    in pieces.
     """
     config = Config(
         app,
@@ -72,7 +75,7 @@ async def listening(
     )
     config.load()
     state = ServerState()
-    guard = Guard(limits, hosts)
+    guard = Guard(limits, hosts, cycle)
 
     def connect() -> GuardedProtocol:
         return GuardedProtocol(guard=guard, config=config, server_state=state, app_state={})

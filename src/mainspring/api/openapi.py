@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mainspring.api.problems import PROBLEM_TYPE, STATUSES, Problem
 from mainspring.api.routes import JSON, Route
+from mainspring.wire.problems import PROBLEM_TYPE, STATUSES, Problem
 
 Document = dict[str, Any]
 

@@ -225,7 +225,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.scope["query_string"] = target.query or b""
         refused = objection(version, self.headers, authority=target.host, hosts=self._guard.hosts)
         previous = self.cycle
-        self.cycle = cycle = Cycle(
+        self.cycle = cycle = self._guard.cycle(
             scope=self.scope,
             transport=self.transport,
             flow=self.flow,

@@ -8,9 +8,9 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from mainspring.api.heads import Objection
-from mainspring.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, problem
 from mainspring.api.request_id import request_id_of
 from mainspring.api.routes import NO_CONTENT_POLICY, Headers, secure_headers
+from mainspring.wire.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, problem
 
 
 async def refuse_request(refused: Objection, scope: Any, receive: object, send: Any) -> None:

@@ -145,7 +145,7 @@ async def _create(
     namespace: str,
     advance: Callable[[int], None],
 ) -> float:
-    """One timer per request, each connection in a closed loop; answers how many seconds it took."""
+    """One timer per request, each connection in a closed loop; returns how many seconds it took."""
     numbers = iter(range(count))
     done = itertools.count(1)
 

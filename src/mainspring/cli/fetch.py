@@ -203,7 +203,7 @@ def list_fetches(ctx: click.Context, /, unknown: bool, limit: int, cursor: str |
 @connection_options
 @click.pass_context
 def cancel(ctx: click.Context, req_id: str) -> None:
-    """Want a fetch no more. One that has ended stays what it was; a call that is under way goes on.
+    """Cancel a fetch. One that has ended stays what it was; a call that is under way goes on.
 
     \b
     Example:

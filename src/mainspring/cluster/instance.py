@@ -198,11 +198,13 @@ class Instance:
     async def at_rest(self) -> AsyncIterator[None]:
         """The store alone: it is read and written, and nothing runs here. Those that run find what is due."""
         await self.store.open()
+        self.timers_assembly.carrier.is_at_rest = True
         try:
             await follow(self.clock, self.store.time, is_aligned=False)
             await self.namespaces.refresh()
             yield
         finally:
+            self.timers_assembly.carrier.is_at_rest = False
             await self.store.close()
 
     @property

@@ -10,6 +10,7 @@ import os
 import random
 import secrets
 import socket
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,6 +22,8 @@ from mainspring.delivery.sender import MakesSenders, Sender
 from mainspring.kernel.ownership import Lease
 
 _PROCESS: Final = secrets.token_hex(8)
+_DRAWN_BYTES: Final = 16
+_DRAWN_AT_ONCE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,34 @@ def this_process() -> Identity:
     return Identity(name=name, machine=_machine(), pid=os.getpid(), process=_PROCESS, is_dead=is_dead)
 
 
-def unpredictable() -> random.Random:
-    """The system's: secrets are drawn from it beside ids that everybody sees, which must tell nothing about them."""
-    return random.SystemRandom()
+class Unpredictable(random.SystemRandom):
+    """The system's: secrets are drawn from it beside ids that everybody sees, which must tell nothing about them.
+
+    Drawn for many at once. Every call into the system lets another thread have the interpreter, and one that reads or
+    writes for a store keeps it for milliseconds: a batch of a thousand timers has two thousand numbers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn: deque[bytes] = deque()
+        self._pid = os.getpid()
+
+    def getrandbits(self, k: int) -> int:
+        if not 0 <= k <= 8 * _DRAWN_BYTES:
+            return super().getrandbits(k)
+        if self._pid != os.getpid():  # a fork has what its parent has drawn
+            self._drawn.clear()
+            self._pid = os.getpid()
+        try:
+            drawn = self._drawn.popleft()  # in one step, whichever thread asks
+        except IndexError:
+            more = os.urandom(_DRAWN_AT_ONCE * _DRAWN_BYTES)
+            drawn, *others = (more[at : at + _DRAWN_BYTES] for at in range(0, len(more), _DRAWN_BYTES))
+            self._drawn.extend(others)
+        return int.from_bytes(drawn) >> (8 * _DRAWN_BYTES - k)
+
+    def random(self) -> float:
+        return self.getrandbits(53) * 2.0**-53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +88,7 @@ class Surroundings:
     """The defaults are the real ones."""
 
     clock: Clock = field(default_factory=SystemClock)
-    randomness: random.Random = field(default_factory=unpredictable)
+    randomness: random.Random = field(default_factory=Unpredictable)
     identity: Identity = field(default_factory=this_process)
     senders: MakesSenders = Sender
 

@@ -9,7 +9,7 @@ from mainspring.cluster.messages import InstancesView, InstanceView, ShardsView,
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.ownership import INSTANCES, Lease, read_lease
 from mainspring.model import Namespace
-from mainspring.store import BATCH_LIMIT, RecordStore, TimerStore, ends_scan
+from mainspring.store import RecordStore, TimerStore, all_records
 from mainspring.unreadable import read_record
 from mainspring.wire.instants import to_instant
 
@@ -20,25 +20,20 @@ async def instances_view(
     """The live instances, as of `shards`, which also says who answers."""
     owned = Counter(shard.owner for shard in shards.shards)
     views: list[InstanceView] = []
-    after = ""
-    while True:
-        page = await records.scan_records(INSTANCES, now=now, after=after, limit=BATCH_LIMIT)
-        for record in page:
-            lease = read_record(INSTANCES, record, read_lease)
-            if lease is not None and not lease.left and record.expires_at is not None and not is_dead(lease):
-                views.append(
-                    InstanceView(
-                        instance=lease.instance,
-                        address=lease.address,
-                        started_at=to_instant(lease.started_at),
-                        lease_expires_at=to_instant(record.expires_at),
-                        owned_shards=owned[lease.instance],
-                        this=lease.instance == shards.instance,
-                    )
+    async for record in all_records(records, INSTANCES, lambda: now):
+        lease = read_record(INSTANCES, record, read_lease)
+        if lease is not None and not lease.left and record.expires_at is not None and not is_dead(lease):
+            views.append(
+                InstanceView(
+                    instance=lease.instance,
+                    address=lease.address,
+                    started_at=to_instant(lease.started_at),
+                    lease_expires_at=to_instant(record.expires_at),
+                    owned_shards=owned[lease.instance],
+                    this=lease.instance == shards.instance,
                 )
-        if ends_scan(page, BATCH_LIMIT):
-            return InstancesView(instance=shards.instance, instances=tuple(views))
-        after = page[-1].key
+            )
+    return InstancesView(instance=shards.instance, instances=tuple(views))
 
 
 async def shards_view(timers: TimerStore, namespaces: Sequence[Namespace], *, instance: str) -> ShardsView:

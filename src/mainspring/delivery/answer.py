@@ -21,7 +21,8 @@ MEMBER_LIMIT: Final = 64
 """Each costs a copy of what follows it, however little it holds."""
 LITTLE: Final = 4096
 """A body, or a head, of so many bytes needs no room to be kept for it."""
-_FIRST_ROOM: Final = 65_536
+FIRST_ROOM: Final = 65_536
+"""What a body asks for before it asks for all that it may take."""
 SHOWN_LIMIT: Final = 60
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _names: dict[bytes, str] = {}
@@ -44,7 +45,7 @@ class AnswerReader:
         """Expect an answer; `bodiless` to a HEAD request."""
         self._bodiless = bodiless
         self._received = 0
-        self._body_size = 0
+        self.body_size = 0
         self._interim = 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._large_head = 0
@@ -59,7 +60,7 @@ class AnswerReader:
         self.reusable = False
         """The connection may carry another request."""
 
-    def feed(self, data: bytes) -> bool:
+    def feed(self, data: bytes | memoryview) -> bool:
         """Take bytes; True when the answer is complete. Raises `Unreadable`."""
         self._received += len(data)
         try:
@@ -73,7 +74,7 @@ class AnswerReader:
                 self._protest = f"something else: {error}"
         if self._protest:
             raise Unreadable(f"Expected an HTTP/1.1 answer, got {self._protest}")
-        if not self.complete and self._received - self._body_size > FRAMING_LIMIT:
+        if not self.complete and self._received - self.body_size > FRAMING_LIMIT:
             if not self._head_over:
                 raise Unreadable(f"Expected at most {FRAMING_LIMIT} bytes of headers, got more")
             self._cut()
@@ -102,18 +103,25 @@ class AnswerReader:
 
     @property
     def wanted(self) -> int:
-        """For how many bytes there should be room by now: for what has come, and for as much again of the body. What
-        the head promises is not believed: it may never come. A packed body may come to any length in the end."""
-        if not self._head_over or self._bodiless or (self._body_size <= LITTLE and not self._is_packed):
+        """For how many bytes there should be room by now: for a little, and later for all that may come. So who waits
+        for more has little, which nobody counts meanwhile. What the head promises is believed only when some of it has
+        come. A packed body may come to any length in the end."""
+        if not self._head_over or self._bodiless or (self.body_size <= LITTLE and not self._is_packed):
             return self._large_head
         if self.complete:
-            is_unknown = self._is_packed and self._body_size
-            return self._large_head + (self._limit if is_unknown else min(self._body_size, self._limit))
-        return self._large_head + min(max(_FIRST_ROOM, 1 << self._body_size.bit_length()), self._limit)
+            is_unknown = self._is_packed and self.body_size
+            return self._large_head + (self._limit if is_unknown else min(self.body_size, self._limit))
+        return self._large_head + (FIRST_ROOM if self.body_size <= FIRST_ROOM else self._most())
 
-    def cut(self) -> None:
-        """Go without the body: what is known is the status and the headers."""
-        self._body = bytearray()
+    def _most(self) -> int:
+        """Bytes that may come as a body; the parser has seen that a length is a number."""
+        lengths = (int(value) for name, value in self._headers if name.lower() == b"content-length")
+        return min(next(lengths, self._limit), self._limit)
+
+    def cut(self, *, keep: bool = False) -> None:
+        """Go without the rest of the body, or without all of it: what is known is the status and the headers."""
+        if not keep:
+            self._body = bytearray()
         self._cut()
 
     def drop(self) -> None:
@@ -171,11 +179,11 @@ class AnswerReader:
             self.complete = True
 
     def on_body(self, data: bytes) -> None:
-        self._body_size += len(data)
+        self.body_size += len(data)
         if self.complete:
             return
-        if self._body_size > self._limit:
-            data = data[: self._limit - self._body_size]
+        if self.body_size > self._limit:
+            data = data[: self._limit - self.body_size]
             self._cut()
         self._body += data
 

@@ -16,11 +16,32 @@ DETAIL_LIMIT: Final = 500
 """Characters of a detail. What a receiver has sent may be in it."""
 
 
+class Reading(Protocol):
+    """An answer that is read."""
+
+    @property
+    def come(self) -> int:
+        """Bytes of it so far."""
+        ...
+
+    def go_on(self) -> None:
+        """There is room for it now."""
+        ...
+
+    def make_room(self) -> None:
+        """It has room, does not go on, and others wait: ask again, behind them, or go without the rest."""
+        ...
+
+
 class Room(Protocol):
     """Memory for an answer, which others want, too."""
 
-    def ask(self, answer_bytes: int, granted: Callable[[], None]) -> bool:
-        """Room for so many bytes, in place of what was asked for before. False: not now; `granted` is called then."""
+    def ask(self, answer_bytes: int, reading: Reading) -> bool:
+        """Room for so many bytes, in place of what was asked for before. False: not now; the answer is told then."""
+        ...
+
+    def give_back(self) -> None:
+        """The answer is not needed any more."""
         ...
 
 
@@ -51,7 +72,8 @@ class Reply(Struct, frozen=True):
     body: bytes
     """Decompressed, and at most as long as the sender allows."""
     truncated: bool
-    """The body went on behind `body`, or there was no room for it in time: then there is nothing of it."""
+    """The body went on behind `body`: it was too long, or stalled while others waited for its room; or there was no
+    room for it in time: then there is nothing of it."""
     problem: Problem
     """refused: the guard forbids the address, or the request cannot be written as HTTP. exhausted: this process had no
     file descriptor left, which says nothing about the target; the call was not made."""

@@ -13,17 +13,22 @@ from collections.abc import Callable
 from math import inf
 from typing import Final, Protocol, cast
 
-from mainspring.delivery.answer import AnswerReader, Unreadable
+from mainspring.delivery.answer import FIRST_ROOM, AnswerReader, Unreadable
 from mainspring.delivery.call import Problem, Reply, Room, failed
 
 Origin = tuple[str, str]
 """Scheme and lane: connections of one origin are alike."""
 
 _SETTLED_SECONDS: Final = 0.1
+READ_BYTES: Final = 65_536
+"""That are read at once, and so may come before an answer is asked to wait. A transport's own reads are larger."""
 
 
 class Keeper(Protocol):
     """Who is told what becomes of a connection."""
+
+    buffer: memoryview
+    """What its connections read into, `READ_BYTES` long: filled and emptied within one step of their loop."""
 
     def watch(self, deadline: float) -> None:
         """Call `expire` of the connections whose deadline has passed, at this loop time at the latest."""
@@ -36,7 +41,7 @@ class Keeper(Protocol):
     def lost(self, connection: Connection) -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """The protocol object of one transport."""
 
     def __init__(self, keeper: Keeper, origin: Origin, loop: asyncio.AbstractEventLoop, answer_bytes: int) -> None:
@@ -57,6 +62,8 @@ class Connection(asyncio.Protocol):
         """For how many bytes it was asked."""
         self._waits = False
         """For room."""
+        self._has_stalled = False
+        """It had room, and did not use it."""
         self._sent: Callable[[], None] | None = None
         """To be told when the request is written."""
 
@@ -78,7 +85,7 @@ class Connection(asyncio.Protocol):
         self._answer = answer
         self._room = room
         self._asked = 0
-        self._waits = False
+        self._waits = self._has_stalled = False
         self._reader.begin(bodiless=head)
         if self._transport is None or self._closing:
             self._fail("network", "Expected an open connection, got one that was just closed", sent=False)
@@ -104,9 +111,9 @@ class Connection(asyncio.Protocol):
 
     def expire(self) -> None:
         """The deadline has passed. An answer that still waits for room has come: it counts, without its body."""
-        if self._waits:
+        if self._waits and not self._has_stalled:
             self._reader.cut()
-            self._go_on()
+            self.go_on()
         elif self._answer is not None:
             seconds = self.deadline - self._started
             self._fail("timeout", f"Expected a whole answer within {seconds:.6g} s, got none")
@@ -132,20 +139,23 @@ class Connection(asyncio.Protocol):
         if sent is not None:
             sent()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._keeper.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._answer is None:
             # Nothing was asked: whatever this is, the next answer could not be told from it.
             self.abort()
             return
         try:
-            self._reader.feed(data)
+            self._reader.feed(self._keeper.buffer[:nbytes])
         except Unreadable as unreadable:
             self._fail("unreadable", str(unreadable))
             self.abort()
             return
         self._waits = self._is_to_wait()
         if not self._waits:
-            self._go_on()
+            self.go_on()
         elif self._transport is not None:
             self._transport.pause_reading()
 
@@ -169,13 +179,31 @@ class Connection(asyncio.Protocol):
         if self._room is None or (wanted := self._reader.wanted) <= self._asked:
             return self._waits
         self._asked = wanted
-        return not self._room.ask(wanted, self._go_on)
+        return not self._room.ask(wanted, self)
 
-    def _go_on(self) -> None:
+    @property
+    def come(self) -> int:
+        return self._reader.body_size
+
+    def make_room(self) -> None:
+        """An answer of which little has come is read on later. Of one that has brought much, that is all."""
+        if self._answer is None or self._room is None or self._transport is None:
+            return
+        if self._reader.body_size > FIRST_ROOM:
+            self._reader.cut(keep=True)
+            self.go_on()
+            self.abort()
+            return
+        self._has_stalled = True
+        self._waits = not self._room.ask(self._asked, self)
+        if self._waits:
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
         """There is room for what has come, and for the rest."""
         if self._waits and self.open and self._transport is not None:
             self._transport.resume_reading()
-        self._waits = False
+        self._waits = self._has_stalled = False
         if self._answer is None or not self._reader.complete:
             return
         try:

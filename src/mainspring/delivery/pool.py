@@ -11,7 +11,7 @@ import asyncio
 from math import inf
 from typing import Final
 
-from mainspring.delivery.connection import Connection, Origin
+from mainspring.delivery.connection import READ_BYTES, Connection, Origin
 
 IDLE_LIMIT: Final = 1024
 _TICK_SECONDS: Final = 0.001
@@ -22,6 +22,7 @@ class Pool:
     """Keeps connections; the `Keeper` of each of them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, idle_seconds: float, max_idle_per_origin: int) -> None:
+        self.buffer = memoryview(bytearray(READ_BYTES))
         self._loop = loop
         self._idle_seconds = idle_seconds
         self._max_idle_per_origin = max_idle_per_origin

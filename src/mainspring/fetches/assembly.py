@@ -17,7 +17,8 @@ from mainspring.fetches.carrier import FetchCarrier, lane_of
 from mainspring.fetches.executor import Executor, Spawn
 from mainspring.fetches.inside import Inside, is_inside, name_in
 from mainspring.fetches.left import LeftResults
-from mainspring.fetches.memory import FetchMemory, RequestMemory
+from mainspring.fetches.memory import REQUEST_SIZES, FetchMemory, RequestMemory
+from mainspring.fetches.places import Places
 from mainspring.fetches.pools import EXECUTORS, Pools, pool_of
 from mainspring.fetches.recent import Recent
 from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch
@@ -45,12 +46,12 @@ def call_sender(senders: MakesSenders, config: Config, guard: Guard) -> OpenSend
 def memory_of(config: Config) -> FetchMemory:
     """What answers may take here: a third is for those that are read, another for those that are brought to their
     origins, so that slow targets hold up no result."""
-    return FetchMemory(config.fetch_memory_bytes // 3, answer_bytes=config.fetch_answer_bytes)
+    return FetchMemory(config.fetch_memory_bytes // 3)
 
 
 def request_memory_of(config: Config, freed: Callable[[Iterable[str]], None]) -> RequestMemory:
     """The last third. `freed` is told of lanes for which there is room again."""
-    return RequestMemory(config.fetch_memory_bytes // 3, body_bytes=config.fetch_body_bytes, freed=freed)
+    return RequestMemory(config.fetch_memory_bytes // 3, freed=freed)
 
 
 def host_of(guard: Guard, url: str) -> str:
@@ -121,6 +122,8 @@ class FetchesAssembly:
             clock=clock,
             randomness=randomness,
             memory=memory_of(config),
+            host_of=names_host,
+            origins=Places(config.fetch_limit, host_limit=config.host_limit, clock=clock),
         )
         self.requests = request_memory_of(config, lambda lanes: pump(*lanes))
         self.executor = Executor(
@@ -135,7 +138,7 @@ class FetchesAssembly:
             host_limit=config.host_limit,
             host_of=names_host,
             freed=lambda hosts: pump(
-                *(lane_of(IN_PROCESS, host, is_large=is_large) for host in hosts for is_large in (False, True))
+                *(lane_of(IN_PROCESS, host, size=size) for host in hosts for size in REQUEST_SIZES)
             ),
             memory=memory,
             requests=self.requests,

@@ -73,7 +73,9 @@ async def call(
         if hop is None:
             break
         next_call = hop
-        reply = replace(reply, body=b"")  # nobody reads it, and the next answer takes its room
+        reply = replace(reply, body=b"")  # nobody reads it
+        if room is not None:
+            room.give_back()
     return Called(replace(reply, duration_ms=elapsed_ms), next_call.url, next_call.url != url)
 
 

@@ -22,15 +22,16 @@ from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.fetches.executor import Executor
 from mainspring.fetches.inside import is_inside
-from mainspring.fetches.memory import RequestMemory
+from mainspring.fetches.memory import RequestMemory, counted_as
 from mainspring.fetches.outcome import Outcome, of_lost_executor, of_no_executor, of_no_room, of_silence
 from mainspring.fetches.places import Places, site_of_place
 from mainspring.fetches.pools import Pools
 from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch, bare
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.results import Results
-from mainspring.fetches.rows import Stage, ending, has_large_request, is_ours, stage_of
+from mainspring.fetches.rows import Stage, ending, is_ours, request_size, stage_of
 from mainspring.kernel.carrier import Ending, Lane, put_aside
+from mainspring.kernel.shares import Tier
 from mainspring.model import Result, Timer
 
 ORIGINS: Final = f"{NAMESPACE} origins"
@@ -90,7 +91,7 @@ class FetchCarrier:
         stage = stage_of(timer) if is_ours(timer) else None
         if stage is Stage.NEW:
             host = self._host_of(timer.detail.callback_url)
-            return self._new_ones(timer.detail.labels["executor"], host, is_large=has_large_request(timer))
+            return self._new_ones(timer.detail.labels["executor"], host, size=counted_as(request_size(timer)))
         if stage is not Stage.DELIVER:
             return self._looks
         url = timer.detail.headers["result-url"]
@@ -99,24 +100,29 @@ class FetchCarrier:
         host = self._host_of(url)
         return Lane(f"fetch origin {host}", self._host_limit, namespace=ORIGINS, site=site_of_place(host))
 
-    def _new_ones(self, pool: str, host: str, *, is_large: bool) -> Lane:
-        """Large requests have a lane of their own, so that they hold up no others while they wait for memory."""
+    def _new_ones(self, pool: str, host: str, *, size: int) -> Lane:
+        """Large requests have lanes of their own, so that they hold up no others while they wait for memory."""
         site = site_of_place(host)
-        name, place = lane_of(pool, host, is_large=is_large), lane_of(pool, host)
+        name, place = lane_of(pool, host, size=size), lane_of(pool, host)
         is_here = pool == IN_PROCESS
         places = self._executor.places
 
+        def tier() -> Tier:
+            return places.tier_of(host) if is_here else Tier.PROVEN  # an executor calls it, and it is not kept here
+
         def room() -> int:
             free = places.ask(host) if is_here else min(self._pools.room(pool, host), self._hand_overs.ask(place))
-            return min(free, self._requests.room(name, site)) if is_large and free else free
+            return min(free, self._requests.room(name, site, size, tier())) if size and free else free
 
         def taking(change: int) -> None:
+            if size and change > 0:
+                self._requests.hold(name, site, size, tier())
+            elif size:
+                self._requests.let_go(name)
             if is_here:
                 places.hold(host, change)
             else:
                 self._hand_overs.hold(place, change)
-            if is_large:
-                self._requests.hold(site, change)
 
         limit = places.host_limit if is_here else HAND_OVERS_OF_ONE
         return Lane(name, limit, NAMESPACE, site, room=room, taking=taking)
@@ -175,7 +181,7 @@ class FetchCarrier:
 
     async def _bring(self, req_id: str, url: str) -> tuple[Fetch | None, bool | None]:
         """Offer the result, or leave it, if there is one and it is time."""
-        async with self._results.found(req_id, site=site_of_place(self._host_of(url))) as fetch:
+        async with self._results.found(req_id, url) as fetch:
             if fetch is not None and fetch.outcome is not None:
                 return await self._offer(fetch, fetch.outcome) if await self._is_to_offer(fetch) else (fetch, None)
         fetch = await self._begun(fetch)
@@ -234,9 +240,9 @@ class FetchCarrier:
         return await self._registry.find(req_id)
 
 
-def lane_of(pool: str, host: str, *, is_large: bool = False) -> str:
-    """The name of the lane of new fetches to a host."""
-    return f"fetch {pool} {'large ' if is_large else ''}{host}"
+def lane_of(pool: str, host: str, *, size: int = 0) -> str:
+    """The name of the lane of new fetches to a host whose requests count as so large."""
+    return f"fetch {pool} {f'{size} ' if size else ''}{host}"
 
 
 def _patience(fetch: Fetch, now: int) -> int:

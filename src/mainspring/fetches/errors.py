@@ -7,7 +7,7 @@
     ├── FetchWatchdog         nobody brought a result; whoever made the call may be gone
     ├── FetchRefused          the address may not be called
     ├── FetchOverloaded       nobody had room to make the call
-    └── FetchCancelled        somebody wanted it no more
+    └── FetchCancelled        somebody cancelled it
 
 `definite` says of each whether the target has certainly not acted. Where it is false, look before you try again.
 """

@@ -29,6 +29,7 @@ from mainspring.delivery.answer import LITTLE
 from mainspring.delivery.call import Sends
 from mainspring.errors import StoreUnavailable
 from mainspring.fetches.call import call
+from mainspring.fetches.large import FewAtOnce
 from mainspring.fetches.memory import FetchMemory, RequestMemory, Share, size_of, while_offered, while_recorded
 from mainspring.fetches.messages import OutboundRequest
 from mainspring.fetches.outcome import Outcome, of_lost_executor, of_reply
@@ -36,6 +37,7 @@ from mainspring.fetches.places import Places, site_of_place
 from mainspring.fetches.record import FIRST_OFFER_MS, Fetch, bare
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.results import Results
+from mainspring.kernel.shares import Tier
 
 T = TypeVar("T")
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -53,7 +55,7 @@ FAREWELL_SECONDS: Final = 2.0
 class _Run:
     """A fetch that is seen through here."""
 
-    def __init__(self, fetch: Fetch, host: str, place: int, sent: Callable[[], None]) -> None:
+    def __init__(self, fetch: Fetch, host: str, place: int, tier: Tier, sent: Callable[[], None]) -> None:
         self.fetch = replace(fetch, request=bare(fetch.request))
         self.request: OutboundRequest | None = fetch.request
         """Until it is sent."""
@@ -63,6 +65,8 @@ class _Run:
         self.host = host
         self.place: int | None = place
         """Until it is given back."""
+        self.tier = tier
+        """What was known of the host before."""
         self.is_calling = True
         self.reachable: bool | None = None
 
@@ -90,7 +94,7 @@ class Executor:
         """`host_of` names the host of a URL; `freed` is told of hosts for which there is room again."""
         self.name = name
         self.places = Places(limit, host_limit=host_limit, clock=clock)
-        self._offers = Places(limit, host_limit=host_limit, clock=clock)
+        self._offers = results.origins
         self._host_of = host_of
         self._registry = registry
         self._results = results
@@ -101,8 +105,8 @@ class Executor:
         self._freed = freed
         self._memory = memory
         self._requests = requests
-        self._unplaced = asyncio.Semaphore(UNPLACED_AT_ONCE)
-        self._large_records = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._unplaced = FewAtOnce(UNPLACED_AT_ONCE)
+        self._large_records = FewAtOnce(LARGE_AT_ONCE)
         self._starting = 0
         self._running: dict[asyncio.Task[None], _Run] = {}
         self._stopping = False
@@ -121,7 +125,9 @@ class Executor:
         return partial(self._has_room, self._host_of(fetch.request.url), size_of(fetch.request))
 
     def _has_room(self, host: str, size: int) -> bool:
-        return self.places.ask(host) > 0 and self._requests.has_room(site_of_place(host), size)
+        if not self.places.ask(host):
+            return False
+        return self._requests.has_room(site_of_place(host), size, self.places.tier_of(host))
 
     async def take(self, req_id: str, *, in_place: bool = False) -> Fetch | None:
         """Make the call of a fetch, if it is still to be made and there is room; answers with it as it then stands.
@@ -133,7 +139,7 @@ class Executor:
             return await self._registry.find(req_id)
         # Its own for each time: the same fetch may be handed over again while this one is under way.
         mark = f"{self._random.getrandbits(64):016x}"
-        taken: tuple[str, int] | None = None
+        taken: tuple[str, int, Tier] | None = None
         mine = False
 
         def may_start(fetch: Fetch) -> bool:
@@ -141,38 +147,48 @@ class Executor:
             if in_place:
                 return True
             host = self._host_of(fetch.request.url)
-            has_room = self._requests.has_room(site_of_place(host), size_of(fetch.request))
+            tier = self.places.tier_of(host)
+            has_room = self._requests.has_room(site_of_place(host), size_of(fetch.request), tier)
             if taken is None and has_room and self.places.room(host) > 0:
-                taken = host, self.places.take(host)
+                taken = host, self.places.take(host), tier
             return taken is not None
 
         self._starting += 1
         try:
-            async with nullcontext() if in_place else self._unplaced:
-                fetch = await self._start(req_id, mark, may_start)
+            fetch = await self._start(req_id, mark, may_start, in_place=in_place)
             mine = fetch is not None and fetch.state == "running" and fetch.mark == mark
             if fetch is not None and mine:
                 crashpoint.reach(crashpoint.FETCH_DISPATCHED)
                 if taken is None:
                     host = self._host_of(fetch.request.url)
-                    taken = host, self.places.take(host, in_place=True)
-                sent = self._requests.keep(site_of_place(taken[0]), fetch.request)
+                    tier = self.places.tier_of(host, in_place=True)
+                    taken = host, self.places.take(host, in_place=True), tier
+                host, _, tier = taken
+                sent = self._requests.keep(site_of_place(host), fetch.request, tier)
                 self._run(_Run(fetch, *taken, sent))
             return fetch
         finally:
             self._starting -= 1
             if taken is not None and not mine:
-                self._free(*taken, None)
+                host, place, _ = taken
+                self._free(host, place, None)
 
-    async def _start(self, req_id: str, mark: str, may_start: Callable[[Fetch], bool]) -> Fetch | None:
+    async def _start(
+        self, req_id: str, mark: str, may_start: Callable[[Fetch], bool], *, in_place: bool
+    ) -> Fetch | None:
         """Written or not, after a lost answer nobody knows: asking again with the same mark tells."""
         now = self._clock.now_ms()
+
+        async def start() -> Fetch | None:
+            async with nullcontext() if in_place else self._unplaced.place(req_id):
+                return await self._registry.start(req_id, executor=self.name, mark=mark, now=now, may_start=may_start)
+
         for _ in range(START_TRIES - 1):
             try:
-                return await self._registry.start(req_id, executor=self.name, mark=mark, now=now, may_start=may_start)
+                return await start()
             except StoreUnavailable:
                 await asyncio.sleep(STORE_RETRY_SECONDS)
-        return await self._registry.start(req_id, executor=self.name, mark=mark, now=now, may_start=may_start)
+        return await start()
 
     def _run(self, run: _Run) -> None:
         if self._stopped:
@@ -230,17 +246,14 @@ class Executor:
             telemetry.logger.exception("a fetch ended with an unforeseen error")
 
     async def _work(self, run: _Run) -> None:
-        with self._memory.share(site_of_place(run.host)) as memory:
+        with self._memory.share(site_of_place(run.host), partial(self._tier_of, run)) as memory:
             outcome = await self._call(run, memory)
             memory.keep(while_recorded(outcome))
             crashpoint.reach(crashpoint.FETCH_ANSWERED)
             with self._place_for_offer(run.fetch, outcome) as offers:
-                async with self._large_records if run.is_large else nullcontext():
-                    settled, first = await until_available(
-                        lambda: self._registry.settle(run.fetch, outcome, by_executor=True, offers=offers),
-                        complaint=_WAITING,
-                    )
-                    settled = settled and replace(settled, request=bare(settled.request))
+                settled, first = await until_available(
+                    lambda: self._settle(run, outcome, memory, offers=offers), complaint=_WAITING
+                )
                 memory.give_back()
                 crashpoint.reach(crashpoint.FETCH_SETTLED)
                 if settled is None or not first:
@@ -251,15 +264,29 @@ class Executor:
                 moved = settled
                 await until_available(lambda: self._registry.move(moved), complaint=_WAITING)
 
+    def _tier_of(self, run: _Run) -> Tier:
+        """What is known by now of the host of a call. One that has never been called is not doubted for this one."""
+        tier = self.places.tier_of(run.host)
+        return run.tier if run.tier is Tier.UNTRIED and tier is Tier.DOUBTFUL else tier
+
+    async def _settle(self, run: _Run, outcome: Outcome, memory: Share, *, offers: bool) -> tuple[Fetch | None, bool]:
+        try:
+            async with self._large_records.place(run.fetch.req_id) if run.is_large else nullcontext():
+                settled, first = await self._registry.settle(run.fetch, outcome, by_executor=True, offers=offers)
+                return settled and replace(settled, request=bare(settled.request)), first
+        except StoreUnavailable:
+            memory.doubt()
+            raise
+
     @contextmanager
     def _place_for_offer(self, fetch: Fetch, outcome: Outcome) -> Iterator[bool]:
         """Whether the first offer of the result is made from here."""
         url = fetch.result_url
         origin = self._host_of(url) if url is not None and self._results.reaches(fetch) else None
-        if origin is None or not self._offers.room(origin):
+        if url is None or origin is None or not self._offers.room(origin):
             yield False
             return
-        with self._results.memory.share(site_of_place(origin)) as memory:
+        with self._results.share(url) as memory:
             if not memory.try_to_take(while_offered(outcome)):
                 yield False
                 return

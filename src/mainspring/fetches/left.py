@@ -67,7 +67,7 @@ class LeftResults:
     async def take(self, req_id: str) -> None:
         """Offer a result that was left, unless somebody has taken it, and put its row where it belongs."""
         try:
-            async with self._results.found(req_id, site=SCHEME) as fetch:
+            async with self._results.found(req_id, SCHEME) as fetch:
                 if fetch is None:
                     return
                 after = None

@@ -4,22 +4,27 @@ brought to their origins.
 Each has a bound of its own, but there may be thousands at once, and JSON writes a byte in up to six. So there is one
 number of bytes for all of them, a third of it for each of these three. A request for which there is no room waits in
 the store. An answer asks for as many bytes as it may take before it is read, and waits if they are not there: its
-connection is not read meanwhile. Who came first is served first, but no site takes more than it leaves to others.
-Nobody waits who has some: so whoever has some goes on, and gives them back.
+connection is not read meanwhile.
+
+Of each third some is kept for each tier of hosts, as slots are (`kernel.slots`): those that are dead or slow, new, or
+known since just now take none of it from those that answer. In a tier, who came first is served first, but no site
+takes more than it leaves to others. Nobody waits who has some: so whoever has some goes on, and gives them back. An
+answer that does not go on is asked to, when others wait: it is read on when it is its turn again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
 from typing import Final, Self
 
-from mainspring.delivery.answer import FRAMING_LIMIT, HEADER_LIMIT, LITTLE
+from mainspring.delivery.answer import LITTLE
+from mainspring.delivery.call import Reading
 from mainspring.fetches.messages import OutboundRequest
 from mainspring.fetches.outcome import Outcome
+from mainspring.kernel.shares import Tier
 
 READ_COPIES: Final = 3
 """Of an answer that is read and recorded: as it came, put together, and in its record."""
@@ -27,46 +32,60 @@ STORED_COPIES: Final = 4
 """Of one whose record is read and written: the record twice, and what it says."""
 SENT_COPIES: Final = 2
 """Of a result that is sent: as JSON, and in the request."""
-START_COPIES: Final = 6
-"""Of a request whose call is begun: its record twice, what it says, where a character may be four bytes."""
+START_COPIES: Final = 3
+"""Of a request whose call is begun: its record twice, and what it says."""
+REQUEST_SIZES: Final = (0, *(4**power for power in range(7, 14)))
+"""As one of these a request counts until its record is read. The first is for those that are little."""
+STALL_SECONDS: Final = 2.0
+"""An answer of which less than a little has come in this time does not go on."""
+_KEPT: Final = (3, 3, 3, 1)
+"""Sixteenths of the memory for each tier: by default, enough for the largest answer that is read."""
 HEADER_BYTES: Final = 200
 """What a header takes besides its name and value."""
-MOST_HEADERS: Final = FRAMING_LIMIT + HEADER_LIMIT * HEADER_BYTES
 _MOST_ESCAPED: Final = 6
 _ESCAPED: Final = bytes(range(32)) + b'"\\'
 
 
 class FetchMemory:
-    def __init__(self, limit: int, *, answer_bytes: int) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
         self._little = limit // 64
-        self.largest = (1 + SENT_COPIES * _MOST_ESCAPED) * answer_bytes + (1 + STORED_COPIES) * MOST_HEADERS
-        """What an answer that is brought to its origin can take, before anybody knows how long it is."""
-        self.taken = 0
+        self.kept = tuple(limit * part // 16 for part in _KEPT)
+        """For each tier, whatever the others take."""
         self.most = 0
         """That was ever taken."""
+        self._by_tier = [0] * len(Tier)
         self._by_site: Counter[str] = Counter()
         self._waiting: dict[Share, Callable[[], None]] = {}
+        self._read: dict[Share, int] = {}
+        """Answers that have room, and how much of them had come when somebody looked."""
+        self._look: asyncio.TimerHandle | None = None
 
-    def share(self, site: str) -> Share:
-        """Use as `with`: nothing yet, and nothing afterwards."""
-        return Share(self, site)
+    def share(self, site: str, tier: Callable[[], Tier]) -> Share:
+        """Use as `with`: nothing yet, and nothing afterwards. `tier` says what is known of the host by now."""
+        return Share(self, site, tier)
 
     @property
-    def free(self) -> int:
-        return self._limit - self.taken
+    def taken(self) -> int:
+        return sum(self._by_tier)
 
-    def room(self, site: str, size: int) -> int:
+    def free(self, tier: Tier) -> int:
+        """What this tier may take of it."""
+        unused = (max(0, kept - taken) for kept, taken in zip(self.kept, self._by_tier, strict=True))
+        own = max(0, self.kept[tier] - self._by_tier[tier])
+        return self._limit - self.taken - sum(unused) + own
+
+    def room(self, site: str, size: int, tier: Tier) -> int:
         """For how many more of a size there is room now, for who does not wait. Larger ones go alone."""
-        size = max(1, min(size, self._limit))
-        free, taken = self.free, self._by_site.get(site, 0)
+        size = self._bounded(size, tier)
+        free, taken = self.free(tier), self._by_site.get(site, 0)
         if size > free:
             return 0
         return max(0 if taken else 1, (free - taken) // (2 * size))
 
     def change(self, share: Share, size: int) -> None:
         """Have a share take so many, now."""
-        self.taken += size - share.size
+        self._by_tier[share.tier] += size - share.size
         self.most = max(self.most, self.taken)
         self._by_site[share.site] += size - share.size
         if not self._by_site[share.site]:
@@ -80,37 +99,66 @@ class FetchMemory:
         return share not in self._waiting
 
     def withdraw(self, share: Share) -> None:
+        """It does not wait any more, nor is an answer read that has it."""
         self._waiting.pop(share, None)
+        self._read.pop(share, None)
 
     def serve(self, newcomer: Share | None = None) -> None:
         """In the order in which they came. One that waits for others of its site holds nobody up, and one that waits
-        for much holds up nobody who wants little."""
-        is_full = False
+        for much holds up nobody who wants little, nor another tier as long as that has some of its own."""
+        full = set[Tier]()
         for share in tuple(self._waiting):
             if share not in self._waiting:
                 continue
-            size = min(share.wanted, self._limit)
-            free = self.free
+            size = self._bounded(share.wanted, share.tier)
+            free = self.free(share.tier)
             taken = self._by_site.get(share.site, 0)
-            if (taken and taken + size > free - size) or (is_full and size > self._little):
+            if (taken and taken + size > free - size) or (share.tier in full and size > self._little):
                 continue
+            if full:
+                free = min(free, max(self._little, self.kept[share.tier] - self._by_tier[share.tier]))
             if size > free:
-                is_full = True
+                full.add(share.tier)
                 continue
             granted = self._waiting.pop(share)
             self.change(share, size)
+            if share.reading is not None:
+                self._read[share] = share.reading.come
             if share is not newcomer:
                 granted()
+        if self._waiting and self._read and self._look is None:
+            self._look = asyncio.get_running_loop().call_later(STALL_SECONDS, self._look_for_stalled)
+
+    def _bounded(self, size: int, tier: Tier) -> int:
+        return max(1, min(size, self._limit - sum(self.kept) + self.kept[tier]))
+
+    def _look_for_stalled(self) -> None:
+        """Somebody has waited: have those give back what they have who do not go on. Hosts may be known better now."""
+        self._look = None
+        for share in self._waiting:
+            share.look_again()
+        for share, before in tuple(self._read.items()):
+            reading = share.reading
+            if self._waiting and share in self._read and reading is not None:
+                self._read[share] = reading.come
+                if reading.come - before < LITTLE:
+                    reading.make_room()
+        self.serve()
 
 
 class Share:
     """What one answer takes of it."""
 
-    def __init__(self, memory: FetchMemory, site: str) -> None:
+    def __init__(self, memory: FetchMemory, site: str, tier: Callable[[], Tier]) -> None:
         self._memory = memory
+        self._tier = tier
         self.site = site
+        self.tier = tier()
+        """As it was when it was asked for."""
         self.size = 0
         self.wanted = 0
+        self.reading: Reading | None = None
+        """An answer that takes it."""
 
     def __enter__(self) -> Self:
         return self
@@ -118,9 +166,13 @@ class Share:
     def __exit__(self, *exception: object) -> None:
         self.give_back()
 
-    def ask(self, answer_bytes: int, granted: Callable[[], None]) -> bool:
-        """For an answer that is read. False: there is nothing now; `granted` is called when there is."""
-        return self._ask(READ_COPIES * answer_bytes, granted)
+    def look_again(self) -> None:
+        """It has nothing yet: by what is known now it is served."""
+        self.tier = self._tier()
+
+    def ask(self, answer_bytes: int, reading: Reading) -> bool:
+        """For an answer that is read. False: there is nothing now; it is told when there is."""
+        return self._ask(READ_COPIES * answer_bytes, reading.go_on, reading)
 
     def try_to_take(self, size: int) -> bool:
         """Without waiting, and before nobody who waits."""
@@ -129,42 +181,54 @@ class Share:
         self.give_back()
         return False
 
-    async def take(self, size: int) -> None:
-        """Wait for it."""
+    async def take(self, size: int = 0) -> None:
+        """Wait for it; if nobody knows how much it will be, for as much as there always is in time."""
         there = asyncio.Event()
-        if not self._ask(size, there.set):
+        if not self._ask(size or self._memory.kept[self._tier()], there.set):
             await there.wait()
 
-    def _ask(self, size: int, granted: Callable[[], None]) -> bool:
+    def _ask(self, size: int, granted: Callable[[], None], reading: Reading | None = None) -> bool:
         """Who has some gives them back first."""
         self.give_back()
+        self.look_again()
         self.wanted = size
+        self.reading = reading
         return self._memory.ask(self, granted)
 
     def keep(self, size: int) -> None:
         """It is known now how much is needed. What nobody asked for, because it is little, is taken without waiting."""
+        self._memory.withdraw(self)
         self._memory.change(self, size)
         self._memory.serve()
 
+    def doubt(self) -> None:
+        """It may be held for long, through no fault of the host: what is kept for such hosts is for others."""
+        size = self.size
+        self.keep(0)
+        self.tier = Tier.DOUBTFUL
+        self.keep(size)
+
     def give_back(self) -> None:
-        self._memory.withdraw(self)
         if self.size:
             self.keep(0)
+        else:
+            self._memory.withdraw(self)
 
 
 class RequestMemory:
     """For requests: from when their records are read until they have left.
 
-    How large one is that is about to be read nobody knows, so it counts as the largest. What has no room is tried again
-    when somebody else has given back some: `freed` is told of the lanes that have asked in vain.
+    One that is about to be read counts as its row says. What has no room is tried again when somebody else has given
+    back some: `freed` is told of the lanes that have asked in vain.
     """
 
-    def __init__(self, limit: int, *, body_bytes: int, freed: Callable[[Iterable[str]], None]) -> None:
-        self._memory = FetchMemory(limit, answer_bytes=body_bytes)
-        self._largest = START_COPIES * body_bytes
+    def __init__(self, limit: int, *, freed: Callable[[Iterable[str]], None]) -> None:
+        self._memory = FetchMemory(limit)
         self._freed = freed
         self._held: defaultdict[str, list[Share]] = defaultdict(list)
-        self._short: dict[str, None] = {}
+        """By lane."""
+        self._short: dict[Tier, dict[str, int]] = {tier: {} for tier in Tier}
+        """Lanes that have asked in vain, and for how much."""
 
     @property
     def taken(self) -> int:
@@ -177,55 +241,67 @@ class RequestMemory:
     @property
     def is_short(self) -> bool:
         """Whether somebody waits for some."""
-        return bool(self._short)
+        return any(self._short.values())
 
-    def room(self, lane: str, site: str) -> int:
-        """For how many requests of a site there is room, of whatever size."""
-        room = self._memory.room(site, self._largest)
-        if room:
-            self._short.pop(lane, None)
-        else:
-            self._short[lane] = None
+    def room(self, lane: str, site: str, size: int, tier: Tier) -> int:
+        """For how many requests of a lane there is room, whose rows say that they are of this size at most."""
+        room = self._memory.room(site, START_COPIES * size, tier)
+        for short in self._short.values():
+            short.pop(lane, None)
+        if not room:
+            self._short[tier][lane] = START_COPIES * size
         return room
 
-    def hold(self, site: str, change: int) -> None:
-        """Take room for one that is to be read (1), or give it back when that is over (-1)."""
-        held = self._held[site]
-        if change > 0:
-            share = self._memory.share(site)
-            share.keep(self._largest)
-            held.append(share)
-            return
-        self._give_back(held.pop())
-        if not held:
-            del self._held[site]
+    def hold(self, lane: str, site: str, size: int, tier: Tier) -> None:
+        """Take room for one that is to be read."""
+        share = self._memory.share(site, lambda: tier)
+        share.keep(START_COPIES * size)
+        self._held[lane].append(share)
 
-    def has_room(self, site: str, size: int) -> bool:
-        """For one of a size that is known."""
-        if size <= LITTLE or self._memory.room(site, size):
-            return True
-        self._short[site] = None
-        return False
+    def let_go(self, lane: str) -> None:
+        """That is over."""
+        self._give_back(self._held[lane].pop())
+        if not self._held[lane]:
+            del self._held[lane]
 
-    def keep(self, site: str, request: OutboundRequest) -> Callable[[], None]:
+    def has_room(self, site: str, size: int, tier: Tier) -> bool:
+        """For one that was read, and has to be read again."""
+        return size <= LITTLE or self.room(site, site, size, tier) > 0
+
+    def keep(self, site: str, request: OutboundRequest, tier: Tier) -> Callable[[], None]:
         """It is about to be sent; returns what is to be called when it has left."""
-        share = self._memory.share(site)
+        share = self._memory.share(site, lambda: tier)
         share.keep(size_of(request))
         return partial(self._give_back, share)
 
     def _give_back(self, share: Share) -> None:
         if share.size:
             share.give_back()
-            if self._short:
+            if self.is_short:
                 asyncio.get_running_loop().call_soon(self._tell)  # whoever gives back may be in the middle of something
 
     def _tell(self) -> None:
         """As many as there may be room for, who asked first at first: to ask all of them each time would take long."""
-        told = list(islice(self._short, max(1, self._memory.free // self._largest)))
-        for lane in told:
-            del self._short[lane]
+        told = [lane for tier, short in self._short.items() for lane in _first(short, self._memory.free(tier))]
+        for short in self._short.values():
+            for lane in told:
+                short.pop(lane, None)
         if told:
             self._freed(told)
+
+
+def _first(short: dict[str, int], free: int) -> Iterator[str]:
+    """Those that fit into what is free, and the first of all: it may be larger than whatever will be."""
+    for lane, size in short.items():
+        yield lane
+        free -= size
+        if free <= 0:
+            return
+
+
+def counted_as(size: int) -> int:
+    """As which of the sizes a request counts until it is read."""
+    return next((step for step in REQUEST_SIZES[1:] if size <= step), REQUEST_SIZES[-1]) if size > LITTLE else 0
 
 
 def size_of(request: OutboundRequest) -> int:

@@ -91,7 +91,7 @@ class ResponseView(View, frozen=True, kw_only=True):
     headers: dict[str, str]
     body: str | None
     body_base64: str | None
-    truncated: Annotated[bool, Meta(description="The body went on behind what was read.")]
+    truncated: Annotated[bool, Meta(description="The body went on behind what is here, or there was no room for it.")]
     url: str
     redirected: bool
 

@@ -147,7 +147,7 @@ def _unknown(reason: str, *, started_at: int, now: int) -> Outcome:
 
 
 def of_cancelling(*, started_at: int | None, now: int) -> Outcome:
-    """Somebody wants it no more. A call that is under way is cut off where it is made."""
+    """Somebody cancelled it. A call that is under way is cut off where it is made."""
     message = "Cancelled before it was sent."
     if started_at is not None:
         message = f"Cancelled; the call was under way. {MAY_HAVE_CHANGED}"

@@ -65,6 +65,10 @@ class Places:
         """Whether it answered last time."""
         return self._host(host).tier <= Tier.PROVEN
 
+    def tier_of(self, host: str, *, in_place: bool = False) -> Tier:
+        """What is known of a host; `in_place`: what was known before the place was taken that is held."""
+        return self._held[host][-1][1] if in_place and host in self._held else self._host(host).tier
+
     def room(self, host: str) -> int:
         """For how many more calls to a host there is room now."""
         lane = self._host(host)
@@ -101,8 +105,7 @@ class Places:
     def take(self, host: str, *, in_place: bool = False) -> int:
         """Answers by which number it is given back. `in_place`: beside one that is held, and will be given back."""
         lane = self._host(host)
-        held = self._held[host] if in_place and host in self._held else ()
-        return self._take(lane, held[-1][1] if held else lane.tier)
+        return self._take(lane, self.tier_of(host, in_place=in_place))
 
     def _take(self, lane: LaneState, tier: Tier) -> int:
         number = next(self._numbers)
@@ -113,11 +116,14 @@ class Places:
 
     def give_back(self, host: str, number: int, *, reachable: bool | None = None) -> None:
         """`reachable`: whether the host has answered; None: it was not asked."""
-        lane = self._host(host)
         if reachable is not None:
-            lane.record(reachable=reachable, monotonic=self._clock.monotonic())
-        lane.occupy(-1)
+            self.record(host, reachable=reachable)
+        self._host(host).occupy(-1)
         self._slots.release(number)
+
+    def record(self, host: str, *, reachable: bool) -> None:
+        """Take note of whether it has answered."""
+        self._host(host).record(reachable=reachable, monotonic=self._clock.monotonic())
 
     def hold(self, host: str, change: int) -> None:
         """Take a place (1), or give one back that was not used, or is used by a call that has taken one, too (-1)."""

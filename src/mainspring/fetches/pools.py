@@ -26,7 +26,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import MakesSenders, Sender
 from mainspring.fetches.messages import ExecutorView
 from mainspring.kernel.ownership import Lease
-from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
+from mainspring.store import RecordStore, all_records
 from mainspring.unreadable import read_record
 
 EXECUTORS: Final = "executor"
@@ -165,17 +165,11 @@ class Pools:
             return
         found: dict[str, ExecutorLease] = {}
         versions: dict[str, int] = {}
-        after = ""
-        while True:
-            page = await self._records.scan_records(EXECUTORS, now=self._clock.now_ms(), after=after, limit=BATCH_LIMIT)
-            for record in page:
-                lease = read_record(EXECUTORS, record, _read_lease)
-                if lease is not None and not self._is_dead(lease):
-                    found[lease.instance] = lease
-                    versions[lease.instance] = record.version
-            if ends_scan(page, BATCH_LIMIT):
-                break
-            after = page[-1].key
+        async for record in all_records(self._records, EXECUTORS, self._clock.now_ms):
+            lease = read_record(EXECUTORS, record, _read_lease)
+            if lease is not None and not self._is_dead(lease):
+                found[lease.instance] = lease
+                versions[lease.instance] = record.version
         # One that is frozen holds up every fetch that it is asked for. Who renews its lease is worth another try.
         self._silent = {name: version for name, version in self._silent.items() if versions.get(name) == version}
         self._leases = {name: lease for name, lease in found.items() if name not in self._silent}

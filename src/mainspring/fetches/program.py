@@ -49,7 +49,7 @@ class Fetches:
         return await self._service.get(FetchRef(req_id=req_id))
 
     async def cancel(self, req_id: str) -> FetchView:
-        """Want a fetch no more. One that has ended stays what it was; a call under way goes on."""
+        """Cancel a fetch. One that has ended stays what it was; a call under way goes on."""
         return await self._service.cancel(FetchRef(req_id=req_id))
 
     async def list(

@@ -89,7 +89,7 @@ class Fetch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
         return self.created_at + self.timeout_ms + WATCHDOG_MS
 
 
-decode = msgspec.json.Decoder(Fetch).decode
+_read = msgspec.json.Decoder(Fetch).decode
 encode = msgspec.json.Encoder().encode
 
 
@@ -106,6 +106,12 @@ def new_fetch(request: CreateFetch, *, req_id: str, now: int) -> Fetch:
         pool=None if request.executor == IN_PROCESS else request.executor,
         spare=SPARE,
     )
+
+
+def decode(value: bytes) -> Fetch:
+    """What is read raw is a part of the record, and would keep all of it in memory."""
+    fetch = _read(value)
+    return replace(fetch, context=fetch.context.copy())
 
 
 def started(fetch: Fetch, *, executor: str, mark: str, now: int) -> Fetch:

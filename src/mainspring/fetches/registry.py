@@ -6,7 +6,6 @@ is still set in the row repairs it. Needs no engine and no owner, so an executor
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -17,6 +16,7 @@ from msgspec.structs import replace
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, TooLarge
+from mainspring.fetches.large import FewAtOnce
 from mainspring.fetches.outcome import Outcome, of_cancelling, of_no_room
 from mainspring.fetches.record import (
     FETCHES,
@@ -40,7 +40,10 @@ from mainspring.wire.instants import to_instant
 
 LARGE_BYTES: Final = 65_536
 LARGE_AT_ONCE: Final = 1
-"""Records of more bytes that are written at a time. Whatever else is to be written waits for no more of them."""
+"""Records of more bytes that are written at a time. Whatever else is to be written waits for no more of them, unless
+they take long."""
+SLOW_AT_ONCE: Final = 64
+"""Those that take long. What they hold is counted by whoever has them written (`memory`)."""
 MOVES: Final = 5
 """How often a row that others are moving, too, is tried to be moved."""
 
@@ -67,7 +70,7 @@ class FetchRegistry:
         self._random = randomness
         self._noted = noted
         self._retention_ms = retention_ms
-        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._large = FewAtOnce(LARGE_AT_ONCE, slow=SLOW_AT_ONCE)
 
     async def find(self, req_id: str) -> Fetch | None:
         record = await self._records.get_record(FETCHES, req_id, now=self._clock.now_ms())
@@ -274,7 +277,7 @@ class FetchRegistry:
 
     async def _put(self, record: Record, fetch: Fetch, now: int) -> bool:
         value = encode(fetch)
-        async with self._large if len(value) > LARGE_BYTES else nullcontext():
+        async with self._large.place(record.key) if len(value) > LARGE_BYTES else nullcontext():
             put = await self._records.put_record(
                 FETCHES, record.key, value, expect=record.version, now=now, expires_at=fetch.expires_at
             )

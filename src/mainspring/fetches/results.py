@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,8 +22,9 @@ from mainspring.clock import Clock
 from mainspring.delivery.call import Call, Sends
 from mainspring.delivery.webhook import retry_after_ms, signed_headers
 from mainspring.fetches.inside import Inside, is_inside, name_in
-from mainspring.fetches.memory import FetchMemory, while_offered
+from mainspring.fetches.memory import FetchMemory, Share, while_offered
 from mainspring.fetches.outcome import Outcome
+from mainspring.fetches.places import Places, site_of_place
 from mainspring.fetches.record import Fetch, Return
 from mainspring.fetches.registry import LARGE_BYTES, FetchRegistry
 from mainspring.fetches.views import result_of
@@ -56,11 +58,16 @@ class Results:
         clock: Clock,
         randomness: random.Random,
         memory: FetchMemory,
+        host_of: Callable[[str], str],
+        origins: Places,
     ) -> None:
-        """`inside` knows the origins of this program. An executor of a pool has no program in it."""
+        """`inside` knows the origins of this program. An executor of a pool has no program in it. `host_of` names the
+        host of an origin, `origins` are the places that these share for their first offers."""
         self._sender = sender
         self._inside = inside
-        self.memory = memory
+        self.origins = origins
+        self._memory = memory
+        self._host_of = host_of
         self._writing = asyncio.Lock()
         self._registry = registry
         self._namespaces = namespaces
@@ -72,13 +79,24 @@ class Results:
         url = fetch.result_url or ""
         return not is_inside(url) if self._inside is None else self._inside.reaches(url)
 
+    def share(self, url: str) -> Share:
+        """Of the memory, for a result that is offered there."""
+        host = self._host_of(url)
+        return self._memory.share(site_of_place(host), partial(self.origins.tier_of, host))
+
     @asynccontextmanager
-    async def found(self, req_id: str, *, site: str) -> AsyncIterator[Fetch | None]:
-        """A fetch whose result is about to be offered, read when there is memory for it."""
-        with self.memory.share(site) as memory:
-            await memory.take(self.memory.largest)
+    async def found(self, req_id: str, url: str) -> AsyncIterator[Fetch | None]:
+        """A fetch whose result is about to be offered there, read when there is memory for it."""
+        with self.share(url) as memory:
+            await memory.take()
             fetch = await self._registry.find(req_id)
-            memory.keep(while_offered(None if fetch is None else fetch.outcome))
+            size = 0 if fetch is None else while_offered(fetch.outcome)
+            if size > memory.size:
+                fetch = None
+                await memory.take(size)
+                fetch = await self._registry.find(req_id)
+                size = 0 if fetch is None else while_offered(fetch.outcome)
+            memory.keep(size)
             yield fetch
 
     async def leave(self, fetch: Fetch) -> Fetch | None:
@@ -93,6 +111,8 @@ class Results:
                 await asyncio.sleep(0)
         answer = await self._answer(fetch, outcome, timeout_ms=timeout_ms)
         crashpoint.reach(crashpoint.FETCH_DELIVERED)
+        if answer.was_asked:
+            self.origins.record(self._host_of(fetch.result_url or ""), reachable=answer.status is not None)
         spread = self._random.random()
         ended_at = self._clock.now_ms()
 
@@ -139,7 +159,7 @@ def judged(
         return replace(tried, state="delivered", detail="", delivered_at=now)
     detail = answer.detail or f"The origin answered {answer.status}."
     if answer.status == 410:
-        return replace(tried, state="failed", detail=f"{detail} It wants no more.")
+        return replace(tried, state="failed", detail=f"{detail} It is gone for good.")
     policy = RetryPolicy(max_attempts=_ENDLESS, max_elapsed_seconds=delivery_ms / 1000)
     wait = wait_ms(
         policy,

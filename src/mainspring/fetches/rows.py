@@ -35,6 +35,7 @@ ORIGIN: Final = "origin"
 LEFT: Final = "left"
 SIZE: Final = "size"
 """The header that tells of a request that takes much memory, and how much."""
+_DIGITS: Final = 16
 _RESULTS: Final[dict[FetchState, Result]] = {
     "pending": Result.SUCCEEDED,
     "running": Result.SUCCEEDED,
@@ -84,8 +85,10 @@ def _delivery_id(stage: Stage, fetch: Fetch) -> str:
     return f"{stage}@{fetch.created_at}"
 
 
-def has_large_request(row: Timer) -> bool:
-    return SIZE in row.detail.headers
+def request_size(row: Timer) -> int:
+    """What the request takes; 0 for a little."""
+    told = row.detail.headers.get(SIZE, "")
+    return int(told) if told.isdecimal() and len(told) < _DIGITS else 0
 
 
 def state_of(row: Timer) -> FetchState:

@@ -120,7 +120,7 @@ class FetchService:
         return fetch_view(await self._find(request.req_id))
 
     async def cancel(self, request: FetchRef) -> FetchView:
-        """Answers with the fetch as it is then: one that had ended stays what it was."""
+        """Returns the fetch as it then is: one that had ended stays what it was."""
         fetch = await self._registry.cancel(request.req_id)
         if fetch is None:
             raise _not_found(request.req_id)
@@ -229,4 +229,4 @@ class FetchService:
 
 
 def _not_found(req_id: str) -> NotFound:
-    return NotFound(f"Expected an existing fetch, got {req_id!r}")
+    return NotFound(f"Fetch {req_id!r} does not exist")

@@ -14,7 +14,7 @@ from mainspring.background import guarded, repeat
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.rows import executor_of, read_rows
 from mainspring.fetches.sweeper import Sweeper
-from mainspring.store import START, Position, TimerFilter, TimerStore
+from mainspring.store import TimerFilter, TimerStore, timer_pages
 
 LOOK_SECONDS: Final = 0.5
 PAGE: Final = 500
@@ -78,8 +78,7 @@ class Watcher:
         `alive` are the executors that were asked for so far; None for those whose lease could not be read.
         """
         is_sure = True
-        after = START
-        while rows := await self._timers.list_timers([shard_id], _RUNNING, after=after, limit=PAGE):
+        async for rows in timer_pages(self._timers, [shard_id], _RUNNING, limit=PAGE):
             for row, executor in read_rows(rows, lambda row: (row, executor_of(row))):
                 if executor not in alive:
                     alive[executor] = None
@@ -88,5 +87,4 @@ class Watcher:
                 is_sure &= alive[executor] is not None
                 if alive[executor] is False:
                     await self._registry.hasten(row)
-            after = Position(rows[-1].due_at, rows[-1].uuid)
         return is_sure

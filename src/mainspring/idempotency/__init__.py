@@ -16,7 +16,7 @@
     replays          counts, and what their ratio tells
     stores/          where claims live
 
-and at the edges, loaded only by who names them:
+and at the edges, loaded only by whoever names them:
 
     http/            `Idempotency-Key` for ASGI applications, and the receiving end of webhooks
     faststream       queue consumers

@@ -87,7 +87,7 @@ class Backfiller:
             await asyncio.sleep(0)
 
     async def _run(self, job: Job, instants: list[int], by: str) -> list[str]:
-        """Answers the marks of those that may have no row."""
+        """Returns the marks of those that may have no row."""
         now = self._clock.now_ms()
         unwritten: list[str] = []
         previous = ""

@@ -123,7 +123,7 @@ class ClockCarrier:
         return [entry for entry in entries if entry is not None and not entry.run.is_final]
 
     async def _write_again(self, job: Job, instants: Sequence[int]) -> list[int]:
-        """Have rows for the runs that were left behind. Answers those that still may have none."""
+        """Have rows for the runs that were left behind. Returns those that still may have none."""
         waiting = [(entry.mark, entry.run) for entry in await self._not_over(job.name, instants)]
         return await self._run(job, waiting) if waiting else []
 
@@ -133,7 +133,7 @@ class ClockCarrier:
         return [instant_of(mark) for mark in missing.unwritten]
 
     async def _record(self, job: Job, state: ClockState, tick: Tick, now: int) -> tuple[bool, list[int]]:
-        """Answers whether some of the runs turned out to be over already: then nobody will tell of their end. And
+        """Returns whether some of the runs turned out to be over already: then nobody will tell of their end. And
         the instants of those that may have no row."""
         ranges = [
             (

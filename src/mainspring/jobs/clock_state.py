@@ -188,7 +188,7 @@ def _planned_ahead(job: Job, state: ClockState, changed_at: int) -> Collection[i
 
 
 def _pauses(job: Job, state: ClockState, skips: _Skips, *, as_of: int) -> int:
-    """Account for the newest pause, as far as it has gone; answers up to where that is."""
+    """Account for the newest pause, as far as it has gone; returns up to where that is."""
     definition, accounted = job.definition, state.accounted_until
     paused_at = max(accounted, definition.paused_at or 0)
     resumed_at = definition.resumed_at or (as_of if state.paused else 0)

@@ -173,7 +173,7 @@ class Ledger:
     async def change(
         self, job: str, mark: str, change: Callable[[Run | None], Run], *, known: Entry | None = None
     ) -> Run:
-        """Change what is not final, by compare-and-set from what is `known`; answers the record as it then stands."""
+        """Change what is not final, by compare-and-set from what is `known`; returns the record as it then stands."""
         entry = known
         while entry is None or not entry.run.is_final:
             changed = change(None if entry is None else entry.run)

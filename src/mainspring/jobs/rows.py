@@ -31,8 +31,6 @@ from mainspring.model import FOREVER, Detail, State, Timer, TimerKey, to_json
 from mainspring.namespaces.service import NamespaceService
 from mainspring.store import (
     BATCH_LIMIT,
-    START,
-    Position,
     Put,
     Remove,
     TimerFilter,
@@ -40,6 +38,7 @@ from mainspring.store import (
     Verdict,
     first_version,
     look,
+    timer_pages,
     was_applied,
 )
 from mainspring.unreadable import Unreadable, reason_of, set_aside
@@ -142,7 +141,7 @@ class Rows:
         await self._tell(await self._clock_row(name, state))
 
     async def tell_clocks(self, names: Sequence[str]) -> list[str]:
-        """The same for many. Answers those that could not be told: they stop no other."""
+        """The same for many. Returns those that could not be told: they stop no other."""
         rows = [await self._clock_row(name) for name in names]
         untold: list[str] = []
         for row, verdict in zip(rows, await self._put_new(rows), strict=True):
@@ -187,14 +186,7 @@ class Rows:
             return []
         namespace = await self._namespaces.system(CLOCKS)
         where = TimerFilter(due_from=FOREVER)
-        found: list[Timer] = []
-        after = START
-        while True:
-            page = await self._store.list_timers(namespace.shards, where, after=after, limit=BATCH_LIMIT)
-            found += page
-            if not page:
-                return found
-            after = Position(page[-1].due_at, page[-1].uuid)
+        return [row async for page in timer_pages(self._store, namespace.shards, where) for row in page]
 
     async def hasten_clock(self, name: str) -> None:
         await self._hasten((await self._namespaces.system(CLOCKS)).key_of(name))
@@ -234,7 +226,7 @@ class Rows:
     ) -> Missing:
         """Have rows for runs that are on record. One that has a row already keeps it.
 
-        `upcoming` are the instants that follow on the first of the runs, in order, if they are known. Answers which
+        `upcoming` are the instants that follow on the first of the runs, in order, if they are known. Returns which
         of them have no row, or may have none: no other has to do without because of them.
         """
         namespace = await self._namespaces.system(RUNS)

@@ -268,7 +268,7 @@ class JobService:
     async def _find(self, name: str) -> Job | BrokenJob:
         job = await self._registry.get(name)
         if job is None:
-            raise NotFound(f"Expected an existing job, got {name!r}")
+            raise NotFound(f"Job {name!r} does not exist")
         return job
 
     async def _change(

@@ -33,7 +33,7 @@ from mainspring.namespaces.messages import (
 )
 from mainspring.namespaces.rereading import reread
 from mainspring.namespaces.views import namespace_view
-from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan, first_version
+from mainspring.store import RecordStore, all_records, ends_scan, first_version
 from mainspring.unreadable import read_record
 from mainspring.wire import cursors
 
@@ -92,20 +92,14 @@ class NamespaceService:
 
     async def _scan(self, collection: str) -> tuple[dict[str, Namespace], int]:
         """Those that can be read, and how many cannot."""
-        now = self._clock.now_ms()
         found: dict[str, Namespace] = {}
         unread = 0
-        after = ""
-        while True:
-            page = await self._records.scan_records(collection, now=now, after=after, limit=BATCH_LIMIT)
-            for record in page:
-                if (namespace := read_record(collection, record, _read)) is not None:
-                    found[record.key] = namespace
-                else:
-                    unread += 1
-            if ends_scan(page, BATCH_LIMIT):
-                return found, unread
-            after = page[-1].key
+        async for record in all_records(self._records, collection, self._clock.now_ms):
+            if (namespace := read_record(collection, record, _read)) is not None:
+                found[record.key] = namespace
+            else:
+                unread += 1
+        return found, unread
 
     async def shard_ids(self) -> Sequence[int]:
         """Those of all namespaces, as the store has them now."""
@@ -152,7 +146,7 @@ class NamespaceService:
     async def _load(self, name: str) -> tuple[Namespace, int]:
         record = await self._records.get_record(NAMESPACES, name, now=self._clock.now_ms())
         if record is None:
-            raise NotFound(f"Expected an existing namespace, got {name!r}")
+            raise NotFound(f"Namespace {name!r} does not exist")
         namespace = _readable(NAMESPACES, record)
         self._known[name] = namespace
         return namespace, record.version

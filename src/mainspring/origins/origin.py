@@ -10,7 +10,7 @@
 
 A run of one method is a *unit*: what it changes and the fetches that it asks for are committed together, or, when it
 raises, not at all. A unit may run again from the beginning when somebody else has changed the same origin meanwhile;
-so what is to happen once belongs into the state or into a fetch.
+so what is to happen once belongs in the state or in a fetch.
 """
 
 from __future__ import annotations

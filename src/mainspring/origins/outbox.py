@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from mainspring.clock import Clock
 from mainspring.fetches.messages import CreateFetch
-from mainspring.store import RecordStore, ends_scan
+from mainspring.store import RecordStore, all_records
 from mainspring.unreadable import read_record
 
 OUTBOX: Final = "origin-outbox"
@@ -61,20 +61,13 @@ class Outbox:
 
     async def left(self, *, older_than: int) -> AsyncIterator[Kept]:
         """The entries that were kept before an instant, oldest first: so their keys are ordered."""
-        after = ""
-        while True:
-            page = await self._records.scan_records(OUTBOX, now=self._clock.now_ms(), after=after, limit=PAGE)
-            for record in page:
-                entry = read_record(OUTBOX, record, _read)
-                if entry is None:
-                    continue
-                kept = Kept(record.key, record.version, entry)
-                if kept.entry.at >= older_than:
-                    return
-                yield kept
-            if ends_scan(page, PAGE):
+        async for record in all_records(self._records, OUTBOX, self._clock.now_ms, limit=PAGE):
+            entry = read_record(OUTBOX, record, _read)
+            if entry is None:
+                continue
+            if entry.at >= older_than:
                 return
-            after = page[-1].key
+            yield Kept(record.key, record.version, entry)
 
 
 _read = msgspec.json.Decoder(Entry).decode

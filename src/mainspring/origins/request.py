@@ -113,7 +113,7 @@ class ResponseSync(_Body):
         self.url = url
         self.redirected = redirected
         self.truncated = truncated
-        """The body went on behind what was read."""
+        """The body went on behind what is here, or there was no room for it."""
         self.req_id = req_id
 
     @classmethod

@@ -223,7 +223,7 @@ class OriginRef(Generic[O]):
         return {req_id: to_instant(since) for req_id, since in found.items()}
 
     async def forget(self, req_id: str) -> bool:
-        """Wait for a result no more: if it comes, it changes nothing. False if nobody waited for it."""
+        """Stop waiting for a result: if it comes, it changes nothing. False if nobody waited for it."""
         return await self._units.run(self._kind, self.id, lambda origin: None, consumes=req_id) is not None
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:

@@ -33,13 +33,14 @@ from mainspring.delivery.guard import Guard
 from mainspring.errors import ConfigError, RateLimited, StoreUnavailable, Unavailable
 from mainspring.fetches.assembly import call_sender, host_of, memory_of, request_memory_of
 from mainspring.fetches.executor import Executor
+from mainspring.fetches.places import Places
 from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing, ExecutorLease
 from mainspring.fetches.recent import Recent
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.results import Results
 from mainspring.kernel.ownership import INSTANCES, read_lease
 from mainspring.namespaces.service import NamespaceService
-from mainspring.processes.server import (
+from mainspring.processes.startup import (
     abandon,
     advertised,
     announce,
@@ -64,7 +65,7 @@ STOP_SECONDS: Final = 10.0
 
 
 def run(config: Config, pool: str) -> int:
-    """Make calls until told to stop. Answers the exit code."""
+    """Make calls until told to stop. Returns the exit code."""
     return run_to_end(config, _serve(config, pool))
 
 
@@ -149,6 +150,8 @@ class RemoteExecutor:
             clock=self._clock,
             randomness=self._random,
             memory=memory_of(config),
+            host_of=partial(host_of, guard),
+            origins=Places(config.fetch_limit, host_limit=config.host_limit, clock=self._clock),
         )
         self._executor = Executor(
             name=self.name,

@@ -28,7 +28,8 @@ from msgspec.structs import replace
 from mainspring import telemetry
 from mainspring.config import Config
 from mainspring.errors import ConfigError, MainspringError
-from mainspring.processes.server import EXIT_FAILED, give_up, read_token, run, served, show_banner
+from mainspring.processes.server import run
+from mainspring.processes.startup import EXIT_FAILED, give_up, read_token, served, show_banner
 
 READY: Final = b"ready\n"
 SHORTEST_PAUSE_SECONDS: Final = 0.2
@@ -45,7 +46,7 @@ _WORK: Final = "from mainspring.processes.supervisor import work; work()"
 
 
 def supervise(config: Config) -> int:
-    """Run the workers until told to stop. Answers the exit code."""
+    """Run the workers until told to stop. Returns the exit code."""
     telemetry.set_up_logging(config.log_level, config.log_format)
     config = served(config)
     try:
@@ -131,7 +132,7 @@ class Supervisor:
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     async def _live(self, slot: int) -> int:
-        """One life of a worker; answers its exit code, negative for a signal."""
+        """One life of a worker; returns its exit code, negative for a signal."""
         worker = await asyncio.create_subprocess_exec(
             sys.executable, "-c", _WORK, stdin=PIPE, stdout=PIPE, start_new_session=True
         )

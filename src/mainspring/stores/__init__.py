@@ -1,6 +1,15 @@
-"""Which database stands behind a store URL.
+"""Which database stands behind a store URL. Adapters are imported when they are asked for, so that starting a program
+costs only the one it uses. What they share:
 
-Adapters are imported when they are asked for, so that starting a program costs only the one it uses.
+    grouping     requests, and which of those that wait are worked on together
+    committer    group commit: what arrives while a group is under way becomes the next group
+    rules        what a change, a begin or a finish comes to, given the row as it is
+    plan         what a group of requests does: decided in order, without SQL
+    pages        how many rows make up a page
+    sizes        how large rows are
+    partly       batches of which a part failed
+    containment  which errors leave a store
+    collections  collections of records that are only looked up
 """
 
 # ruff: noqa: PLC0415  (see the docstring)

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
 
-from msgspec.structs import replace
-
 from mainspring.clock import Clock
-from mainspring.model import FOREVER, LAST_VERSION, Attempt, Record, Shard, State, Timer, TimerKey
+from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
+from mainspring.stores import rules
 from mainspring.stores.pages import filling, fitting, weight_of
 from mainspring.unreadable import Unreadable
 
@@ -44,7 +43,7 @@ class MemoryStore:
     # Timers
 
     async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
-        return [self._apply(change) for change in changes]
+        return [self._change(change) for change in changes]
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         return [self._timers.get(key) for key in keys]
@@ -108,76 +107,64 @@ class MemoryStore:
                 del kept[uuid]
         return len(old)
 
-    def _apply(self, change: Put | Remove) -> Verdict:
-        if isinstance(change, Remove):
-            stored = self._timers.get(change.key)
-            if stored is None or stored.version != change.expect:
-                return Verdict.STALE
-            self._unlink(stored)
-            del self._timers[stored.key]
-            return Verdict.APPLIED
-        timer = change.timer
-        if change.expect:
-            timer = replace(timer, version=next_version(change.expect, timer.version))
-        stored = self._timers.get(timer.key)
-        if (stored.version if stored else 0) != change.expect:
-            return Verdict.STALE
-        if stored:
-            self._unlink(stored)
-        self._timers[timer.key] = timer
-        insort(self._due[timer.shard_id], Position(timer.due_at, timer.uuid))
-        return Verdict.APPLIED
+    def _row(self, key: TimerKey) -> rules.Row[TimerKey]:
+        stored = self._timers.get(key)
+        return rules.Row(stored.version, key, stored) if stored else rules.Row()
 
-    def _unlink(self, timer: Timer) -> None:
-        due = self._due[timer.shard_id]
-        del due[bisect_left(due, (timer.due_at, timer.uuid))]
+    def _apply(self, key: TimerKey, row: rules.Row[TimerKey]) -> None:
+        """The row is now like that."""
+        if (stored := self._timers.pop(key, None)) is not None:
+            due = self._due[key.shard_id]
+            del due[bisect_left(due, (stored.due_at, key.uuid))]
+        if row.timer is not None:
+            self._timers[key] = row.timer
+            insort(self._due[key.shard_id], Position(row.timer.due_at, key.uuid))
+
+    def _change(self, change: Put | Remove) -> Verdict:
+        row = self._row(change.key)
+        verdict = rules.change(change, row)
+        if verdict is Verdict.APPLIED:
+            self._apply(change.key, row)
+        return verdict
 
     def _begin(self, item: Begin) -> Verdict:
-        if self._is_fenced(item.key.shard_id, item.fence):
-            return Verdict.FENCED
-        timer = self._timers.get(item.key)
-        if timer is None or timer.version != item.expect or timer.version >= LAST_VERSION:
-            return Verdict.STALE
-        self._timers[item.key] = replace(
-            timer, state=State.RUNNING, attempts=timer.attempts + 1, version=timer.version + 1, fence=item.fence
-        )
-        return Verdict.APPLIED
+        row = self._row(item.key)
+        verdict = rules.begin(item, fence=self._shard(item.key.shard_id).version, row=row)
+        if verdict is Verdict.APPLIED and row.timer is not None:
+            self._timers[item.key] = row.timer
+        return verdict
 
     def _finish(self, item: Finish) -> Verdict:
-        if self._is_fenced(item.key.shard_id, item.fence):
-            return Verdict.FENCED
-        verdict = Verdict.APPLIED if item.change is None else self._apply(item.change)
-        if verdict is Verdict.APPLIED and item.attempt is not None:
-            attempts = self._history[item.key.shard_id].setdefault(item.key.uuid, [])
-            if item.attempt not in attempts:  # the same attempt reported twice is one entry
-                insort(attempts, item.attempt, key=_started)
+        key = item.key if item.change is None else item.change.key
+        row = self._row(key)
+        verdict = rules.finish(item, fence=self._shard(item.key.shard_id).version, row=row)
+        if verdict is Verdict.APPLIED:
+            self._apply(key, row)
+            if item.attempt is not None:
+                attempts = self._history[item.key.shard_id].setdefault(item.key.uuid, [])
+                if item.attempt not in attempts:  # the same attempt reported twice is one entry
+                    insort(attempts, item.attempt, key=_started)
         return verdict
 
     # Shards
 
     async def shards(self, shard_ids: Sequence[int]) -> list[Shard]:
-        return [self._shards.get(shard_id, Shard(shard_id)) for shard_id in shard_ids]
+        return [self._shard(shard_id) for shard_id in shard_ids]
 
     async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
-        verdicts = []
-        for claim in claims:
-            applied = self._shards.get(claim.shard_id, Shard(claim.shard_id)).version == claim.version
-            if applied:
-                self._shards[claim.shard_id] = replace(claim, version=claim.version + 1)
-            verdicts.append(Verdict.APPLIED if applied else Verdict.STALE)
-        return verdicts
+        return [self._own(rules.claim(self._shard(claim.shard_id), claim)) for claim in claims]
 
     async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
-        verdicts = []
-        for claim in claims:
-            applied = self._shards.get(claim.shard_id, Shard(claim.shard_id)) == claim
-            if applied:
-                self._shards[claim.shard_id] = replace(claim, owner="")
-            verdicts.append(Verdict.APPLIED if applied else Verdict.STALE)
-        return verdicts
+        return [self._own(rules.release(self._shard(claim.shard_id), claim)) for claim in claims]
 
-    def _is_fenced(self, shard_id: int, fence: int) -> bool:
-        return self._shards.get(shard_id, Shard(shard_id)).version != fence
+    def _shard(self, shard_id: int) -> Shard:
+        return self._shards.get(shard_id, Shard(shard_id))
+
+    def _own(self, owned: Shard | Verdict) -> Verdict:
+        if isinstance(owned, Verdict):
+            return owned
+        self._shards[owned.shard_id] = owned
+        return Verdict.APPLIED
 
     # Records
 

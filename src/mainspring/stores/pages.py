@@ -63,12 +63,12 @@ def weight_of(timer: Timer) -> int:
     return ROW_BYTES + len(detail.callback_url) + texts + len(timer.payload or "")
 
 
-def fitting(sizes: Iterable[int]) -> int:
+def fitting(sizes: Iterable[int], page_bytes: int = PAGE_BYTES) -> int:
     """How many rows of these sizes make up a page. One does, whatever its size."""
     count = total = 0
     for size in sizes:
         total += size
-        if count and total > PAGE_BYTES:
+        if count and total > page_bytes:
             break
         count += 1
     return count

@@ -7,53 +7,24 @@ written, once per row. So a group behaves as if its requests had run one after t
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from mainspring.model import LAST_VERSION, Attempt, Record, Shard, State, Timer, TimerKey
-from mainspring.store import Begin, Finish, Put, Remove, Verdict, next_version
+from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
+from mainspring.store import Begin, Finish, Put, Remove, Verdict
+from mainspring.stores import rules
+from mainspring.stores.grouping import Item, Items, Request
 
-GROUP_BYTES: Final = 2_000_000
-"""After so many a group of requests that are written together ends: whoever comes next waits for it."""
 Value = int | str | bytes | None
-Item = TypeVar("Item")
 RowKey = tuple[int, str]
 RecordKey = tuple[str, str]
 
 
-class Request:
-    """Something that a caller waits for. Whoever works on it leaves an error here, or an `answer` in the subclass."""
-
-    __slots__ = ("error", "future", "held", "weight")
-
-    def __init__(self, weight: int = 1) -> None:
-        """`weight` is the number of items that the request counts for."""
-        self.weight = weight
-        self.held: Sequence[int] = ()
-        """The places of items of which nothing was written because somebody's open transaction holds what they name:
-        they may be asked for again. A request without items has one, at place 0."""
-        self.error: Exception | None = None
-        self.future: asyncio.Future[None] | None = None
-
-    @property
-    def size(self) -> int:
-        """The bytes that users have given it to write, as far as they can be many."""
-        return 0
-
-
-class Batch(Request, Generic[Item]):
+class Batch(Items[Item, Verdict]):
     """Items, each with a verdict."""
 
-    __slots__ = ("answer", "items")
-    answer: list[Verdict]
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        super().__init__(len(items))
-        self.items = items
+    __slots__ = ()
 
 
 class Write(Batch[Put | Remove]):
@@ -61,7 +32,7 @@ class Write(Batch[Put | Remove]):
 
     @property
     def size(self) -> int:
-        return sum(len(change.timer.payload or "") for change in self.items if isinstance(change, Put))
+        return sum(map(_payload_bytes, self.items))
 
 
 class BeginAttempts(Batch[Begin]):
@@ -70,6 +41,10 @@ class BeginAttempts(Batch[Begin]):
 
 class FinishAttempts(Batch[Finish]):
     __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        return sum(_payload_bytes(item.change) for item in self.items)
 
 
 class Claim(Batch[Shard]):
@@ -128,18 +103,8 @@ Change = Write | BeginAttempts | FinishAttempts | Claim | Release | PutRecord | 
 WriteRequest = Change | NoticeWriters
 
 
-class Row(Struct):
-    """A timer row as the group leaves it."""
-
-    version: int = 0
-    """0: there is none."""
-    stored_due_at: int | None = None
-    """Where the database holds it; None: nowhere."""
-    timer: Timer | None = None
-    """All of it, if the group has rewritten it."""
-    begins: int = 0
-    """Attempts begun on the stored row, if it has not."""
-    fence: int = 0
+class Row(rules.Row[int]):
+    """Its place is the due instant at which the database holds it."""
 
 
 class StoredRecord(Struct):
@@ -174,16 +139,16 @@ class Plan:
         match request:
             case Write(items=changes):
                 for change in changes:
-                    self._name_row(_row_key(change), change.expect)
+                    self._name_row(change.key, change.expect)
             case BeginAttempts(items=begins):
                 for begin in begins:
-                    self._name_row((begin.key.shard_id, begin.key.uuid), begin.expect)
+                    self._name_row(begin.key, begin.expect)
                     self.shards[begin.key.shard_id] = Shard(begin.key.shard_id)
             case FinishAttempts(items=finishes):
                 for finish in finishes:
                     self.shards[finish.key.shard_id] = Shard(finish.key.shard_id)
                     if finish.change is not None:
-                        self._name_row(_row_key(finish.change), finish.change.expect)
+                        self._name_row(finish.change.key, finish.change.expect)
             case Claim(items=claims) | Release(items=claims):
                 for claim in claims:
                     self.shards[claim.shard_id] = Shard(claim.shard_id)
@@ -194,10 +159,10 @@ class Plan:
             case PruneHistory():
                 pass
 
-    def _name_row(self, key: RowKey, expect: int) -> None:
-        self.rows[key] = Row()
+    def _name_row(self, key: TimerKey, expect: int) -> None:
+        self.rows[key.shard_id, key.uuid] = Row()
         if expect:
-            self.expected.add(key)
+            self.expected.add((key.shard_id, key.uuid))
 
     def decide(self, request: Change) -> None:
         """Answer one request. Pruning is no decision: it is left to the writer."""
@@ -225,75 +190,39 @@ class Plan:
     # Decisions
 
     def _change(self, change: Put | Remove) -> Verdict:
-        key = _row_key(change)
-        if key in self.held:
-            return Verdict.UNAVAILABLE
-        row = self.rows[key]
-        if row.version != change.expect:
-            return Verdict.STALE
-        if isinstance(change, Remove):
-            if row.version == 0:
-                return Verdict.STALE
-            row.version = 0
-            row.timer = None
-        else:
-            timer = change.timer
-            row.version = next_version(row.version, timer.version)
-            row.timer = timer if timer.version == row.version else replace(timer, version=row.version)
-        row.begins = 0
-        return Verdict.APPLIED
+        return rules.change(change, self._row(change.key))
 
     def _begin(self, item: Begin) -> Verdict:
-        if item.key.shard_id in self.held:
-            return Verdict.UNAVAILABLE
-        if self.shards[item.key.shard_id].version != item.fence:
-            return Verdict.FENCED
-        if (item.key.shard_id, item.key.uuid) in self.held:
-            return Verdict.UNAVAILABLE
-        row = self.rows[item.key.shard_id, item.key.uuid]
-        if row.version != item.expect or not 0 < row.version < LAST_VERSION:
-            return Verdict.STALE
-        row.version += 1
-        timer = row.timer
-        if timer is None:
-            row.begins += 1
-            row.fence = item.fence
-        else:
-            row.timer = replace(
-                timer, state=State.RUNNING, attempts=timer.attempts + 1, version=row.version, fence=item.fence
-            )
-        return Verdict.APPLIED
+        return rules.begin(item, fence=self._fence(item.key.shard_id), row=self._row(item.key))
 
     def _finish(self, item: Finish) -> Verdict:
-        if item.key.shard_id in self.held:
-            return Verdict.UNAVAILABLE
-        if self.shards[item.key.shard_id].version != item.fence:
-            return Verdict.FENCED
-        verdict = Verdict.APPLIED if item.change is None else self._change(item.change)
+        row = None if item.change is None else self._row(item.change.key)
+        verdict = rules.finish(item, fence=self._fence(item.key.shard_id), row=row)
         if verdict is Verdict.APPLIED and item.attempt is not None:
             self.history.append((item.key, item.attempt))
         return verdict
 
     def _claim(self, claim: Shard) -> Verdict:
-        if claim.shard_id in self.held:
-            return Verdict.UNAVAILABLE
-        if self.shards[claim.shard_id].version != claim.version:
-            return Verdict.STALE
-        if claim.version >= LAST_VERSION:
-            return Verdict.UNAVAILABLE
-        self._own(Shard(claim.shard_id, claim.version + 1, claim.owner))
-        return Verdict.APPLIED
+        return self._own(claim, rules.claim)
 
     def _release(self, claim: Shard) -> Verdict:
+        return self._own(claim, rules.release)
+
+    def _own(self, claim: Shard, rule: Callable[[Shard, Shard], Shard | Verdict]) -> Verdict:
         if claim.shard_id in self.held:
             return Verdict.UNAVAILABLE
-        if self.shards[claim.shard_id] != claim:
-            return Verdict.STALE
-        self._own(Shard(claim.shard_id, claim.version, ""))
+        owned = rule(self.shards[claim.shard_id], claim)
+        if isinstance(owned, Verdict):
+            return owned
+        self.shards[claim.shard_id] = self.claimed[claim.shard_id] = owned
         return Verdict.APPLIED
 
-    def _own(self, shard: Shard) -> None:
-        self.shards[shard.shard_id] = self.claimed[shard.shard_id] = shard
+    def _fence(self, shard_id: int) -> int | None:
+        return None if shard_id in self.held else self.shards[shard_id].version
+
+    def _row(self, key: TimerKey) -> Row | None:
+        row_key = key.shard_id, key.uuid
+        return None if row_key in self.held else self.rows[row_key]
 
     def _put_record(self, request: PutRecord) -> Record | None:
         if request.key in self.held:
@@ -320,9 +249,9 @@ class Plan:
     def moved_or_removed(self) -> list[tuple[int, int, str]]:
         """The primary keys at which rewritten and removed rows stand now."""
         return [
-            (shard_id, row.stored_due_at, uuid)
+            (shard_id, row.place, uuid)
             for (shard_id, uuid), row in self.rows.items()
-            if row.stored_due_at is not None and (row.timer is not None or row.version == 0)
+            if row.place is not None and (row.timer is not None or row.is_removed)
         ]
 
     def written(self) -> list[Timer]:
@@ -331,7 +260,7 @@ class Plan:
     def begun(self) -> list[tuple[int, int | None, str, int, int, int]]:
         """Primary key, attempts to add, new version and fence."""
         return [
-            (shard_id, row.stored_due_at, uuid, row.begins, row.version, row.fence)
+            (shard_id, row.place, uuid, row.begins, row.version, row.fence)
             for (shard_id, uuid), row in self.rows.items()
             if row.begins
         ]
@@ -347,6 +276,10 @@ class Plan:
         return [key for key, record in self.records.items() if record.removed]
 
 
+def _payload_bytes(change: Put | Remove | None) -> int:
+    return len(change.timer.payload or "") if isinstance(change, Put) else 0
+
+
 def only_creates(requests: Sequence[WriteRequest]) -> list[Timer] | None:
     """The rows to insert when the group does nothing but create different rows; otherwise None."""
     created: dict[RowKey, Timer] = {}
@@ -357,14 +290,8 @@ def only_creates(requests: Sequence[WriteRequest]) -> list[Timer] | None:
         for change in request.items:
             if change.expect != 0 or isinstance(change, Remove):
                 return None
-            created[_row_key(change)] = change.timer
+            created[change.timer.shard_id, change.timer.uuid] = change.timer
         expected += len(request.items)
     if len(created) != expected:
         return None
     return list(created.values())
-
-
-def _row_key(change: Put | Remove) -> RowKey:
-    if isinstance(change, Put):
-        return change.timer.shard_id, change.timer.uuid
-    return change.key.shard_id, change.key.uuid

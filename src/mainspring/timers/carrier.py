@@ -27,7 +27,7 @@ from mainspring.kernel.carrier import Ending, Lane, put_aside
 from mainspring.model import Delivery, Namespace, RetryPolicy, Timer
 from mainspring.namespaces.rereading import reread
 from mainspring.namespaces.service import NamespaceService
-from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
+from mainspring.store import RecordStore, all_records
 from mainspring.timers.decision import Reschedules, decide, lost, read_wishes
 from mainspring.timers.destinations import Destinations
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
@@ -114,6 +114,8 @@ class TimerCarrier:
         self._gone: dict[str, int] = {}
         """URLs, and until when they count as gone."""
         self.handlers: dict[str, Handler] = {}
+        self.is_at_rest = False
+        """Nothing is carried here: the handlers are those of other programs, whatever they are called."""
 
     # --- the Carrier protocol -------------------------------------------------------------------------
 
@@ -168,7 +170,7 @@ class TimerCarrier:
         """What a timer of this program may name: a handler that is registered, or a URL."""
         if not target.startswith(HANDLER_SCHEME):
             self._guard.check_url(target)
-        elif target.removeprefix(HANDLER_SCHEME) not in self.handlers:
+        elif target.removeprefix(HANDLER_SCHEME) not in self.handlers and not self.is_at_rest:
             known = ", ".join(sorted(self.handlers)) or "none"
             raise InvalidInput(f"Expected a registered handler ({known}), got {target!r}")
 
@@ -184,16 +186,11 @@ class TimerCarrier:
         """Learn which destinations are gone, as this instance and the others have recorded it."""
         before = dict(self._gone)
         found: dict[str, int] = {}
-        after = ""
-        now = self._clock.now_ms()
-        while len(found) < GONE_LIMIT:
-            page = await self._records.scan_records(DESTINATIONS, now=now, after=after)
-            for record in page:
-                if (url := read_record(DESTINATIONS, record, bytes.decode)) is not None:
-                    found[url] = record.expires_at or 0
-            if ends_scan(page, BATCH_LIMIT):
+        async for record in all_records(self._records, DESTINATIONS, self._clock.now_ms):
+            if (url := read_record(DESTINATIONS, record, bytes.decode)) is not None:
+                found[url] = record.expires_at or 0
+            if len(found) >= GONE_LIMIT:
                 break
-            after = page[-1].key
         self._gone = reread(found, before=before, known=self._gone)
 
     async def _is_gone(self, url: str) -> bool:

@@ -31,6 +31,7 @@ from mainspring.store import (
     TimerStore,
     Verdict,
     first_version,
+    timer_pages,
     was_applied,
 )
 from mainspring.timers import record
@@ -295,7 +296,7 @@ class TimerService:
         return found
 
     async def _put_changed(self, pairs: Sequence[tuple[Timer, Timer | None]]) -> int:
-        """Write changed rows whose originals are still what they were; answers how many."""
+        """Write changed rows whose originals are still what they were; returns how many."""
         puts = [Put(after, before.version) for before, after in pairs if after is not None]
         return _count_applied(await self._put(puts))
 
@@ -322,7 +323,7 @@ class TimerService:
         [timer] = await self._store.get([key])
         if timer is None:
             await self._check_damage(key, timer_id)
-            raise NotFound(f"Expected an existing timer, got {timer_id!r} in namespace {namespace!r}")
+            raise NotFound(f"Timer {timer_id!r} does not exist in namespace {namespace!r}")
         return timer
 
     async def _check_damage(self, key: TimerKey, timer_id: str) -> None:
@@ -342,15 +343,11 @@ class TimerService:
             where = replace(where, due_to=before if where.due_to is None else min(before, where.due_to))
         shards = (await self._namespaces.find(request.namespace)).shards
         matched = changed = 0
-        after = START
-        while True:
-            rows = await self._store.list_timers(shards, where, after=after, limit=BULK_PAGE)
+        async for rows in timer_pages(self._store, shards, where, limit=BULK_PAGE):
             matched += len(rows)
-            if rows and not request.dry_run:
+            if not request.dry_run:
                 changed += await act(rows)
-            if not rows:
-                return BulkView(matched=matched, changed=changed, dry_run=request.dry_run)
-            after = Position(rows[-1].due_at, rows[-1].uuid)
+        return BulkView(matched=matched, changed=changed, dry_run=request.dry_run)
 
 
 def _in_turn(

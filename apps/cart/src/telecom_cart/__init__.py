@@ -4,6 +4,7 @@ money, taxes, totals    pure functions on integers
 model                   carts, attempts, orders: the documents, and what is derived from them
 checks                  what users may ask for; every field that is wrong is named
 provider                THE CONTRACT with a commerce platform; providers/ has the implementations
+guarding                a provider that breaks the contract is taken at its worst
 repository              the documents in the store, by version
 queues                  one at a time per user
 carts                   what users do with carts

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 import uvloop
@@ -15,11 +15,12 @@ from mainspring.errors import MainspringError
 from telecom_cart import __version__
 from telecom_cart.demo import Demo, DemoFailed
 from telecom_cart.errors import CartError
-from telecom_cart.platforms import Name, NotConfigured, PlatformChoice
+from telecom_cart.platforms import PREFIX, Name, NotConfigured, PlatformChoice
 from telecom_cart.provider import Lookup
 from telecom_cart.serving import Serving, log_to_stderr, serve, settling_on
 from telecom_cart.settings import CURRENCIES, Settings
 
+F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_STORE: Final = "sqlite:///.telecom-cart/cart.db"
 SECRETS: Final = """
 \b
@@ -47,10 +48,15 @@ class LookupType(click.ParamType[Lookup]):
         return Lookup(seconds)
 
 
-store_option = click.option(
+def setting(name: str, **fields: Any) -> Callable[[F], F]:
+    """An option that may also be in the environment, under its own name."""
+    variable = f"{PREFIX}{name.removeprefix('--').replace('-', '_').upper()}"
+    return click.option(name, envvar=variable, show_envvar=True, **fields)
+
+
+store_option = setting(
     "--store",
     default=DEFAULT_STORE,
-    envvar="TELECOM_CART_STORE",
     show_default=True,
     help="Where carts, orders and timers live: any store of Mainspring. Instances on one store share the work.",
 )
@@ -58,29 +64,25 @@ store_option = click.option(
 
 def platform_options(command: Callable[..., None]) -> Callable[..., None]:
     options = [
-        click.option(
+        setting(
             "--provider",
-            type=click.Choice(["salesforce", "shopify", "double"]),
+            type=click.Choice(["salesforce", "shopify", "double"], case_sensitive=False),
             required=True,
-            envvar="TELECOM_CART_PROVIDER",
             help="The platform behind the cart. `double` lives in this process, and forgets everything with it. "
             "Checkouts that were begun at another shop stay unknown until that is served again, or a person decides.",
         ),
-        click.option(
-            "--provider-url", default="", envvar="TELECOM_CART_PROVIDER_URL", help="Where the platform is reached."
-        ),
-        click.option(
+        setting("--provider-url", default="", help="Where the platform is reached: https://HOST."),
+        setting(
             "--lookup",
             type=LookupType(),
             default="unbounded",
-            envvar="TELECOM_CART_LOOKUP",
             show_default=True,
-            help="How late an order can be seen at the platform: at once, after so many seconds at most, or nobody "
-            "knows. In the last case a person decides about checkouts of which nothing is seen. Say `strong` only if "
-            "you know that the shop numbers orders by our references: where it does not, a lost reply is a second "
-            "order.",
+            help="How soon an order that was made is found at the platform. `strong`: at once; say so only if you know "
+            "that the shop numbers its orders by our references, since elsewhere a lost reply is a second order. "
+            "SECONDS: after so many at most. `unbounded`: the platform promises nothing, so a person decides about a "
+            "checkout whose reply was lost and of which nothing is found.",
         ),
-        click.option(
+        setting(
             "--simulated",
             is_flag=True,
             help="It is a simulator: any credentials will do, and there is a page for trials.",
@@ -108,23 +110,23 @@ def main() -> None:
 @main.command("serve", epilog=SECRETS)
 @store_option
 @platform_options
-@click.option("--host", default="127.0.0.1", show_default=True, help="It knows no login: think before you open it.")
-@click.option("--port", default=8710, type=click.IntRange(0, 65535), show_default=True, help="0 picks a free one.")
-@click.option(
+@setting("--host", default="127.0.0.1", show_default=True, help="It knows no login: think before you open it.")
+@setting("--port", default=8710, type=click.IntRange(0, 65535), show_default=True, help="0 picks a free one.")
+@setting(
     "--attempt-seconds",
     default=Settings.attempt_seconds,
     type=click.FloatRange(1, 3600),
     show_default=True,
     help="A checkout that is not over by then is recovered: the platform is asked what became of it.",
 )
-@click.option(
+@setting(
     "--answer-seconds",
     default=Settings.answer_seconds,
     type=click.FloatRange(0.1, 300),
     show_default=True,
     help="So long a request waits for its checkout, and is then told that it is in progress.",
 )
-@click.option(
+@setting(
     "--currency",
     type=click.Choice(CURRENCIES),
     default=Settings.currency,
@@ -162,7 +164,13 @@ def serve_command(
 
 
 @main.command("demo")
-@click.option("--provider", type=click.Choice(["salesforce", "shopify"]), default="salesforce", show_default=True)
+@click.option(
+    "--provider",
+    type=click.Choice(["salesforce", "shopify"], case_sensitive=False),
+    default="salesforce",
+    show_default=True,
+    help="The platform that is simulated.",
+)
 @click.option("--port", default=8710, type=click.IntRange(1, 65535), show_default=True, help="Of the cart.")
 @click.option(
     "--simulator-port",
@@ -231,8 +239,8 @@ def settle_command(*, user: str, order: str | None, not_made: bool, store: str) 
             await settling.settle(user, order_number=order)
 
     _run(settle())
-    opened = "nothing was ordered, and the cart is open again when its basket is closed"
-    click.echo(f"Settled: {f'it is order {order}' if order else opened}.")
+    opened = "nothing was ordered. The cart is open again as soon as its server has closed the basket"
+    click.echo(f"Settled: {opened if order is None else f'it is order {order}'}.")
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

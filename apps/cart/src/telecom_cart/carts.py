@@ -7,13 +7,15 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from telecom_cart.checks import added
+from telecom_cart.closing import sealed
 from telecom_cart.errors import (
     AlreadyCheckedOut,
     CartNotFound,
-    CheckoutInProgress,
+    FieldProblem,
     ItemNotFound,
     OrderNotFound,
     Outdated,
+    ValidationFailed,
 )
 from telecom_cart.model import Cart, Item, Order, SyncStatus
 from telecom_cart.queues import Queues
@@ -98,6 +100,17 @@ class Carts:
             raise OrderNotFound
         return found.value
 
+    async def orders(self, user_id: str, *, limit: int, after: str | None = None) -> tuple[list[Order], bool]:
+        """The orders of a user, the newest first, from the one behind `after` on; and whether there are more."""
+        last = None
+        if after is not None:
+            found = await self._repository.orders.get(after)
+            if found is None or found.value.user_id != user_id:
+                raise ValidationFailed(errors=(FieldProblem("after", "Expected the id of an order of this user"),))
+            last = found.value
+        listed = await self._repository.orders_of(user_id, limit=limit + 1, after=last)
+        return [await self.order(each.order_id) for each in listed[:limit]], len(listed) > limit
+
     def _begun(self, user_id: str) -> Callable[[Cart | None], Cart]:
         def decide(present: Cart | None) -> Cart:
             if present is not None and not present.order_id:
@@ -151,8 +164,8 @@ def check_open(cart: Cart, if_match: str | None) -> None:
     """Whether a cart may be changed, and is what its user has seen."""
     if cart.order_id:
         raise AlreadyCheckedOut
-    if cart.is_sealed:
-        raise CheckoutInProgress
+    if cart.attempt is not None and cart.is_sealed:
+        raise sealed(cart.attempt)
     if if_match is not None and if_match != cart.etag:
         raise Outdated
 

@@ -24,13 +24,12 @@ from typing import Any, Final
 
 from mainspring.errors import MainspringError
 from telecom_cart import crashes
-from telecom_cart.closing import Closer, failure_of
+from telecom_cart.closing import Closer, failure_of, unknown
 from telecom_cart.contexts import lines_of, made_equal, objections
 from telecom_cart.errors import (
     AmbiguousCheckout,
     CartNotFound,
     CheckoutInProgress,
-    CheckoutUnknown,
     EmptyCart,
     FieldProblem,
     Outdated,
@@ -130,7 +129,7 @@ class Checkouts:
         if order is not None and order.user_id == user_id:
             return Placed(order, is_replay=True)
         if meant is not None and (cart is None or cart.id != meant):
-            raise CartNotFound("This cart is gone, and was not ordered.")
+            raise CartNotFound("This user has no such cart.")
         if meant is None and wish.key is None and (order := await self._last(user_id, cart)) is not None:
             return Placed(order, is_replay=True)
         if cart is None:
@@ -165,13 +164,13 @@ class Checkouts:
         a repeat that was delayed looks the same."""
         if cart is not None and cart.order_id:
             return await self._repository.order_of(cart.id)
-        latest = await self._repository.latest.get(user_id)
-        if latest is None:
+        listed = await self._repository.orders_of(user_id, limit=1)
+        if not listed:
             return None
-        if cart is None or not cart.items or cart.id == latest.value.cart_id:
-            found = await self._repository.orders.get(latest.value.order_id)
-            return None if found is None else found.value
-        since = self._repository.now_ms() - latest.value.at
+        [latest] = listed
+        if cart is None or not cart.items or cart.id == latest.cart_id:
+            return await self._repository.order_of(latest.cart_id)
+        since = self._repository.now_ms() - latest.at
         if since < self._settings.repeat_seconds * 1000:
             raise AmbiguousCheckout
         return None
@@ -217,7 +216,8 @@ class Checkouts:
             await asyncio.wait({task}, timeout=self._settings.answer_seconds)
             return
         assert cart.attempt is not None
-        if cart.attempt.deadline_at <= self._repository.now_ms():
+        now, seconds = self._repository.now_ms(), self._settings.attempt_seconds
+        if not cart.attempt.is_under_way(now=now, seconds=seconds):
             try:
                 async with asyncio.timeout(self._settings.answer_seconds):
                     await self._recovery.run(cart.user_id, cart.id)
@@ -241,7 +241,7 @@ class Checkouts:
             raise failure_of(closed.value)
         present = await self._repository.cart(cart.user_id)
         if present is not None and present.attempt is not None and present.attempt.unresolved:
-            raise CheckoutUnknown
+            raise unknown(present.attempt)
         raise CheckoutInProgress
 
     # --- steps 3 to 7 ---------------------------------------------------------------------------------------

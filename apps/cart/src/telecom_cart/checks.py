@@ -130,8 +130,12 @@ def _strangers(fields: object, *known: str) -> list[FieldProblem]:
     return [FieldProblem(pointer_to(name), expected) for name in fields if name not in known]
 
 
+def is_id(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= ID_LIMIT and _ID.fullmatch(value) is not None
+
+
 def _id_problem(pointer: str, value: object) -> FieldProblem | None:
-    if isinstance(value, str) and len(value) <= ID_LIMIT and _ID.fullmatch(value):
+    if is_id(value):
         return None
     return FieldProblem(
         pointer, f"Expected 1 to {ID_LIMIT} letters, digits and . _ : @ ~ -, of which the first is a letter or digit"

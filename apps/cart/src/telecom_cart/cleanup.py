@@ -55,7 +55,7 @@ class Cleaner:
             try:
                 done[await self._look(document.value)] += 1
             except Exception:  # the next sweep comes to it again
-                logger.exception("a cart was not cleaned up")
+                logger.exception("the cart of %s was not cleaned up", document.value.user_id)
                 done["failed"] += 1
         return done
 
@@ -68,7 +68,8 @@ class Cleaner:
             return await self._recovered(cart, now)
         if now - cart.accessed_at > self._patience_ms(cart):
             return await self._removed(cart)
-        is_held = cart.syncing is not None and cart.syncing.until > now
+        hold_seconds = self._settings.sync_hold_seconds
+        is_held = cart.syncing is not None and cart.syncing.lasts(now=now, seconds=hold_seconds)
         if cart.sync is SyncStatus.PENDING and now - cart.updated_at > OVERDUE_MS and not is_held:
             await self._wakes.synchronise(cart.user_id)
             return "synchronised"
@@ -82,7 +83,7 @@ class Cleaner:
 
     async def _recovered(self, cart: Cart, now: int) -> str:
         assert cart.attempt is not None
-        if cart.attempt.deadline_at > now:
+        if cart.attempt.is_under_way(now=now, seconds=self._settings.attempt_seconds):
             return "under way"
         try:
             await self._recovery.run(cart.user_id, cart.id)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from mainspring.errors import MainspringError
 from telecom_cart import crashes
-from telecom_cart.errors import CartError, CheckoutFailed, ProviderDown
+from telecom_cart.errors import CartError, CheckoutFailed, CheckoutInProgress, CheckoutUnknown, ProviderDown
 from telecom_cart.model import Attempt, Cart, Closing, Order, Stage, SyncStatus, order_id_of
 from telecom_cart.provider import PlacedOrder
 from telecom_cart.repository import Repository
@@ -52,6 +52,7 @@ class Closer:
                 place=attempt.place,
             )
         )
+        logger.info("%s of %s is the order %s", attempt.reference, cart.user_id, order.number)
         crashes.reach(crashes.RECORDED)
         await self._close(cart, attempt, Closing.ORDERED, ())
         crashes.reach(crashes.CLOSED)
@@ -60,11 +61,13 @@ class Closer:
 
     async def rejected(self, cart: Cart, attempt: Attempt, reasons: tuple[str, ...]) -> None:
         """The platform said no, or would order something else."""
+        _note(cart, attempt, "was rejected", reasons)
         await self._close(cart, attempt, Closing.REJECTED, reasons)
         await self._forget_timer(attempt)
 
     async def not_made(self, cart: Cart, attempt: Attempt, reasons: tuple[str, ...]) -> None:
         """There is no order, and of its basket there can be none."""
+        _note(cart, attempt, "was not made", reasons)
         if attempt.context is not None and attempt.context.basket_id:
             await self._wakes.close_basket(attempt.context)
         await self._close(cart, attempt, Closing.NOT_MADE, reasons)
@@ -75,7 +78,7 @@ class Closer:
         try:
             await self._repository.remove(user_id, lambda cart: cart.id == cart_id and bool(cart.order_id))
         except Exception:  # the order is on record: nothing here may make it look otherwise
-            logger.exception("the cart of an order was not cleaned up")
+            logger.exception("the cart %s of %s was ordered, and not cleaned up", cart_id, user_id)
         if attempt is not None:
             await self._forget_timer(attempt)
 
@@ -108,9 +111,39 @@ class Closer:
             await self._wakes.forget_recovery(attempt.reference)
 
 
+def _note(cart: Cart, attempt: Attempt, how: str, reasons: tuple[str, ...]) -> None:
+    logger.info("%s of %s %s: %s", attempt.reference, cart.user_id, how, " ".join(map(_sentence, reasons)))
+
+
 def failure_of(attempt: Attempt) -> CartError:
     """What a user is told of an attempt that ended without an order."""
-    reasons = " ".join(attempt.reasons)
+    reasons = " ".join(map(_sentence, attempt.reasons))
     if attempt.closing is Closing.NOT_MADE and attempt.submitted_at is None:
         return ProviderDown(f"Nothing was ordered, and the cart is kept. {reasons}")
-    return CheckoutFailed(f"Nothing was ordered. {reasons}")
+    # What is refused before it is ordered, such as another price, is refused as long as the cart is the same.
+    is_refused = attempt.closing is Closing.REJECTED and attempt.submitted_at is None
+    return CheckoutFailed(f"Nothing was ordered. {reasons}", retryable=not is_refused)
+
+
+def unknown(attempt: Attempt) -> CheckoutUnknown:
+    """What a user is told who asks for an order of which nobody knows whether it was made."""
+    doing = "" if attempt.needs_person else " That is being found out."
+    return CheckoutUnknown(
+        f"{_unknown(attempt)}{doing} Asking again never orders again.", retryable=not attempt.needs_person
+    )
+
+
+def sealed(attempt: Attempt) -> CheckoutInProgress:
+    """What a user is told who would change a cart that is being ordered."""
+    if not attempt.unresolved:
+        return CheckoutInProgress()
+    told = f"The cart cannot be changed until that is known. {_unknown(attempt)}"
+    return CheckoutInProgress(told, retryable=not attempt.needs_person)
+
+
+def _unknown(attempt: Attempt) -> str:
+    return f"Nobody knows yet whether this cart was ordered: {_sentence(attempt.unresolved)}"
+
+
+def _sentence(reason: str) -> str:
+    return reason if reason.endswith((".", "!", "?")) else f"{reason}."

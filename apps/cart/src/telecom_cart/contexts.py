@@ -76,6 +76,7 @@ async def made_equal(
     if context is None or context.place != provider.place:
         context = Context(await provider.open_session(), place=provider.place)
         await keep(context)
+    reason = ""
     for _ in range(_TRIES):
         if not context.basket_id:
             made = await provider.create_cart(context.session, wanted, currency=currency)
@@ -84,14 +85,15 @@ async def made_equal(
         try:
             return context, await _changed(provider, context, wanted, reference=reference)
         except ContextGone:
-            pass
+            reason = "Baskets vanish at the platform as soon as they are made"
         except Unsettled as unsettled:
+            reason = str(unsettled)
             try:
                 await provider.close_cart(context)  # what comes late finds nothing to change
             except ProviderError:
                 raise unsettled from None
         context = replace(context, basket_id="")
-    raise Unreachable("Baskets vanish at the platform as soon as they are made")
+    raise Unreachable(reason)
 
 
 async def _changed(provider: Provider, context: Context, wanted: Sequence[Line], *, reference: str) -> Basket:

@@ -7,9 +7,12 @@ Neither outlives the demo, however that ends.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import shlex
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,7 +27,7 @@ TRIALS: Final = """
 The cart    {cart}   with a page to click on: open it in a browser
 The shop    {simulator}/_sim   what can be done with the simulated platform
 
-Three trials. Paste this first, in another terminal, in this folder:
+Three trials. Paste this first, in another terminal:
 
   CARTS={cart}/v1/carts SHOP={simulator}/_sim JSON='Content-Type: application/json'
   PHONE='{{"productId": "phone-1", "name": "Phone", "type": "device", "price": 79900}}'
@@ -74,21 +77,46 @@ class Demo:
     def simulator(self) -> str:
         return f"http://127.0.0.1:{self.simulator_port}"
 
+    @property
+    def _pid_file(self) -> Path:
+        return self.folder / "cart.pid"
+
     async def run(self) -> None:
         on_end(self._ending.set)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        simulator = await _started("telecom_cart.simulators", self.provider, "--port", str(self.simulator_port))
+        with self._alone():
+            simulator = await _started(
+                "The simulated platform",
+                *("telecom_cart.simulators", self.provider, "--port", str(self.simulator_port)),
+            )
+            try:
+                await self._keep(simulator)
+            finally:
+                await _stopped(simulator)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One demo at a time has the folder: what is told to be killed has to be its own cart."""
         try:
-            await self._keep(simulator)
-        finally:
-            await _stopped(simulator)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            locked = (self.folder / "demo.lock").open("w")
+        except OSError as error:
+            raise DemoFailed(f"The folder {self.folder} cannot be used: {error.strerror}.") from None
+        with locked:
+            try:
+                fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise DemoFailed(f"Another demo runs in {self.folder}: take another --folder, and ports.") from None
+            try:
+                yield
+            finally:
+                self._pid_file.unlink(missing_ok=True)
 
     async def _keep(self, simulator: Process) -> None:
         is_first = True
         while not self._ending.is_set():
             cart = await self._cart()
             try:
-                (self.folder / "cart.pid").write_text(f"{cart.pid}\n")
+                self._pid_file.write_text(f"{cart.pid}\n")
                 self.say(self._welcome() if is_first else f"The cart runs again, as process {cart.pid}.")
                 is_first = False
                 await self._until_one_ends(cart, simulator)
@@ -104,7 +132,7 @@ class Demo:
         # A simulator numbers its orders by our references.
         platform = ("--provider", self.provider, "--provider-url", self.simulator, "--simulated", "--lookup", "strong")
         patience = ("--port", str(self.port), "--attempt-seconds", str(ATTEMPT_SECONDS))
-        return await _started("telecom_cart", "serve", "--store", store, *platform, *patience)
+        return await _started("The cart", "telecom_cart", "serve", "--store", store, *platform, *patience)
 
     async def _until_one_ends(self, *processes: Process) -> None:
         waits = {asyncio.ensure_future(process.wait()) for process in processes}
@@ -120,11 +148,11 @@ class Demo:
             cart=self.cart,
             simulator=self.simulator,
             folder=self.folder,
-            pid_file=self.folder / "cart.pid",
+            pid_file=shlex.quote(str(self._pid_file.absolute())),
         )
 
 
-async def _started(module: str, *arguments: str) -> Process:
+async def _started(what: str, module: str, *arguments: str) -> Process:
     """A process of ours that has said that it is there. It ends with us, even if we are killed."""
     command = (sys.executable, "-m", module, *arguments, "--end-with-stdin")
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
@@ -132,11 +160,13 @@ async def _started(module: str, *arguments: str) -> Process:
     try:
         async with asyncio.timeout(START_SECONDS):
             line = await process.stdout.readline()
+        why = "what it has said is above"
     except TimeoutError:
-        line = b""
+        line, why = b"", f"not within {START_SECONDS} s"
     if not line:
         await _stopped(process)
-        raise DemoFailed(f"{module} did not start: is something else at its port?")
+        port = arguments[arguments.index("--port") + 1]
+        raise DemoFailed(f"{what} did not start at port {port}: {why}.")
     return process
 
 

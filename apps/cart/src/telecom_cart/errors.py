@@ -37,9 +37,12 @@ class CartError(Exception):
     retryable = False
     retry_after_seconds: int | None = None
 
-    def __init__(self, detail: str = "", *, errors: tuple[FieldProblem, ...] = ()) -> None:
+    def __init__(self, detail: str = "", *, errors: tuple[FieldProblem, ...] = (), retryable: bool = True) -> None:
+        """`retryable`: false if in this case it makes no sense to ask again."""
         self.detail = detail or (type(self).__doc__ or "").strip()
         self.errors = errors
+        if not retryable:
+            self.retryable, self.retry_after_seconds = False, None
         super().__init__(self.detail)
 
 

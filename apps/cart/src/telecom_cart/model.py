@@ -87,6 +87,9 @@ class Hold:
     by: str
     until: int
 
+    def lasts(self, *, now: int, seconds: float) -> bool:
+        return is_ahead(self.until, now=now, seconds=seconds)
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -117,12 +120,18 @@ class Attempt:
     """When its basket was first seen to be gone, with no order of it: there can be no order that is made later."""
     place: str = ""
     """Which shop at which platform was asked to order: no other can tell what became of it."""
+    needs_person: bool = False
+    """Whether nobody but a person can find out what became of it, as things are."""
     denied: bool = False
     """Whether a person has found that there is no order. Then its basket is closed, so that there can be none later."""
 
     @property
     def is_open(self) -> bool:
         return self.stage is not Stage.CLOSED
+
+    def is_under_way(self, *, now: int, seconds: float) -> bool:
+        """Whether it is left to whoever began it, who had so many seconds."""
+        return is_ahead(self.deadline_at, now=now, seconds=seconds)
 
 
 @dataclass(frozen=True)
@@ -217,8 +226,8 @@ class Unknown:
 
 
 @dataclass(frozen=True)
-class Latest:
-    """The last order of a user, by which a late repeat is known."""
+class Listed:
+    """An order in the list of its user, whose first one is that by which a late repeat is known."""
 
     order_id: str
     cart_id: str
@@ -229,6 +238,17 @@ def totals_of(items: tuple[Item, ...], province: Province | None, currency: str,
     net = subtotal((item.price, item.quantity) for item in items)
     taxes: tuple[TaxLine, ...] | None = None if province is None else taxes_on(net, province, on)
     return Totals(currency=currency, subtotal=net, taxes=taxes)
+
+
+def is_ahead(until: int, *, now: int, seconds: float) -> bool:
+    """Whether something that was to last so many seconds does so still. What ends later than that was written before
+    the clock was set back, and nobody knows how long ago."""
+    return now < until <= now + round(seconds * 1000)
+
+
+def listed_key(user_id: str, placed_at: int, order_id: str) -> str:
+    """Where an order stands in the list of its user: the newest one first. No id contains a slash."""
+    return f"{user_id}/{10**14 - placed_at:015}/{order_id}"
 
 
 def order_id_of(cart_id: str) -> str:

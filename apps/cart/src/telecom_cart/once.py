@@ -9,6 +9,7 @@ from __future__ import annotations
 from mainspring import Mainspring
 from telecom_cart.provider import Uncertain, Unreachable
 from telecom_cart.providers.calling import Answer, Request
+from telecom_cart.providers.reading import shown
 
 
 class FetchOnce:
@@ -25,9 +26,12 @@ class FetchOnce:
             timeout_seconds=timeout_seconds,
             max_redirects=0,
         )
+        if result.response is not None and result.response.truncated:
+            raise Uncertain("The platform's answer to an order is longer than is read")
         if result.response is not None:
             headers = {name.lower(): value for name, value in result.response.headers.items()}
             return Answer(result.response.status, headers, result.response.content)
+        told = shown(result.error.message) if result.error is not None else ""
         if result.error is not None and result.error.definite:
-            raise Unreachable(f"The request was not made: {result.error.message}")
-        raise Uncertain(result.error.message if result.error is not None else "Nobody can tell what became of it")
+            raise Unreachable("The request was not made", told=told)
+        raise Uncertain("Nobody can tell what became of the request", told=told)

@@ -23,8 +23,14 @@ Name = Literal["salesforce", "shopify", "double"]
 PREFIX: Final = "TELECOM_CART_"
 
 
+_ADDRESS: Final = "--provider-url to be the address of {name}: http:// or https://, a host, and no user or query"
+_SALESFORCE: Final = tuple(f"SALESFORCE_{name}" for name in ("ORGANIZATION", "SITE", "CLIENT_ID", "CLIENT_SECRET"))
+_SALESFORCE_ADMIN: Final = ("SALESFORCE_ADMIN_CLIENT_ID", "SALESFORCE_ADMIN_CLIENT_SECRET")
+_SHOPIFY: Final = ("SHOPIFY_STOREFRONT_TOKEN", "SHOPIFY_ADMIN_TOKEN")
+
+
 class NotConfigured(Exception):
-    """A setting is missing."""
+    """A setting is missing, or makes no sense."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,27 @@ class PlatformChoice:
         except ValueError:
             return host == "localhost"
 
+    def check(self) -> None:
+        """Raises `NotConfigured`, which names all that is missing or makes no sense."""
+        if self.name == "double":
+            if self.url or self.is_simulated:
+                raise NotConfigured("Expected no --provider-url and no --simulated: the double lives in this process.")
+            return
+        wrong = [] if _is_address(self.url) else [_ADDRESS.format(name=self.name)]
+        wrong += [f"{PREFIX}{name} in the environment" for name in self._needed if not self._read(name)]
+        if wrong:
+            raise NotConfigured(f"Expected {'; '.join(wrong)}.")
+
+    @property
+    def _needed(self) -> tuple[str, ...]:
+        if self.name == "shopify":
+            return _SHOPIFY
+        return _SALESFORCE if self.lookup.lag_seconds == 0 else _SALESFORCE + _SALESFORCE_ADMIN
+
     def provider(self, ms: Mainspring) -> Provider:
+        self.check()
         if self.name == "double":
             return DoubleProvider(Platform(time.time, run=secrets.token_hex(3)), lookup=self.lookup)
-        if not self.url:
-            raise NotConfigured(f"Expected --provider-url, the address of {self.name}.")
         if self.name == "salesforce":
             return SalesforceProvider(self._salesforce(), FetchOnce(ms))
         return ShopifyProvider(self._shopify(), FetchOnce(ms))
@@ -63,9 +85,9 @@ class PlatformChoice:
             client_id=self._read("SALESFORCE_CLIENT_ID"),
             client_secret=self._read("SALESFORCE_CLIENT_SECRET"),
             lookup=self.lookup,
-            admin_client_id=self._read("SALESFORCE_ADMIN_CLIENT_ID", is_needed=self.lookup.lag_seconds != 0),
-            admin_client_secret=self._read("SALESFORCE_ADMIN_CLIENT_SECRET", is_needed=self.lookup.lag_seconds != 0),
-            admin_token_url=self._read("SALESFORCE_ADMIN_TOKEN_URL", is_needed=False),
+            admin_client_id=self._read("SALESFORCE_ADMIN_CLIENT_ID"),
+            admin_client_secret=self._read("SALESFORCE_ADMIN_CLIENT_SECRET"),
+            admin_token_url=self.environment.get(f"{PREFIX}SALESFORCE_ADMIN_TOKEN_URL", ""),
         )
 
     def _shopify(self) -> ShopifySettings:
@@ -76,10 +98,14 @@ class PlatformChoice:
             lookup=self.lookup,
         )
 
-    def _read(self, name: str, *, is_needed: bool = True) -> str:
-        value = self.environment.get(PREFIX + name, "")
-        if value or (not is_needed and not self.is_simulated):
-            return value
-        if self.is_simulated:
-            return "" if name.endswith("URL") else "simulated"
-        raise NotConfigured(f"Expected {PREFIX}{name} in the environment, got nothing.")
+    def _read(self, name: str) -> str:
+        return self.environment.get(PREFIX + name, "") or ("simulated" if self.is_simulated else "")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        is_plain = not (parts.query or parts.fragment or "@" in parts.netloc) and parts.port != 0
+    except ValueError:
+        return False
+    return is_plain and parts.scheme in ("http", "https") and bool(parts.hostname) and url.isascii() and " " not in url

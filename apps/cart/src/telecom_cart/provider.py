@@ -13,6 +13,10 @@ Every method raises, and nothing else:
     Refused        the platform understood and said no, for reasons; a repeat gets the same answer
     Unreachable    no usable answer; nothing is known, and nothing that cannot be repeated was asked for
     Uncertain      `checkout` alone: the request may have arrived, and an order may have been made or may still be
+
+Once the request for an order has left, only a refusal in the platform's own words says that there is none: an answer
+that cannot be read is `Uncertain`. What a platform gives to be kept (sessions, ids of baskets, numbers of orders) is at
+most 255 printable characters; anything else is an answer that cannot be read.
 """
 
 from __future__ import annotations
@@ -24,9 +28,22 @@ from typing import Protocol
 
 from telecom_cart.model import Context
 
+MOST_CHARACTERS = 255
+
+
+def is_plain(value: object) -> bool:
+    """Whether something is a text that can be stored, shown, sent again, and written on one line."""
+    return isinstance(value, str) and 0 < len(value) <= MOST_CHARACTERS and value.isprintable()
+
 
 class ProviderError(Exception):
-    """The platform did not do as it was asked."""
+    """The platform did not do as it was asked, for these reasons. Users are shown them, so they are in our words."""
+
+    def __init__(self, *reasons: str, told: str = "") -> None:
+        """`told`: what the platform said about it, for operators. It has no secrets in it, and is one line."""
+        self.reasons = reasons
+        self.told = told
+        super().__init__("; ".join(reasons))
 
 
 class ContextGone(ProviderError):
@@ -35,10 +52,6 @@ class ContextGone(ProviderError):
 
 class Refused(ProviderError):
     """The platform said no."""
-
-    def __init__(self, *reasons: str) -> None:
-        self.reasons = reasons
-        super().__init__("; ".join(reasons))
 
 
 class Unreachable(ProviderError):

@@ -18,6 +18,7 @@ sent its request wakes up and orders a basket that is gone.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
@@ -40,6 +41,10 @@ from telecom_cart.repository import Repository
 from telecom_cart.trust import DOUBT, Trust
 
 DENIED = "A person found that there is no order."
+UNBOUNDED = "The platform cannot tell; a person has to decide."
+DOUBTED = f"{DOUBT}; a person has to decide."
+
+logger = logging.getLogger("telecom_cart")
 
 
 class Unresolved(Exception):
@@ -84,12 +89,12 @@ class Recovery:
     def __init__(
         self, *, repository: Repository, provider: Provider, closer: Closer, trust: Trust, hold_seconds: float
     ) -> None:
-        """`hold_seconds`: so long it is left to whoever looks, who may have died."""
+        """`hold_seconds`: so long it is left to whoever began it or looks, who may have died."""
         self._repository = repository
         self._provider = provider
         self._closer = closer
         self._trust = trust
-        self._hold_ms = round(hold_seconds * 1000)
+        self._hold_seconds = hold_seconds
 
     async def run(self, user_id: str, cart_id: str, *, own: str = "") -> None:
         """Find out what became of the open attempt of a cart. Nothing, if there is none.
@@ -101,6 +106,7 @@ class Recovery:
         if cart is None or cart.attempt is None or cart.attempt.held is None or cart.attempt.held.by != by:
             return
         attempt = cart.attempt
+        logger.info("finding out what became of %s of %s", attempt.reference, user_id)
         if (order := await self._repository.order_of(cart.id)) is not None:
             await self._closer.ordered(cart, attempt, [PlacedOrder(order.number, "recorded", is_live=True)])
         elif attempt.stage is Stage.PREPARING:
@@ -109,9 +115,8 @@ class Recovery:
             await self._closer.not_made(cart, attempt, (DENIED,))  # nobody here could close its basket
         elif attempt.place != self._provider.place:
             place = attempt.place or "a platform that was not written down"
-            await self._unresolved(
-                cart, by, f"It was made at {place}, which this process does not serve.", attempt.gone_at
-            )
+            told = f"It was begun at {place}, which is not served here; a person has to decide."
+            await self._unresolved(cart, by, told, attempt.gone_at, needs_person=True)
         elif attempt.denied:
             await self._fence(cart, attempt, by)
         else:
@@ -131,11 +136,14 @@ class Recovery:
         if cart is None or cart.id != cart_id or cart.attempt is None or not cart.attempt.is_open:
             return None
         now, attempt = self._repository.now_ms(), cart.attempt
-        if attempt.reference != own and attempt.deadline_at > now:
+        seconds = self._hold_seconds
+        if attempt.reference != own and attempt.is_under_way(now=now, seconds=seconds):
             raise Unresolved("It is still under way")
-        if attempt.held is not None and attempt.held.until > now:
+        if attempt.held is not None and attempt.held.lasts(now=now, seconds=seconds):
             raise Unresolved("Somebody else is looking")
-        return replace(cart, attempt=replace(attempt, held=Hold(by, now + self._hold_ms)))
+        if attempt.gone_at is not None and attempt.gone_at > now:
+            attempt = replace(attempt, gone_at=None)  # the clock was set back since: it is waited for anew
+        return replace(cart, attempt=replace(attempt, held=Hold(by, now + round(seconds * 1000))))
 
     async def _resolve(self, cart: Cart, attempt: Attempt, by: str) -> None:
         presence = Presence.UNKNOWN
@@ -161,9 +169,9 @@ class Recovery:
             case Action.NOT_MADE:
                 await self._closer.not_made(cart, attempt, ("The platform has no order of it, and can make none.",))
             case _:
-                needs_person = action is Action.ASK_A_PERSON
-                reason = "The platform cannot tell; a person has to decide." if needs_person else _reason(found)
-                await self._unresolved(cart, by, reason, attempt.gone_at)
+                reason = UNBOUNDED if action is Action.ASK_A_PERSON else _reason(found)
+                needs_person = reason in (UNBOUNDED, DOUBTED)
+                await self._unresolved(cart, by, reason, attempt.gone_at, needs_person=needs_person)
 
     def _is_settled(self, attempt: Attempt) -> bool:
         """Whether an order of a basket that is gone would be seen by now. That it was sent says nothing: who sends may
@@ -185,7 +193,7 @@ class Recovery:
         """What is believed of that."""
         found = await self.asked(attempt)
         if isinstance(found, Absent) and not await self._trust.believes(since=attempt.started_at):
-            return Unsure(f"{DOUBT}; a person has to decide.")
+            return Unsure(DOUBTED)
         return found
 
     async def _presence(self, attempt: Attempt) -> Presence:
@@ -204,7 +212,9 @@ class Recovery:
             return Presence.UNKNOWN
         return Presence.CLOSED if closed is Closed.CLOSED else Presence.GONE
 
-    async def _unresolved(self, cart: Cart, by: str, reason: str, gone_at: int | None) -> NoReturn:
+    async def _unresolved(
+        self, cart: Cart, by: str, reason: str, gone_at: int | None, *, needs_person: bool = False
+    ) -> NoReturn:
         def decide(present: Cart | None) -> Cart | None:
             if present is None or present.attempt is None or present.attempt.held is None:
                 return None
@@ -213,7 +223,14 @@ class Recovery:
             now = self._repository.now_ms()
             # Whoever began it is not at it any more, so the next one need not wait for the deadline.
             deadline = min(present.attempt.deadline_at, now)
-            attempt = replace(present.attempt, held=None, unresolved=reason, gone_at=gone_at, deadline_at=deadline)
+            attempt = replace(
+                present.attempt,
+                held=None,
+                unresolved=reason,
+                gone_at=gone_at,
+                deadline_at=deadline,
+                needs_person=needs_person,
+            )
             return present.with_attempt(attempt, now=now)
 
         reference = cart.attempt.reference if cart.attempt is not None else ""

@@ -10,7 +10,7 @@ from typing import Final
 from mainspring import Mainspring
 from mainspring.errors import Conflict
 from telecom_cart.errors import OperationTimeout
-from telecom_cart.model import Attempt, Cart, Latest, Order, Unknown, order_id_of
+from telecom_cart.model import Attempt, Cart, Listed, Order, Unknown, listed_key, order_id_of
 
 ATTEMPTS_KEPT_SECONDS: Final = 90 * 86_400.0
 _TRIES: Final = 50
@@ -26,10 +26,12 @@ class Repository:
         self.orders = ms.records("orders", Order)
         self.attempts = ms.records("attempts", Attempt)
         """Closed ones, by reference."""
-        self.latest = ms.records("latest-orders", Latest)
-        """By user."""
+        self.listed = ms.records("orders-by-user", Listed)
+        """By user, the newest one first: `listed_key`."""
         self.unknown = ms.records("unknown-checkouts", Unknown)
         """By reference. The cart itself says whether it still is."""
+        self._proofs = ms.records("written-at", int)
+        """One, of the last time that anybody has tried to write."""
 
     def now_ms(self) -> int:
         return round(self._ms.now().timestamp() * 1000)
@@ -40,6 +42,10 @@ class Repository:
     async def reach(self) -> None:
         """Raises, if the store cannot be read."""
         await self.carts.get("-")  # which nobody is called
+
+    async def prove(self) -> None:
+        """Raises, if the store cannot be written: it may be readable, and full."""
+        await self._proofs.put("health", self.now_ms())
 
     async def cart(self, user_id: str) -> Cart | None:
         found = await self.carts.get(user_id)
@@ -90,17 +96,19 @@ class Repository:
             present = await self.order_of(order.cart_id)
             assert present is not None, "Expected an order, which is never removed"
             stored = present
-        await self._remember(Latest(stored.id, stored.cart_id, stored.placed_at), stored.user_id)
+        with suppress(Conflict):  # whoever recorded it before has listed it as well
+            listed = Listed(stored.id, stored.cart_id, stored.placed_at)
+            await self.listed.put(_key(stored), listed, expect=0)
         return stored
 
-    async def _remember(self, order: Latest, user_id: str) -> None:
-        while True:
-            found = await self.latest.get(user_id)
-            if found is not None and found.value.at >= order.at:
-                return
-            with suppress(Conflict):
-                await self.latest.put(user_id, order, expect=found.version if found else 0)
-                return
+    async def orders_of(self, user_id: str, *, limit: int, after: Order | None = None) -> list[Listed]:
+        """The orders of a user, the newest one first; those that are older than one of them."""
+        found: list[Listed] = []
+        async for document in self.listed.scan(after=_key(after) if after is not None else f"{user_id}/"):
+            if len(found) == limit or not document.key.startswith(f"{user_id}/"):
+                break
+            found.append(document.value)
+        return found
 
     async def keep(self, attempt: Attempt) -> None:
         """A closed attempt, for whoever asks later what happened."""
@@ -110,3 +118,7 @@ class Repository:
         found = await self.unknown.get(reference)
         if found is not None:
             await self.unknown.delete(reference, expect=found.version)
+
+
+def _key(order: Order) -> str:
+    return listed_key(order.user_id, order.placed_at, order.id)

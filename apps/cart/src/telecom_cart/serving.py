@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from socket import socket
 from typing import Final
-
-import uvicorn
 
 from mainspring import Mainspring
 from mainspring.errors import NotFound
+from mainspring.listening import Limits, listening
 from telecom_cart.api.app import create_app
 from telecom_cart.api.correlation import CorrelationFilter
 from telecom_cart.closing import Closer
 from telecom_cart.ending import on_end
+from telecom_cart.loglines import formatter
 from telecom_cart.platforms import NotConfigured, PlatformChoice
 from telecom_cart.repository import Repository
 from telecom_cart.settings import Settings
@@ -26,8 +26,8 @@ from telecom_cart.settling import Settling
 from telecom_cart.shop import Shop
 from telecom_cart.wakes import NAMESPACE, Wakes
 
-DRAIN_SECONDS: Final = 10
-_LINE: Final = "%(asctime)s %(levelname)-7s %(name)s [%(correlation_id)s] %(message)s"
+LIMITS: Final = Limits(tokenless_connections=1024)
+"""Nobody has a token here, and whoever stands in front of the cart has one address."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,10 @@ class Serving:
 def mainspring_on(store: str, platform: PlatformChoice) -> Mainspring:
     """The folder of an embedded store is made."""
     if (path := _file_of(store)) is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NotConfigured(f"The folder {path.parent} of the store cannot be made: {error.strerror}.") from None
     return Mainspring(store, allow_loopback=platform.is_local)
 
 
@@ -77,24 +80,17 @@ async def serve(serving: Serving, *, ready: Callable[[str], None]) -> None:
     try:
         shop = Shop(ms, provider, serving.settings)
         async with ms, shop:
-            config = uvicorn.Config(
-                create_app(shop, simulator=platform.url if platform.is_simulated else None),
-                host=serving.host,
-                port=serving.port,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                ws="none",
-                server_header=False,
-                timeout_graceful_shutdown=DRAIN_SECONDS,
-            )
-            server = _Server(config, ready)
-            on_end(server.end, with_stdin=serving.ends_with_stdin)
-            # What exists now lives as long as the process: to look through it again is what requests would wait for.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(20_000, 20, 50)
-            await server.serve()
+            app = create_app(shop, simulator=platform.url if platform.is_simulated else None)
+            async with listening(app, host=serving.host, port=serving.port, limits=LIMITS) as listener:
+                ended = asyncio.Event()
+                on_end(ended.set, with_stdin=serving.ends_with_stdin)
+                # What exists now lives as long as the process: requests would wait while it is looked through again.
+                gc.collect()
+                gc.freeze()
+                gc.set_threshold(20_000, 20, 50)
+                host = f"[{serving.host}]" if ":" in serving.host else serving.host
+                ready(f"http://{host}:{listener.port}")
+                await ended.wait()
     finally:
         await provider.close()
 
@@ -102,28 +98,7 @@ async def serve(serving: Serving, *, ready: Callable[[str], None]) -> None:
 def log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.addFilter(CorrelationFilter())
-    handler.setFormatter(logging.Formatter(_LINE))
+    handler.setFormatter(formatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for chatty in ("mainspring", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to us: uvicorn would raise them again, and end the process before its timers are put away."""
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[str], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
-
-    def end(self) -> None:
-        self.should_exit = True
-
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
-            self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")

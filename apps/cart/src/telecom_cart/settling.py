@@ -6,16 +6,22 @@ cart is open again only when whoever serves it has closed the basket (`Recovery`
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Final
 
 from telecom_cart.closing import Closer
-from telecom_cart.errors import CartNotFound
+from telecom_cart.errors import CartNotFound, ValidationFailed
 from telecom_cart.model import Cart, CheckoutStatus
 from telecom_cart.provider import PlacedOrder
 from telecom_cart.recovery import DENIED
 from telecom_cart.repository import Repository
 from telecom_cart.wakes import Wakes
+
+WAKE_SECONDS: Final = 0.5
+"""Until whoever serves the cart closes its basket. What is decided is written within that, or found by the next try."""
+_NUMBER: Final = re.compile(r"[!-~]{1,100}")
 
 
 class Settling:
@@ -38,6 +44,8 @@ class Settling:
 
     async def settle(self, user_id: str, *, order_number: str | None) -> None:
         """It is this order, or there is none. Not while anybody is still at it, and may order."""
+        if order_number is not None and not _NUMBER.fullmatch(order_number):
+            raise ValidationFailed("Expected the number of an order: 1 to 100 visible characters.")
         cart = await self._repository.cart(user_id)
         if cart is None or cart.attempt is None or cart.checkout_status is not CheckoutStatus.UNKNOWN:
             raise CartNotFound("This user has no checkout that anybody would have to decide about.")
@@ -54,8 +62,13 @@ class Settling:
                 return None
             return replace(
                 present,
-                attempt=replace(present.attempt, denied=True, unresolved=f"{DENIED} Its basket is being closed."),
+                attempt=replace(
+                    present.attempt,
+                    denied=True,
+                    needs_person=False,
+                    unresolved=f"{DENIED} Its basket is being closed.",
+                ),
             )
 
+        await self._wakes.recover(cart.user_id, cart.id, reference, in_seconds=WAKE_SECONDS)
         await self._repository.change(cart.user_id, denied)
-        await self._wakes.recover(cart.user_id, cart.id, reference, in_seconds=0)

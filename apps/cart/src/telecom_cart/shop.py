@@ -16,6 +16,7 @@ from telecom_cart.carts import Carts
 from telecom_cart.checkout import Checkouts
 from telecom_cart.cleanup import Cleaner
 from telecom_cart.closing import Closer
+from telecom_cart.guarding import Guarded
 from telecom_cart.keys import Keys
 from telecom_cart.model import Context
 from telecom_cart.provider import ContextGone, Provider, ProviderError
@@ -40,9 +41,10 @@ class Shop:
     def __init__(
         self, ms: Mainspring, provider: Provider, settings: Settings | None = None, *, is_only: bool = True
     ) -> None:
-        """`is_only`: there is no other shop on this Mainspring, so timers and jobs are for this one."""
+        """`is_only`: there is no other shop on this Mainspring, so timers and jobs are for this one. `BadProvider`: the
+        provider is none."""
         self.settings = settings = settings or Settings()
-        self.provider = provider
+        self.provider = provider = Guarded(provider)
         self.repository = Repository(ms)
         self.idempotency_store = ms.idempotency_store
         self._ms = ms
@@ -134,18 +136,20 @@ class Shop:
     # --- what Mainspring calls ------------------------------------------------------------------------------
 
     async def _synchronise(self, timer: DueTimer) -> Answer:
-        return await _answered("a cart is not synchronised", self.synchroniser.run(timer.payload["userId"]))
+        user_id = timer.payload["userId"]
+        return await _answered(f"the cart of {user_id} is not synchronised", self.synchroniser.run(user_id))
 
     async def _recover(self, timer: DueTimer) -> Answer:
-        looking = self.recovery.run(timer.payload["userId"], timer.payload["cartId"])
-        return await _answered("what became of a checkout is not known", looking)
+        user_id, cart_id = timer.payload["userId"], timer.payload["cartId"]
+        complaint = f"what became of the checkout of {user_id}, cart {cart_id}, is not known"
+        return await _answered(complaint, self.recovery.run(user_id, cart_id))
 
     async def _close_basket(self, timer: DueTimer) -> Answer:
         place = timer.payload.get("place", "")
         if place != self.provider.place:
             return None  # of another shop: it expires there
         context = Context(timer.payload["session"], timer.payload["basketId"], place)
-        return await _answered("a basket is not closed", self._closed(context))
+        return await _answered(f"the basket {context.shown_id} is not closed", self._closed(context))
 
     async def _closed(self, context: Context) -> None:
         with suppress(ContextGone):

@@ -69,13 +69,13 @@ class Synchroniser:
         now = self._repository.now_ms()
         if cart is None or cart.is_sealed or cart.order_id or cart.sync is not SyncStatus.PENDING:
             return None
-        until = now + round(self._settings.sync_hold_seconds * 1000)
-        if cart.syncing is not None and now < cart.syncing.until <= until:  # later: the clock has gone back since
-            raise Busy
+        seconds = self._settings.sync_hold_seconds
+        if cart.syncing is not None and cart.syncing.lasts(now=now, seconds=seconds):
+            raise Busy("Somebody else synchronises it")
         if not cart.items and (cart.context is None or not cart.context.basket_id):
             context = None if cart.syncing else cart.context
             return replace(cart, sync=SyncStatus.SYNCED, synced_at=now, syncing=None, context=context)
-        held = replace(cart, syncing=Hold(by, until))
+        held = replace(cart, syncing=Hold(by, now + round(seconds * 1000)))
         left[:] = [cart.context] if cart.syncing and cart.context and cart.context.basket_id else []
         return replace(held, context=None) if cart.syncing else held
 

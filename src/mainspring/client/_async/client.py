@@ -78,7 +78,7 @@ class AsyncClient:
         return value_of(await self._connection.get("/health", repeat=Repeat.PROBE), Health)
 
     async def ready(self) -> Readiness:
-        """Answers if the instance can do its work, else raises Unavailable with the reason. Never repeated."""
+        """Returns if the instance can do its work, else raises Unavailable with the reason. Never repeated."""
         return value_of(await self._connection.get("/ready", repeat=Repeat.PROBE), Readiness)
 
     async def metrics(self) -> str:

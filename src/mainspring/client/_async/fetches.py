@@ -83,7 +83,7 @@ class AsyncFetches:
                 return
 
     async def cancel(self, req_id: str) -> FetchView:
-        """Want a fetch no more. One that has ended stays what it was; a call under way goes on. Repeated."""
+        """Cancel a fetch. One that has ended stays what it was; a call under way goes on. Repeated."""
         request = FetchRef(req_id=req_id)
         return await self._connection.post("/v1/fetches/cancel", request, FetchView, repeat=Repeat.HARMLESS)
 

@@ -79,7 +79,7 @@ class Client:
         return value_of(self._connection.get("/health", repeat=Repeat.PROBE), Health)
 
     def ready(self) -> Readiness:
-        """Answers if the instance can do its work, else raises Unavailable with the reason. Never repeated."""
+        """Returns if the instance can do its work, else raises Unavailable with the reason. Never repeated."""
         return value_of(self._connection.get("/ready", repeat=Repeat.PROBE), Readiness)
 
     def metrics(self) -> str:

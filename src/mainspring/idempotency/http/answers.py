@@ -10,13 +10,13 @@ from typing import Final
 
 import msgspec
 
-from mainspring.errors import Conflict, Forbidden, InvalidInput, MainspringError, TooLarge, Unauthenticated, Unavailable
-from mainspring.idempotency.errors import InProgress, KeyReuse, UnknownOutcome
+from mainspring.errors import MainspringError
+from mainspring.idempotency.errors import InProgress, UnknownOutcome
+from mainspring.wire.problems import PROBLEM_TYPE, Problem, status_of, type_of
 
 Headers = list[tuple[bytes, bytes]]
 
 REPLAYED: Final = (b"idempotent-replayed", b"true")
-PROBLEM_TYPE: Final = b"application/problem+json"
 UNAVAILABLE_RETRY_SECONDS: Final = 1
 
 NOT_KEPT: Final = frozenset(
@@ -34,19 +34,6 @@ NOT_KEPT: Final = frozenset(
     }
 )
 COOKIE: Final = b"set-cookie"
-
-# The first class that fits counts: special ones stand before what they are made from.
-_STATUSES: Final[tuple[tuple[type[MainspringError], int, str], ...]] = (
-    (KeyReuse, 422, "The idempotency key was used for another request"),
-    (InvalidInput, 400, "The request is not valid"),
-    (Unauthenticated, 401, "A valid signature is required"),
-    (Forbidden, 403, "This is not allowed"),
-    (UnknownOutcome, 409, "Nobody knows whether the work was done"),
-    (InProgress, 409, "The same request is in progress"),
-    (Conflict, 409, "The thing is not in the expected state"),
-    (TooLarge, 413, "The request body is too large"),
-    (Unavailable, 503, "The service cannot do this now"),
-)
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -84,32 +71,24 @@ def kept_headers(headers: Headers, *, with_cookies: bool = False) -> Headers:
     ]
 
 
-def status_of(error: MainspringError) -> tuple[int, str]:
-    """The status and title of an error; 500 for one that callers should never meet."""
-    for kind, status, title in _STATUSES:
-        if isinstance(error, kind):
-            return status, title
-    return 500, "Something went wrong on our side"
-
-
 def refusal(error: MainspringError, *, request_id: str = "", status: int | None = None) -> Answer:
     """The problem that tells of an error, with `Retry-After` where trying again can help."""
     usual, title = status_of(error)
     status = status or usual
     body = msgspec.json.encode(
-        {
-            "type": "urn:mainspring:problem:" + error.code.replace("_", "-"),
-            "title": title,
-            "status": status,
-            "detail": error.detail,
-            "code": error.code,
-            "errors": error.errors,
-            "retryable": error.retryable,
-            "requestId": request_id,
-        }
+        Problem(
+            type=type_of(error.code),
+            title=title,
+            status=status,
+            detail=error.detail,
+            code=error.code,
+            errors=error.errors,
+            retryable=error.retryable,
+            request_id=request_id,
+        )
     )
     headers = [
-        (b"content-type", PROBLEM_TYPE),
+        (b"content-type", PROBLEM_TYPE.encode()),
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
     ]

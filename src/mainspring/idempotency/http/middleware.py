@@ -272,7 +272,7 @@ def _upper(methods: Iterable[str]) -> frozenset[str]:
 
 
 def _told(error: MainspringError) -> MainspringError:
-    """The same, in words for whoever sent the header. The name of the record is for who settles it by hand."""
+    """The same, in words for whoever sent the header. The name of the record is for whoever settles it by hand."""
     match error:
         case KeyReuse():
             return KeyReuse("Expected the request that this Idempotency-Key was first used with, got another one")

@@ -1,25 +1,22 @@
-"""Group commit: what arrives for one partition while a write of it is under way becomes the next group.
+"""One committer for each partition that something is written to.
 
 A partition takes one conditional write after the other, at some milliseconds each, and two at once only disturb each
-other. So every partition has one lane, and a lane one group on its way. Waiting is bounded; a caller that goes away
-leaves its items where they are.
+other. So every partition has one lane, and a lane one group on its way. What waits is counted for all of them together.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import partial
 from typing import Final, Generic, TypeVar
 
-from mainspring.errors import StoreUnavailable
+from mainspring.stores.committer import Admission, Committer, together
+from mainspring.stores.grouping import Answer, Item, Items, Room
 
 Key = TypeVar("Key", bound=Hashable)
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 T = TypeVar("T")
 
-WAITING_LIMIT: Final = 100_000
 PARTITIONS_AT_ONCE: Final = 64
 
 
@@ -32,84 +29,39 @@ async def all_of(waits: Sequence[Awaitable[T]]) -> list[T]:
     return [result for result in results if not isinstance(result, BaseException)]
 
 
-class _Request(Generic[Item, Answer]):
-    __slots__ = ("future", "items", "weight")
-
-    def __init__(self, items: Sequence[Item], weight: int) -> None:
-        self.items = items
-        self.weight = weight
-        self.future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
-
-
 class Lanes(Generic[Key, Item, Answer]):
     """Hands groups to `commit`, which answers for every item, or raises for the whole group."""
 
-    def __init__(
-        self, commit: Callable[[Key, list[Item]], Awaitable[list[Answer]]], *, group_items: int, group_weight: int
-    ) -> None:
+    def __init__(self, commit: Callable[[Key, list[Item]], Awaitable[list[Answer]]], *, room: Room) -> None:
         self._commit = commit
-        self._group_items = group_items
-        self._group_weight = group_weight
-        self._waiting: dict[Key, deque[_Request[Item, Answer]]] = {}
-        self._count = 0
+        self._room = room
+        self._admission = Admission()
         self._slots = asyncio.Semaphore(PARTITIONS_AT_ONCE)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._lanes: dict[Key, Committer[Items[Item, Answer]]] = {}
 
-    def submit(self, key: Key, items: Sequence[Item], *, weight: int = 0) -> asyncio.Future[list[Answer]]:
+    async def submit(self, key: Key, items: Sequence[Item], *, size: int = 0) -> list[Answer]:
         """The answers to these items, which stay together and in order behind what was submitted before."""
-        if self._count + len(items) > WAITING_LIMIT:
-            raise StoreUnavailable(f"Expected at most {WAITING_LIMIT} items to wait for the store, got more")
-        request: _Request[Item, Answer] = _Request(items, weight)
-        queue = self._waiting.get(key)
-        if queue is None:
-            queue = self._waiting[key] = deque()
-            task = asyncio.create_task(self._run(key, queue))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        queue.append(request)
-        self._count += len(items)
-        return request.future
+        lane = self._lanes.get(key) or self._lane(key)
+        request: Items[Item, Answer] = Items(items, size)
+        answered = lane.put(request)
+        self._lanes[key] = lane  # until it is idle
+        await answered
+        return request.answer
+
+    def _lane(self, key: Key) -> Committer[Items[Item, Answer]]:
+        return Committer(
+            together(partial(self._write, key)),
+            room=self._room,
+            admission=self._admission,
+            when_idle=partial(self._lanes.pop, key),
+        )
 
     async def close(self) -> None:
-        """Wait for everything that was accepted."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        """Wait for everything that was admitted."""
+        self._admission.close()
+        for lane in list(self._lanes.values()):
+            await lane.close()
 
-    async def _run(self, key: Key, queue: deque[_Request[Item, Answer]]) -> None:
-        try:
-            while queue:
-                async with self._slots:
-                    await self._settle(key, self._take(queue))
-        finally:
-            del self._waiting[key]
-            for request in queue:  # only when the loop itself is going down
-                request.future.cancel()
-
-    def _take(self, queue: deque[_Request[Item, Answer]]) -> list[_Request[Item, Answer]]:
-        group = [queue.popleft()]
-        items, weight = len(group[0].items), group[0].weight
-        while queue:
-            items, weight = items + len(queue[0].items), weight + queue[0].weight
-            if items > self._group_items or weight > self._group_weight:
-                break
-            group.append(queue.popleft())
-        self._count -= sum(len(request.items) for request in group)
-        return group
-
-    async def _settle(self, key: Key, group: list[_Request[Item, Answer]]) -> None:
-        try:
-            answers = await self._commit(key, [item for request in group for item in request.items])
-        except asyncio.CancelledError:
-            for request in group:
-                request.future.cancel()
-            raise
-        except Exception as error:  # noqa: BLE001  (its callers raise it)
-            for request in group:
-                if not request.future.done():
-                    request.future.set_exception(error)
-            return
-        start = 0
-        for request in group:
-            if not request.future.done():
-                request.future.set_result(answers[start : start + len(request.items)])
-            start += len(request.items)
+    async def _write(self, key: Key, items: list[Item]) -> list[Answer]:
+        async with self._slots:
+            return await self._commit(key, items)

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainspring.model import LAST_VERSION, Attempt, Shard, State, Timer
-from mainspring.store import Begin, Finish, Put, Remove, Verdict, next_version
+from mainspring.model import Attempt, Shard
+from mainspring.store import Begin, Finish, Put, Remove, Verdict
+from mainspring.stores import rules
 from mainspring.stores.cassandra.rows import Place, ShardState
 
 
@@ -47,22 +48,8 @@ class Raise(Struct, frozen=True):
 Change = Put | Remove | Begin | Finish | Claim | Release | Forget | Guard | Raise
 
 
-class Row(Struct):
+class Row(rules.Row[Place]):
     """A timer as the group leaves it."""
-
-    place: Place | None
-    """Where the partition holds it; None: nowhere."""
-    version: int
-    """0: there is none."""
-    timer: Timer | None = None
-    """All of it, if the group has rewritten it."""
-    begins: int = 0
-    """Attempts begun on the stored row, if it has not."""
-    fence: int = 0
-
-    @property
-    def is_removed(self) -> bool:
-        return self.version == 0 and self.place is not None
 
 
 class Plan:
@@ -72,7 +59,7 @@ class Plan:
         self.rows: dict[str, Row] = {}
         for uuid in uuids:
             place = places.get(uuid)
-            self.rows[uuid] = Row(place, place.version if place else 0)
+            self.rows[uuid] = Row(place.version if place else 0, place)
         self.history: list[tuple[str, Attempt]] = []
         self.forgotten: list[tuple[int, str, bytes]] = []
 
@@ -84,16 +71,15 @@ class Plan:
     def decide(self, change: Change) -> Verdict:  # noqa: PLR0911  (a table of cases)
         match change:
             case Put() | Remove():
-                return self._change(change)
-            case Begin():
-                return self._begin(change)
+                return self._placed(change, rules.change(change, self.rows[change.key.uuid]))
+            case Begin(key):
+                return rules.begin(change, fence=self.state.version, row=self.rows[key.uuid])
             case Finish():
                 return self._finish(change)
             case Claim(shard):
-                return self._own(shard.version == self.state.version, shard.version + 1, shard.owner)
+                return self._own(rules.claim(self._shard(shard.shard_id), shard))
             case Release(shard):
-                same = (shard.version, shard.owner) == (self.state.version, self.state.owner)
-                return self._own(same, shard.version, "")
+                return self._own(rules.release(self._shard(shard.shard_id), shard))
             case Forget(ages):
                 self.forgotten += ages
                 return Verdict.APPLIED
@@ -108,62 +94,31 @@ class Plan:
                     self.state = replace(self.state, due_from=at)
                 return Verdict.APPLIED
 
-    def _change(self, change: Put | Remove) -> Verdict:
-        row = self.rows[uuid_of(change)]
-        if row.version != change.expect:
-            return Verdict.STALE
-        if isinstance(change, Remove):
-            if row.version == 0:
-                return Verdict.STALE
-            row.version = 0
-            row.timer = None
-        else:
-            row.version = next_version(row.version, change.timer.version)
-            row.timer = replace(change.timer, version=row.version)
-            self._place_at(change.timer.due_at)
-        row.begins = 0
-        return Verdict.APPLIED
-
-    def _place_at(self, due_at: int) -> None:
-        if self.state.due_guard is not None and due_at < self.state.due_guard:
-            self.state = replace(self.state, due_guard=due_at)
-            if self.state.due_from is not None and due_at < self.state.due_from:
-                self.state = replace(self.state, due_from=due_at)
-
-    def _begin(self, item: Begin) -> Verdict:
-        if self.state.version != item.fence:
-            return Verdict.FENCED
-        row = self.rows[item.key.uuid]
-        if row.version != item.expect or not 0 < row.version < LAST_VERSION:
-            return Verdict.STALE
-        row.version += 1
-        timer = row.timer
-        if timer is None:
-            row.begins += 1
-            row.fence = item.fence
-        else:
-            row.timer = replace(
-                timer, state=State.RUNNING, attempts=timer.attempts + 1, version=row.version, fence=item.fence
-            )
-        return Verdict.APPLIED
-
     def _finish(self, item: Finish) -> Verdict:
-        if self.state.version != item.fence:
-            return Verdict.FENCED
-        verdict = Verdict.APPLIED if item.change is None else self._change(item.change)
+        row = None if item.change is None else self.rows[item.change.key.uuid]
+        verdict = self._placed(item.change, rules.finish(item, fence=self.state.version, row=row))
         if verdict is Verdict.APPLIED and item.attempt is not None:
             self.history.append((item.key.uuid, item.attempt))
         return verdict
 
-    def _own(self, matches: bool, version: int, owner: str) -> Verdict:
-        if not matches:
-            return Verdict.STALE
-        self.state = replace(self.state, version=version, owner=owner)
+    def _placed(self, change: Put | Remove | None, verdict: Verdict) -> Verdict:
+        """What is due before the guard says so in the shard's columns."""
+        if verdict is Verdict.APPLIED and isinstance(change, Put):
+            due_at = change.timer.due_at
+            if self.state.due_guard is not None and due_at < self.state.due_guard:
+                self.state = replace(self.state, due_guard=due_at)
+                if self.state.due_from is not None and due_at < self.state.due_from:
+                    self.state = replace(self.state, due_from=due_at)
+        return verdict
+
+    def _shard(self, shard_id: int) -> Shard:
+        return Shard(shard_id, self.state.version, self.state.owner)
+
+    def _own(self, owned: Shard | Verdict) -> Verdict:
+        if isinstance(owned, Verdict):
+            return owned
+        self.state = replace(self.state, version=owned.version, owner=owned.owner)
         return Verdict.APPLIED
-
-
-def uuid_of(change: Put | Remove) -> str:
-    return change.timer.uuid if isinstance(change, Put) else change.key.uuid
 
 
 def uuids_named(changes: Iterable[Change]) -> list[str]:
@@ -171,12 +126,10 @@ def uuids_named(changes: Iterable[Change]) -> list[str]:
     named: dict[str, None] = {}
     for change in changes:
         match change:
-            case Put() | Remove():
-                named[uuid_of(change)] = None
-            case Begin(key):
-                named[key.uuid] = None
+            case Put() | Remove() | Begin():
+                named[change.key.uuid] = None
             case Finish(change=Put() | Remove() as inner):
-                named[uuid_of(inner)] = None
+                named[inner.key.uuid] = None
             case _:
                 pass
     return list(named)

@@ -20,6 +20,7 @@ from mainspring.stores.cassandra.connection import Connection, Value
 from mainspring.stores.cassandra.lanes import Lanes
 from mainspring.stores.cassandra.rows import Statements, expiry_column, records_from
 from mainspring.stores.collections import LOOKED_UP
+from mainspring.stores.grouping import Room
 from mainspring.unreadable import readable
 
 _TTL_MARGIN_SECONDS: Final = 3_600
@@ -50,7 +51,7 @@ class Records:
         self._statements = statements
         self._record_bytes = record_bytes
         # One at a time in a partition; more would only disturb each other.
-        self._lanes: Lanes[Partition, RecordChange, bool] = Lanes(self._commit, group_items=1, group_weight=0)
+        self._lanes: Lanes[Partition, RecordChange, bool] = Lanes(self._commit, room=Room(items=1))
 
     async def close(self) -> None:
         await self._lanes.close()

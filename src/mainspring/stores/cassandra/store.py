@@ -83,7 +83,7 @@ class CassandraStore:
     # Timers
 
     async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
-        return await self._open().writer.apply([(_shard_of(change), change) for change in changes])
+        return await self._open().writer.apply([(change.key.shard_id, change) for change in changes])
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         return await self._open().reader.get(keys)
@@ -186,7 +186,3 @@ def _with_schema(address: Address, act: Callable[[Connection, Address], T]) -> T
         return act(connection, address)
     finally:
         connection.close()
-
-
-def _shard_of(change: Put | Remove) -> int:
-    return change.timer.shard_id if isinstance(change, Put) else change.key.shard_id

@@ -28,6 +28,7 @@ from mainspring.stores.cassandra.rows import (
     states_from,
     timer_columns,
 )
+from mainspring.stores.grouping import Room
 from mainspring.stores.partly import verdicts
 from mainspring.stores.sizes import ROW_BYTES, weigh
 
@@ -53,8 +54,9 @@ class Writer:
         """The shards' columns as last seen: a guess, which the conditions check."""
         self._unsettled: set[int] = set()
         """Shards with a write of unknown outcome."""
+        self._batch_bytes = min(GROUP_BYTES, row_bytes)
         self._lanes: Lanes[int, Change, Verdict] = Lanes(
-            self._commit, group_items=BATCH_LIMIT, group_weight=min(GROUP_BYTES, row_bytes)
+            self._commit, room=Room(BATCH_LIMIT, self._batch_bytes, in_order=True)
         )
 
     async def close(self) -> None:
@@ -71,11 +73,11 @@ class Writer:
         parts = [
             (shard_id, part, weight)
             for shard_id, weighed in by_shard.items()
-            for part, weight in _within(min(GROUP_BYTES, self._row_bytes), weighed)
+            for part, weight in _within(self._batch_bytes, weighed)
         ]
         answers = await asyncio.gather(
             *(
-                self._lanes.submit(shard_id, [changes[index][1] for index in part], weight=weight)
+                self._lanes.submit(shard_id, [changes[index][1] for index in part], size=weight)
                 for shard_id, part, weight in parts
             ),
             return_exceptions=True,

@@ -5,13 +5,13 @@ is a write of one row with a condition of its own, and succeeds or fails by itse
 arrive while enough batches are under way share the next one, which costs a tenth of the work of asking one by one.
 Only a removal goes by itself, as a conditional `DeleteItem`: PartiQL calls it a success when there is no such row.
 
-A batch never names a row twice. Statements of one call that do are run in order, one wave after the other.
+A batch never names a row twice. Statements that do are run in order, one wave after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -20,6 +20,7 @@ from msgspec import Struct
 from mainspring.errors import TooLarge
 from mainspring.model import Shard
 from mainspring.store import Put, Remove, Verdict
+from mainspring.stores.committer import Admission, Committer, fail, tell
 from mainspring.stores.dynamodb.client import (
     CONTENTION_ROUNDS,
     Answer,
@@ -42,12 +43,12 @@ from mainspring.stores.dynamodb.items import (
     timer_item,
     weight,
 )
+from mainspring.stores.grouping import Request, Room
 from mainspring.stores.partly import verdicts
 from mainspring.stores.sizes import OUTCOME_BYTES, if_it_can_be_written
 
 _BATCH: Final = 25
 _PARALLEL: Final = 16
-_WAITING_LIMIT: Final = 100_000
 
 _CONDITION_FAILED: Final = frozenset({"ConditionalCheckFailed", "DuplicateItem"})
 _CONTENDED: Final = frozenset({"TransactionConflict"})
@@ -75,9 +76,15 @@ class Removal(Struct, frozen=True):
 SingleWrite = Statement | Removal
 
 
-class _Waiting(Struct, eq=False):
-    write: SingleWrite
-    verdict: asyncio.Future[Verdict]
+class _Asked(Request):
+    """One write, and what became of it."""
+
+    __slots__ = ("answer", "write")
+    answer: Verdict
+
+    def __init__(self, write: SingleWrite) -> None:
+        super().__init__(size=write.weight)  # a removal weighs as much as a request, so it is alone
+        self.write = write
 
 
 class Statements:
@@ -85,54 +92,31 @@ class Statements:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._waiting: deque[_Waiting] = deque()
-        self._batches: set[asyncio.Task[None]] = set()
+        self._admission = Admission()
+        self._committer: Committer[_Asked] = Committer(
+            self._run, room=Room(_BATCH, REQUEST_WEIGHT), width=_PARALLEL, admission=self._admission
+        )
 
     async def run(self, writes: Sequence[SingleWrite | None]) -> list[Verdict]:
         """A verdict for each. A caller that goes away does not take its batch with it. None is what has no room."""
-        if len(self._waiting) + len(writes) > _WAITING_LIMIT:
-            raise self._client.unavailable(f"more than {_WAITING_LIMIT} writes are waiting")
+        self._admission.check(len(writes))
         results: list[Verdict | BaseException] = [Verdict.REFUSED] * len(writes)
-        for wave in _waves(writes):
-            waiting = [self._enqueue(write) for _, write in wave]
-            self._start_batches()
+        asked = {index: _Asked(write) for index, write in enumerate(writes) if write is not None}
+        for wave in _waves(asked.values()):
             # All of them end before an error is raised, so that nothing of this call is under way any more.
-            for (index, _), result in zip(wave, await asyncio.gather(*waiting, return_exceptions=True), strict=True):
-                results[index] = result
+            await asyncio.gather(*map(self._committer.put, wave), return_exceptions=True)
+        for index, request in asked.items():
+            results[index] = request.error or request.answer
         return verdicts(results)
 
     async def close(self) -> None:
-        while self._batches:
-            await asyncio.wait(self._batches)
+        await self._committer.close()
 
-    def _enqueue(self, write: SingleWrite) -> asyncio.Future[Verdict]:
-        verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(write, verdict))
-        return verdict
+    async def _run(self, group: list[_Asked]) -> None:
+        for wave in _waves(group):
+            await self._write(wave)
 
-    def _start_batches(self) -> None:
-        while self._waiting and len(self._batches) < _PARALLEL:
-            task = asyncio.create_task(self._run(self._next_batch()))
-            self._batches.add(task)
-            task.add_done_callback(self._batch_ended)
-
-    def _batch_ended(self, task: asyncio.Task[None]) -> None:
-        self._batches.discard(task)
-        self._start_batches()
-
-    def _next_batch(self) -> list[_Waiting]:
-        """As many as fit, and at least one. A removal weighs as much as a request, so it is alone."""
-        batch: dict[tuple[int, str], _Waiting] = {}
-        room = REQUEST_WEIGHT
-        while self._waiting and len(batch) < _BATCH:
-            write = self._waiting[0].write
-            if batch and (write.weight > room or write.row in batch):
-                break
-            batch[write.row] = self._waiting.popleft()
-            room -= write.weight
-        return list(batch.values())
-
-    async def _run(self, batch: list[_Waiting]) -> None:
+    async def _write(self, batch: list[_Asked]) -> None:
         try:
             for round_ in range(CONTENTION_ROUNDS):
                 batch = self._settle(batch, await self._ask(batch))
@@ -144,18 +128,17 @@ class Statements:
             if len(batch) == 1:
                 _tell(batch[0], Verdict.REFUSED if isinstance(error, TooLarge) else error)
             else:  # one of them is to blame
-                for waiting in batch:
-                    await self._run([waiting])
+                for request in batch:
+                    await self._write([request])
         except Exception as error:  # noqa: BLE001  (every caller of the batch is told)
-            for waiting in batch:
-                _tell(waiting, error)
+            fail(batch, error)
 
-    async def _ask(self, batch: list[_Waiting]) -> list[Answer]:
+    async def _ask(self, batch: list[_Asked]) -> list[Answer]:
         statements = []
-        for waiting in batch:
-            if isinstance(waiting.write, Removal):
-                return [await self._remove(waiting.write)]
-            statements.append({"Statement": waiting.write.partiql, "Parameters": waiting.write.parameters})
+        for request in batch:
+            if isinstance(request.write, Removal):
+                return [await self._remove(request.write)]
+            statements.append({"Statement": request.write.partiql, "Parameters": request.write.parameters})
         answer = await self._client.call("batch_execute_statement", Statements=statements)
         responses: list[Answer] = answer["Responses"]
         return responses
@@ -175,45 +158,43 @@ class Statements:
         except Contended:
             return {"Error": {"Code": "TransactionConflict"}}
 
-    def _settle(self, batch: list[_Waiting], responses: list[Answer]) -> list[_Waiting]:
+    def _settle(self, batch: list[_Asked], responses: list[Answer]) -> list[_Asked]:
         """Tell the callers; what is left was refused because of an open transaction."""
         contended = []
-        for waiting, response in zip(batch, responses, strict=True):
+        for request, response in zip(batch, responses, strict=True):
             error = response.get("Error")
             if error is None:
-                _tell(waiting, Verdict.APPLIED)
+                _tell(request, Verdict.APPLIED)
             elif error["Code"] in _CONDITION_FAILED:
-                _tell(waiting, Verdict.STALE)
+                _tell(request, Verdict.STALE)
             elif error["Code"] in _CONTENDED:
-                contended.append(waiting)
+                contended.append(request)
             elif error["Code"] in _NO_ROOM or too_large(error.get("Message", "")):
-                _tell(waiting, Verdict.REFUSED)
+                _tell(request, Verdict.REFUSED)
             else:
-                _tell(waiting, self._client.unavailable(f"{error['Code']}: {error.get('Message', '')}"))
+                _tell(request, self._client.unavailable(f"{error['Code']}: {error.get('Message', '')}"))
         return contended
 
 
-def _tell(waiting: _Waiting, result: Verdict | Exception) -> None:
-    if waiting.verdict.done():
-        return
+def _tell(request: _Asked, result: Verdict | Exception) -> None:
+    """At once: its caller need not wait for the rest of the batch."""
     if isinstance(result, Exception):
-        waiting.verdict.set_exception(result)
+        request.error = result
     else:
-        waiting.verdict.set_result(result)
+        request.answer = result
+    tell(request)
 
 
-def _waves(writes: Sequence[SingleWrite | None]) -> Iterable[list[tuple[int, SingleWrite]]]:
-    """Writes with their positions, such that no wave names a row twice and each row's writes stay in order."""
-    waves: list[list[tuple[int, SingleWrite]]] = []
-    seen: dict[tuple[int, str], int] = {}
-    for index, write in enumerate(writes):
-        if write is None:
-            continue
-        wave = seen.get(write.row, 0)
-        seen[write.row] = wave + 1
-        if wave == len(waves):
+def _waves(requests: Iterable[_Asked]) -> Iterable[list[_Asked]]:
+    """Such that no wave names a row twice and the writes of each row stay in order."""
+    waves: list[list[_Asked]] = []
+    seen: Counter[tuple[int, str]] = Counter()
+    for request in requests:
+        row = request.write.row
+        if seen[row] == len(waves):
             waves.append([])
-        waves[wave].append((index, write))
+        waves[seen[row]].append(request)
+        seen[row] += 1
     return waves
 
 

@@ -1,7 +1,6 @@
 """The store on MongoDB: a replica set or a sharded cluster, version 5.0 or newer, shared by any number of instances.
 
     store        the verbs
-    lane         a task that takes what callers bring in groups: group commit
     conditional  single-document writes with exact verdicts, many in one command
     fenced       begin and finish: one transaction per group, with a write to every shard document it relies on
     ownership    claims and releases; a claim ends the open transactions of the owner that it deposes

@@ -20,8 +20,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import pymongo
-from msgspec import Struct
-from msgspec.structs import replace
 from pymongo import DeleteMany, ReplaceOne, UpdateMany
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import BulkWriteError, OperationFailure
@@ -30,11 +28,13 @@ from pymongo.write_concern import WriteConcern
 
 from mainspring import crashpoint
 from mainspring.errors import StoreUnavailable
-from mainspring.model import LAST_VERSION, State, Timer
-from mainspring.store import Begin, Finish, Put, Remove, Verdict, next_version
+from mainspring.model import State
+from mainspring.store import Begin, Finish, Verdict
+from mainspring.stores import rules
 from mainspring.stores.mongodb.conditional import Result
 from mainspring.stores.mongodb.connection import SECONDS, TOO_LARGE, Collections, Document, mapping_errors, unavailable
 from mainspring.stores.mongodb.documents import attempt_document, row_id, timer_document
+from mainspring.stores.rules import Row
 
 CONFLICT_PAUSE: Final = 0.01
 TRIES_TOGETHER: Final = 5
@@ -201,62 +201,24 @@ def _is_too_large(error: OperationFailure) -> bool:
     return error.code in TOO_LARGE
 
 
-class Row(Struct):
-    """A timer row as the group leaves it."""
-
-    version: int = 0
-    """0: there is none."""
-    is_stored: bool = False
-    timer: Timer | None = None
-    """All of it, if the group has rewritten it."""
-    begins: int = 0
-    """Attempts begun on the stored row, if it has not."""
-    fence: int = 0
-
-
 class Plan:
     """What a group does: each item is decided on what those before it have left."""
 
     def __init__(self, shards: dict[int, int], versions: dict[str, int]) -> None:
         self._shards = shards
-        self._rows: defaultdict[str, Row] = defaultdict(Row)
-        self._rows.update({key: Row(version, True) for key, version in versions.items()})
+        self._rows: defaultdict[str, Row[str]] = defaultdict(Row)
+        self._rows.update({key: Row(version, key) for key, version in versions.items()})
         self.history: list[Document] = []
 
     def decide(self, item: Item) -> Verdict:
-        if self._shards[item.key.shard_id] != item.fence:
-            return Verdict.FENCED
+        fence = self._shards[item.key.shard_id]
         if isinstance(item, Begin):
-            return self._begin(item)
-        verdict = Verdict.APPLIED if item.change is None else self._change(item.change)
+            return rules.begin(item, fence=fence, row=self._rows[row_id(item.key)])
+        row = None if item.change is None else self._rows[row_id(item.change.key)]
+        verdict = rules.finish(item, fence=fence, row=row)
         if verdict is Verdict.APPLIED and item.attempt is not None:
             self.history.append(attempt_document(item.key, item.attempt))
         return verdict
-
-    def _begin(self, item: Begin) -> Verdict:
-        row = self._rows[row_id(item.key)]
-        if row.version != item.expect or not 0 < row.version < LAST_VERSION:
-            return Verdict.STALE
-        row.version += 1
-        if row.timer is None:
-            row.begins += 1
-            row.fence = item.fence
-        else:
-            row.timer = replace(row.timer, state=State.RUNNING, attempts=row.timer.attempts + 1, fence=item.fence)
-        return Verdict.APPLIED
-
-    def _change(self, change: Put | Remove) -> Verdict:
-        row = self._rows[row_id(change.timer.key if isinstance(change, Put) else change.key)]
-        if row.version != change.expect or (row.version == 0 and isinstance(change, Remove)):
-            return Verdict.STALE
-        row.begins = 0
-        if isinstance(change, Put):
-            row.version = next_version(row.version, change.timer.version)
-            row.timer = change.timer
-        else:
-            row.version = 0
-            row.timer = None
-        return Verdict.APPLIED
 
     def operations(self) -> list[DeleteMany | UpdateMany | ReplaceOne[Document]]:
         """What remains to be done to the rows, in as few statements as there are kinds of it."""
@@ -269,7 +231,7 @@ class Plan:
                 written.append(ReplaceOne({"_id": key}, document, upsert=True))
             elif row.begins:
                 begun[row.fence, row.begins].append(key)
-            elif row.is_stored and row.version == 0:
+            elif row.is_removed:
                 removed.append(key)
         return [
             *([DeleteMany({"_id": {"$in": removed}})] if removed else []),

@@ -28,7 +28,9 @@ from mainspring.store import (
     next_version,
     was_applied,
 )
+from mainspring.stores.committer import Committer, submit, together
 from mainspring.stores.containment import cancellable, contained
+from mainspring.stores.grouping import Items, Room
 from mainspring.stores.mongodb import conditional, ownership, queries, schema
 from mainspring.stores.mongodb.conditional import Conditional, Delete, Insert, Result, Update
 from mainspring.stores.mongodb.connection import (
@@ -51,17 +53,18 @@ from mainspring.stores.mongodb.documents import (
     timer_document,
 )
 from mainspring.stores.mongodb.fenced import FencedWriter
-from mainspring.stores.mongodb.lane import Lane
 from mainspring.stores.partly import verdicts
 from mainspring.stores.sizes import weigh
 from mainspring.unreadable import Unreadable
 
 MIGRATION_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 3.0
+GROUP: Final = Room(items=2_000)
 HELD_UP_LIMIT: Final = 3
 """How many groups of a lane may wait for somebody's transaction, without the next ones waiting for them."""
 
 T = TypeVar("T", Put | Remove, Finish)
+W = TypeVar("W", Conditional, Begin | Finish)
 
 
 class _Opened:
@@ -72,10 +75,10 @@ class _Opened:
         self.collections = collections
         self.session = session
         fenced = FencedWriter(collections, session)
-        self.fenced: Lane[Begin | Finish, Result] = Lane("mainspring-fenced", fenced.write)
-        self.creates = _lane("mainspring-creates", collections.timers)
-        self.changes = _lane("mainspring-changes", collections.timers)
-        self.records = _lane("mainspring-records", collections.records)
+        self.fenced = Committer(together(fenced.write), room=GROUP)
+        self.creates = _lane(collections.timers)
+        self.changes = _lane(collections.timers)
+        self.records = _lane(collections.records)
 
     async def close(self) -> None:
         for lane in (self.creates, self.changes, self.records, self.fenced):
@@ -86,12 +89,12 @@ class _Opened:
                 await self.client.close()
 
 
-def _lane(name: str, collection: Collection) -> Lane[Conditional, Result]:
+def _lane(collection: Collection) -> Committer[Items[Conditional, Result]]:
     async def write(writes: list[Conditional]) -> list[Result]:
         with mapping_errors():
             return await conditional.write(collection, writes)
 
-    return Lane(name, write, beside=HELD_UP_LIMIT)
+    return Committer(together(write), room=GROUP, beside=HELD_UP_LIMIT)
 
 
 @cancellable
@@ -154,7 +157,7 @@ class MongoDBStore:
         opened = self._open()
         is_create = all(isinstance(change, Put) and change.expect == 0 for change in changes)
         lane = opened.creates if is_create else opened.changes
-        return await _fitting(changes, lambda fitting: lane.submit([_conditional(change) for change in fitting]))
+        return await _fitting(changes, lane, _conditional)
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         if not keys:
@@ -189,10 +192,11 @@ class MongoDBStore:
             return await queries.next_due(self._open().collections.timers, shard_ids)
 
     async def begin(self, items: Sequence[Begin]) -> list[Verdict]:
-        return verdicts(await self._open().fenced.submit(items))
+        results = await submit(self._open().fenced, items)
+        return verdicts(results)
 
     async def finish(self, items: Sequence[Finish]) -> list[Verdict]:
-        return await _fitting(items, self._open().fenced.submit)
+        return await _fitting(items, self._open().fenced, lambda item: item)
 
     async def history(self, key: TimerKey, *, before: tuple[int, int] | None = None, limit: int = 100) -> list[Attempt]:
         with mapping_errors():
@@ -244,12 +248,16 @@ class MongoDBStore:
             update = Update({"_id": identity, **is_expired(now)}, record_fields(record), makes=True)
         else:
             update = Update({"_id": identity, "version": expect, **is_live(now)}, record_fields(record))
-        [verdict] = verdicts(await self._open().records.submit([Conditional((collection, key), update)]))
-        return record if was_applied(verdict) else None
+        is_written = await self._write_record(Conditional((collection, key), update), size=len(value))
+        return record if is_written else None
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
         delete = Delete({"_id": record_id(collection, key), "version": expect, **is_live(now)})
-        [verdict] = verdicts(await self._open().records.submit([Conditional((collection, key), delete)]))
+        return await self._write_record(Conditional((collection, key), delete))
+
+    async def _write_record(self, write: Conditional, *, size: int = 0) -> bool:
+        results = await submit(self._open().records, [write], size=size)
+        [verdict] = verdicts(results)
         return was_applied(verdict)
 
     async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
@@ -276,8 +284,11 @@ def _conditional(change: Put | Remove) -> Conditional:
     return Conditional(key, Update({"_id": key, "version": change.expect}, document))
 
 
-async def _fitting(changes: Sequence[T], submit: Callable[[list[T]], Awaitable[list[Result]]]) -> list[Verdict]:
+async def _fitting(
+    changes: Sequence[T], lane: Committer[Items[W, Result]], write_of: Callable[[T], W]
+) -> list[Verdict]:
     """The verdicts of those that the database can hold, beside those that it cannot."""
-    fits = [weigh(change, limit=DOCUMENT_BYTES) is not None for change in changes]
-    results = iter(await submit([change for change, fit in zip(changes, fits, strict=True) if fit]))
-    return verdicts([next(results) if fit else Verdict.REFUSED for fit in fits])
+    weights = [weigh(change, limit=DOCUMENT_BYTES) for change in changes]
+    fitting = [write_of(change) for change, weight in zip(changes, weights, strict=True) if weight is not None]
+    results = iter(await submit(lane, fitting, size=sum(weight or 0 for weight in weights)))
+    return verdicts([Verdict.REFUSED if weight is None else next(results) for weight in weights])

@@ -1,5 +1,9 @@
 """The verbs of both contracts on a database server. Writes go to lanes, reads to sessions of the pool.
 
+Groups of one lane may overlap. Two calls on one row that overlap have no order anyway: the row's lock gives them
+one, and the versions that they expect decide. Lanes are apart so that claims, which wait for the lock of a shard, do
+not hold up those which wait for none.
+
 Connections are bounded by who may use one: each lane has its width, so do reads and lists.
 """
 
@@ -8,12 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
+from mainspring.stores.committer import Committer
 from mainspring.stores.containment import cancellable, contained
+from mainspring.stores.grouping import Room
 from mainspring.stores.plan import (
     BeginAttempts,
     Claim,
@@ -25,7 +32,7 @@ from mainspring.stores.plan import (
 )
 from mainspring.stores.sql import queries
 from mainspring.stores.sql.dialect import Driver, Session, Undone
-from mainspring.stores.sql.lanes import BatchRequest, Lane, part_of
+from mainspring.stores.sql.halving import BatchRequest, WriteRequest, part_of, work_in_halves
 from mainspring.stores.sql.pool import Pool
 from mainspring.stores.sql.reads import Reads
 from mainspring.stores.sql.schema import Migration, Names, Schema
@@ -36,6 +43,9 @@ from mainspring.unreadable import Unreadable
 T = TypeVar("T")
 P = ParamSpec("P")
 
+Lane = Committer[WriteRequest]
+
+GROUP: Final = Room(items=1_000)
 WRITE_WIDTH: Final = 2
 """Groups of one lane under way at once: more of them would be smaller."""
 READ_WIDTH: Final = 4
@@ -62,11 +72,12 @@ class SqlStore:
         self._statements = Statements(driver.dialect, names)
         self._schema = Schema(driver.dialect, names, driver.place)
         writer = Writer(self._pool, self._statements)
-        self._writes = Lane(writer.work, width=WRITE_WIDTH)
-        self._attempts = Lane(writer.work, width=WRITE_WIDTH)
-        self._records = Lane(writer.work, width=WRITE_WIDTH)
-        self._claims = Lane(writer.work, width=1)
-        self._held = Lane(writer.work, width=WRITE_WIDTH, apart=True)
+        together = partial(work_in_halves, writer.work)
+        self._writes: Lane = Committer(together, room=GROUP, width=WRITE_WIDTH)
+        self._attempts: Lane = Committer(together, room=GROUP, width=WRITE_WIDTH)
+        self._records: Lane = Committer(together, room=GROUP, width=WRITE_WIDTH)
+        self._claims: Lane = Committer(together, room=GROUP)
+        self._held: Lane = Committer(partial(together, apart=True), room=GROUP, width=WRITE_WIDTH)
         """For what was found held: nobody else shares a group with it."""
         self._reads = Reads(width=READ_WIDTH)
         self._lists = Reads(width=LIST_WIDTH)

@@ -6,7 +6,7 @@ may keep its transaction open for as long as it likes. Only claims wait, for who
 
 A row that is not there cannot be locked; if another transaction inserts it meanwhile, this one fails as `Overtaken`, is
 rolled back and looks again. That is no retry of a write: nothing of it happened. If the other transaction stays open,
-the insert gives up after a moment as `Held`, and the lane finds out by halves whose row it was.
+the insert gives up after a moment as `Held`, and it is found out by halves whose row it was.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mainspring.stores.plan import (
 )
 from mainspring.stores.plan import Row as PlannedRow
 from mainspring.stores.sql.dialect import Held, Overtaken, Session, Statement, Undone, Unfit
-from mainspring.stores.sql.lanes import WriteRequest
+from mainspring.stores.sql.halving import WriteRequest
 from mainspring.stores.sql.pool import Pool
 from mainspring.stores.sql.rows import (
     Row,
@@ -160,7 +160,7 @@ class Writer:
             for shard_id, uuid, due_at, version in places:
                 plan.rows[shard_id, uuid] = PlannedRow(version, due_at)
             if missing := [
-                key for key in keys if plan.rows[key].stored_due_at is None and (suspicious or key in plan.expected)
+                key for key in keys if plan.rows[key].place is None and (suspicious or key in plan.expected)
             ]:
                 there = places_from(await session.fetch(*self._statements.places(missing)))
                 plan.held.update((shard_id, uuid) for shard_id, uuid, _, _ in there)
@@ -200,11 +200,11 @@ class Writer:
         new: list[Row] = []
         begun: dict[int, list[Row]] = {}
         for (shard_id, uuid), row in sorted(plan.rows.items(), key=_key):
-            if row.stored_due_at is not None and (row.timer is not None or row.version == 0):
+            if row.place is not None and (row.timer is not None or row.is_removed):
                 gone.append((shard_id, uuid))
             if row.timer is not None:
                 written.append(timer_row(row.timer))
-                if row.stored_due_at is None:
+                if row.place is None:
                     new.append((shard_id, uuid))
             if row.begins:
                 begun.setdefault(row.begins, []).append((shard_id, uuid, row.version - row.begins))

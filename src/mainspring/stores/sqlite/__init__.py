@@ -1,9 +1,8 @@
 """The embedded store: one SQLite file in WAL mode, shared by any number of processes of one machine.
 
     store       the verbs, on the event loop; every call becomes a request
-    worker      a thread that takes requests in groups and answers them together
+    worker      a committer that is a thread
     writer      one group, one transaction: look, decide, apply
-    plan        what a group does to the rows: decided in order, without SQL
     queries     reads, each on a connection of its own thread
     checkpoint  moves the WAL into the database without stopping the writer
     rows        values to columns and back

@@ -14,9 +14,11 @@ from typing import Any, Final, Generic, TypeVar
 import apsw
 
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
-from mainspring.store import DuePage, Position, TimerFilter
+from mainspring.store import DUE_BYTES, DuePage, Position, TimerFilter
+from mainspring.stores.committer import fail
+from mainspring.stores.grouping import Request
 from mainspring.stores.pages import Page, filling
-from mainspring.stores.plan import Request, Value
+from mainspring.stores.plan import Value
 from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.files import Files
 from mainspring.stores.sqlite.rows import (
@@ -92,8 +94,8 @@ class Read(Request, Generic[T_co]):
     __slots__ = ("answer", "query")
     answer: T_co
 
-    def __init__(self, query: Callable[[apsw.Connection], T_co]) -> None:
-        super().__init__()
+    def __init__(self, query: Callable[[apsw.Connection], T_co], size: int = 0) -> None:
+        super().__init__(size=size)
         self.query = query
 
     def run(self, connection: apsw.Connection) -> None:
@@ -138,8 +140,7 @@ class Reader:
                     self._connection = self._database.connect(cache_kib=CACHE_KIB)
                 run(self._connection)
         except Exception as error:  # noqa: BLE001  (handed to the callers)
-            for read in reads:
-                read.error = error
+            fail(reads, error)
             self.close()
 
     def close(self) -> None:
@@ -212,7 +213,7 @@ def _conditions(where: TimerFilter) -> tuple[str, list[Value]]:
 
 def load_due(connection: apsw.Connection, shard_id: int, until: int, after: Position, limit: int) -> DuePage:
     while True:
-        part = read_part(connection, _DUE, (shard_id, *after, until), limit)
+        part = read_part(connection, _DUE, (shard_id, *after, until), limit, page_bytes=DUE_BYTES)
         after = part.last or after
         next_due_at: int | None = connection.execute(_NEXT_DUE, (shard_id, *after, FOREVER)).get
         if part.timers or part.end is None:

@@ -18,6 +18,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.containment import contained
+from mainspring.stores.grouping import GROUP_BYTES
 from mainspring.stores.plan import (
     BeginAttempts,
     Claim,
@@ -41,6 +42,8 @@ from mainspring.unreadable import Unreadable
 T = TypeVar("T")
 
 _END_OF_TIME: Final = (2**62, 0)
+_DUE_READ: Final = GROUP_BYTES // 4
+"""What a page of what is due counts for when reads are put together: most are small, and any may be large."""
 
 
 class _Threads:
@@ -135,7 +138,8 @@ class SQLiteStore:
         return await _answer_of(self._open_threads().lister, query)
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
-        return await self._read(partial(queries.load_due, shard_id=shard_id, until=until, after=after, limit=limit))
+        query = partial(queries.load_due, shard_id=shard_id, until=until, after=after, limit=limit)
+        return await _answer_of(self._open_threads().reader, query, size=_DUE_READ)
 
     async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
         return await self._read(partial(queries.next_due, shard_ids=shard_ids))
@@ -226,8 +230,8 @@ class SQLiteStore:
 
 
 async def _answer_of(
-    reader: Worker[queries.Read[object] | queries.ReadRecord], query: Callable[[apsw.Connection], T]
+    reader: Worker[queries.Read[object] | queries.ReadRecord], query: Callable[[apsw.Connection], T], size: int = 0
 ) -> T:
-    read = queries.Read(query)
+    read = queries.Read(query, size)
     await reader.wait_for(read)
     return read.answer

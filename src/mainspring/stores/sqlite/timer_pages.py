@@ -1,6 +1,8 @@
-"""How rows of timers leave the database: as one JSON text, because that is fast, unless one of them cannot be read.
+"""How rows of timers leave the database: as one JSON text, because that is fast, unless they are large, or one of them
+cannot be read.
 
-A page is bounded in bytes before it is read: how large its rows are stands in their headers, so asking costs little.
+A page is bounded in bytes before it is read. Of a few rows it is asked first how large they are: to pass a large row
+takes SQLite as long as to read it, because the whole of it is its key.
 """
 # ruff: noqa: S608  (what is put together here are constants of this package; values are always bound)
 
@@ -17,6 +19,7 @@ from mainspring.store import PAGE_BYTES
 from mainspring.stores.pages import Part, behind, fitting, position_of
 from mainspring.stores.plan import Value
 from mainspring.stores.sqlite.rows import (
+    TIMER_COLUMNS,
     TIMERS_AS_BYTES,
     TIMERS_AS_JSON,
     RowInBytes,
@@ -31,24 +34,36 @@ SPOILED: Final = (apsw.SQLError, msgspec.DecodeError, UnicodeDecodeError)
 """What is said of many rows when one of them cannot be read."""
 
 _SIZE: Final = "octet_length(detail) + coalesce(octet_length(payload), 0)"
+_FEW: Final = 16
+_LARGE_BYTES: Final = 4_096
+"""Rows that are larger, on the average, are read one by one: SQLite writes JSON at thirty milliseconds a megabyte."""
 
 
-def read_part(connection: apsw.Connection, rows: str, values: Sequence[Value], limit: int) -> Part:
-    """The first of the rows that a query selects. It ends with a limit, which is the last of its values."""
-    size: float = connection.execute(f"SELECT total({_SIZE}) FROM ({rows})", (*values, limit)).get
-    if size > PAGE_BYTES:
-        text = connection.execute(f"SELECT json_group_array({_SIZE}) FROM ({rows})", (*values, limit)).get
-        limit = fitting(sizes_from(text))
+def read_part(
+    connection: apsw.Connection, rows: str, values: Sequence[Value], limit: int, *, page_bytes: int = PAGE_BYTES
+) -> Part:
+    """The first of the rows that a query selects. It ends with a limit, which is the last of its values, and names the
+    columns of the table in one place."""
+    asking = f"SELECT json_group_array(size) FROM ({rows.replace(TIMER_COLUMNS, f'{_SIZE} AS size', 1)})"
+    sizes: list[int] = []
+    fits = limit
+    for look in (_FEW, limit):
+        text = connection.execute(asking, (*values, min(look, limit))).get
+        sizes = sizes_from(text)
+        if (within := fitting(sizes, page_bytes)) < len(sizes):
+            fits = within
+        if fits < limit or len(sizes) < look:
+            break
     # Rows that were written meanwhile can only be more of them, or larger: the next page is right again.
-    try:
-        timers = timers_from(connection.execute(f"SELECT {TIMERS_AS_JSON} FROM ({rows})", (*values, limit)).get)
-    except SPOILED:
-        found = _one_by_one(connection, rows, (*values, limit))
-        last = behind(found[-1][1], found[-1][2]) if found else None
-        timers, is_full = readable(_understood(found)), len(found) == limit
-    else:
-        last, is_full = position_of(timers[-1]) if timers else None, len(timers) == limit
-    return Part(timers, last, is_full)
+    if sum(sizes) <= len(sizes) * _LARGE_BYTES:
+        try:
+            timers = timers_from(connection.execute(f"SELECT {TIMERS_AS_JSON} FROM ({rows})", (*values, fits)).get)
+            return Part(timers, position_of(timers[-1]) if timers else None, len(timers) == fits)
+        except SPOILED:
+            pass
+    found = _one_by_one(connection, rows, (*values, fits))
+    last = behind(found[-1][1], found[-1][2]) if found else None
+    return Part(readable(_understood(found)), last, len(found) == fits)
 
 
 def read_all(connection: apsw.Connection, rows: str, values: Sequence[Value]) -> list[Timer | Unreadable]:

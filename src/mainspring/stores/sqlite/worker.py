@@ -1,10 +1,6 @@
-"""A thread that takes requests from the event loop in groups and answers each group with one wake-up.
+"""A committer whose groups are formed and worked on in a thread, and answered with one wake-up of the event loop each.
 
-While a group is worked on, the next one gathers: the busier the store, the larger the groups. What waits is
-bounded by `PENDING_LIMIT` items, what one group holds by about `GROUP_LIMIT` and about `GROUP_BYTES`.
-
-`wait_for` and `close` belong to the event loop, everything from `_run` down to the thread. A request that was
-accepted is worked on even if its caller no longer waits.
+`wait_for` and `close` belong to the event loop, everything from `_run` down to the thread.
 """
 
 from __future__ import annotations
@@ -13,16 +9,13 @@ import asyncio
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic
 
 from mainspring.errors import StoreUnavailable
-from mainspring.stores.plan import GROUP_BYTES, Request
+from mainspring.stores.committer import Admission, fail
+from mainspring.stores.grouping import R, Room, Waiting
 
-PENDING_LIMIT: Final = 100_000
-GROUP_LIMIT: Final = 4_000
-
-
-R = TypeVar("R", bound=Request)
+GROUP: Final = Room(items=4_000)
 
 
 class Worker(Generic[R]):
@@ -33,40 +26,37 @@ class Worker(Generic[R]):
         self._finish = finish
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[R | None] = SimpleQueue()
-        self._pending = 0
-        self.unheard = 0
-        """Requests that were worked on although nobody waited for them any more."""
-        self._closed = False
+        self._waiting: Waiting[R] = Waiting(GROUP)
+        """What the thread has taken from the queue."""
+        self._admission = Admission()
         self._ended = self._loop.create_future()
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     async def wait_for(self, request: R) -> None:
-        if self._closed:
-            raise StoreUnavailable("Expected an open store, got one that is closed")
-        if self._pending + request.weight > PENDING_LIMIT:
-            raise StoreUnavailable(f"Expected at most {PENDING_LIMIT} items waiting for the store, got more")
-        self._pending += request.weight
-        request.future = self._loop.create_future()
+        answered = self._admission.admit(request)
         self._queue.put(request)
-        await request.future
+        await answered
+
+    @property
+    def unheard(self) -> int:
+        """Requests that were worked on although nobody waited for them any more."""
+        return self._admission.unheard
 
     async def close(self) -> None:
         """Finish what was accepted, then end the thread."""
-        if not self._closed:
-            self._closed = True
-            self._queue.put(None)
+        self._admission.close()
+        self._queue.put(None)
         await asyncio.shield(self._ended)
         self._thread.join()
 
     def _run(self) -> None:
         is_open = True
-        while is_open:
-            group, is_open = self._next_group()
-            if not group:
-                continue
-            self._work_on(group)
-            self._loop.call_soon_threadsafe(self._answer, group)
+        while is_open or self._waiting:
+            is_open = is_open and self._gather()
+            if group := self._waiting.next_group():
+                self._work_on(group)
+                self._loop.call_soon_threadsafe(self._admission.dismiss, group)
         try:
             self._finish()
         finally:
@@ -76,8 +66,7 @@ class Worker(Generic[R]):
         try:
             self._work(group)
         except StoreUnavailable as error:
-            for request in group:
-                request.error = StoreUnavailable(error.detail)
+            fail(group, error)
         except Exception as error:  # noqa: BLE001  (a defect, handed to the caller whose request has it)
             if len(group) == 1:
                 group[0].error = error
@@ -85,31 +74,13 @@ class Worker(Generic[R]):
                 for request in group:
                     self._work_on([request])
 
-    def _next_group(self) -> tuple[list[R], bool]:
-        """Everything that waits, within the limit; and whether more may come."""
-        group: list[R] = []
-        weight = size = 0
+    def _gather(self) -> bool:
+        """Take in everything that has come, and wait for it if there is nothing to do. False: nothing more comes."""
         try:
-            request = self._queue.get()
+            request = self._queue.get(block=not self._waiting)
             while request is not None:
-                group.append(request)
-                weight += request.weight
-                size += request.size
-                if weight >= GROUP_LIMIT or size >= GROUP_BYTES:
-                    return group, True
+                self._waiting.add(request)
                 request = self._queue.get_nowait()
         except Empty:
-            return group, True
-        return group, False
-
-    def _answer(self, group: list[R]) -> None:
-        for request in group:
-            self._pending -= request.weight
-            future = request.future
-            if future is None or future.done():  # its caller was cancelled
-                self.unheard += 1
-                continue
-            if request.error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(request.error)
+            return True
+        return False

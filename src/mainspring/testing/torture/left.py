@@ -8,7 +8,7 @@ import msgspec
 
 from mainspring.clock import SystemClock
 from mainspring.model import Namespace, Timer, TimerKey
-from mainspring.store import BATCH_LIMIT, START, Position, Store, TimerFilter
+from mainspring.store import BATCH_LIMIT, Store, TimerFilter, timer_pages
 from mainspring.stores import store_from_url
 from mainspring.testing.oracle.journal import Entry, Left, Owner, Row
 from mainspring.testing.simulation.desks import Payload
@@ -46,14 +46,9 @@ async def read_left(
 
 
 async def _timers(store: Store, namespace: Namespace) -> AsyncIterator[Timer]:
-    after = START
-    while True:
-        page = await store.list_timers(namespace.shards, TimerFilter(), after=after, limit=BATCH_LIMIT)
+    async for page in timer_pages(store, namespace.shards, TimerFilter()):
         for timer in page:
             yield timer
-        if not page:
-            return
-        after = Position(page[-1].due_at, page[-1].uuid)
 
 
 async def _entries(store: Store, namespace: Namespace, ids: Iterable[str]) -> AsyncIterator[Entry]:

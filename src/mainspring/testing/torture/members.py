@@ -156,7 +156,7 @@ class Member:
             await asyncio.sleep(POLL_SECONDS)
 
     async def close(self) -> int:
-        """Stop it in order; answers its exit code."""
+        """Stop it in order; returns its exit code."""
         self._closing = True
         self.process.send(signal.SIGCONT)
         return await self.process.stop(seconds=60.0)

@@ -84,7 +84,7 @@ class ServerProcess:
             self._process.send_signal(number)
 
     async def ended(self, *, seconds: float = 30.0) -> int:
-        """Wait for the end; answers the exit code."""
+        """Wait for the end; returns the exit code."""
         deadline = time.monotonic() + seconds
         while (code := self.exit_code) is None:
             if time.monotonic() >= deadline:

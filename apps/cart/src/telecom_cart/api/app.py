@@ -27,6 +27,7 @@ def create_app(shop: Shop, *, simulator: str | None = None, health: SharedHealth
     # The last one stands outermost.
     app.add_middleware(KeyedAdds, store=shop.idempotency_store)
     app.add_middleware(Heads)
+    app.add_middleware(problems.Strangers)
     app.add_middleware(problems.Unforeseen)
     app.add_middleware(Correlation)
     return app

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from telecom_cart.api import contract
-from telecom_cart.api.reading import Asked, asked
-from telecom_cart.api.views import cart_view, order_view, result_view, summary_view
+from telecom_cart.api.reading import Asked, asked, page
+from telecom_cart.api.views import cart_view, order_view, orders_view, result_view, summary_view
 from telecom_cart.checkout import Wish
 from telecom_cart.checks import (
     checked_order,
@@ -91,6 +91,12 @@ def router(shop: Shop) -> APIRouter:
         said = await asked(request, read_checkout, is_optional=True, has_key=True)
         wish = Wish(key=said.key, if_match=await seen(said), cart_id=said.body)
         return JSONResponse(result_view(await shop.checkouts.run(said.user_id, wish)))
+
+    @routes.get(f"{CART}/orders", **contract.GET_ORDERS)
+    async def get_orders(request: Request) -> Response:
+        wanted = page(request)
+        orders, has_more = await carts.orders(wanted.user_id, limit=wanted.limit, after=wanted.after)
+        return JSONResponse(orders_view(orders, has_more=has_more))
 
     @routes.get("/v1/orders/{orderId}", **contract.GET_ORDER)
     async def get_order(request: Request) -> Response:

@@ -9,7 +9,8 @@ from fastapi.openapi.utils import get_openapi
 
 from telecom_cart import __version__
 from telecom_cart.api.problems import MEDIA_TYPE, STATUSES
-from telecom_cart.checks import ID_LIMIT, MAX_PRICE, MAX_QUANTITY, NAME_LIMIT
+from telecom_cart.api.reading import DEFAULT_PAGE, MAX_PAGE
+from telecom_cart.checks import ID_LIMIT, MAX_ITEMS, MAX_PRICE, MAX_QUANTITY, NAME_LIMIT
 from telecom_cart.errors import CartError
 from telecom_cart.model import CheckoutStatus, Closing, Stage, SyncStatus
 from telecom_cart.taxes import Province
@@ -48,6 +49,11 @@ def _ref(name: str) -> dict[str, Any]:
 
 _ID: Final = {"type": "string", "maxLength": ID_LIMIT, "pattern": "^[A-Za-z0-9][A-Za-z0-9._:@~-]*$"}
 _TEXT: Final = {"type": "string"}
+_POINTER: Final = {
+    "type": "string",
+    "description": "A JSON pointer into the body; /userId, /productId or /orderId for a part of the path; or the name "
+    "of a header or of a parameter of the query.",
+}
 _INSTANT: Final = {"type": "string", "format": "date-time"}
 _COUNT: Final = {"type": "integer"}
 _MONEY: Final = {"type": "integer", "description": "In minor units, such as cents."}
@@ -87,7 +93,7 @@ SCHEMAS: Final[dict[str, Any]] = {
             "subtotal": _MONEY,
             "taxes": _nullable({"type": "array", "items": _object({"name": _TEXT, "rate": _COUNT, "amount": _MONEY})}),
             "tax": {**_nullable(_MONEY), "description": "null: not determined, because there is no province."},
-            "total": _MONEY,
+            "total": {**_MONEY, "description": "The subtotal alone, where taxes are not determined."},
         }
     ),
     "Attempt": _object(
@@ -143,6 +149,12 @@ SCHEMAS: Final[dict[str, Any]] = {
         }
     ),
     "Order": _object(_ORDER),
+    "Orders": _object(
+        {
+            "orders": {"type": "array", "items": _ref("Order"), "maxItems": MAX_PAGE},
+            "next": {**_nullable(_TEXT), "description": "What `after` has to be for older ones; null: there are none."},
+        }
+    ),
     "CheckoutResult": _object(
         {**_ORDER, "replayed": {"type": "boolean", "description": "It was ordered before, and not by this request."}}
     ),
@@ -168,17 +180,36 @@ SCHEMAS: Final[dict[str, Any]] = {
             "code": {"enum": list(STATUSES)},
             "detail": _TEXT,
             "retryable": {"type": "boolean"},
-            "errors": {"type": "array", "items": _object({"pointer": _TEXT, "detail": _TEXT})},
+            "errors": {"type": "array", "items": _object({"pointer": _POINTER, "detail": _TEXT})},
             "correlationId": _TEXT,
         }
     ),
 }
 _ALWAYS: Final = ("INTERNAL_ERROR", "STORE_UNAVAILABLE", "VALIDATION_ERROR")
-_CHANGES: Final = ("ALREADY_CHECKED_OUT", "CHECKOUT_IN_PROGRESS", "OPERATION_TIMEOUT", "PRECONDITION_FAILED")
+_CHANGES: Final = (
+    "ALREADY_CHECKED_OUT",
+    "CHECKOUT_IN_PROGRESS",
+    "CROSS_SITE",
+    "OPERATION_TIMEOUT",
+    "PRECONDITION_FAILED",
+)
 _BODY: Final = ("PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
 _USER: Final = {"name": "userId", "in": "path", "required": True, "schema": _ID}
 _PRODUCT: Final = {"name": "productId", "in": "path", "required": True, "schema": _ID}
 _ORDER_ID: Final = {"name": "orderId", "in": "path", "required": True, "schema": _ID}
+_LIMIT: Final = {
+    "name": "limit",
+    "in": "query",
+    "required": False,
+    "schema": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE},
+}
+_AFTER_ORDER: Final = {
+    "name": "after",
+    "in": "query",
+    "required": False,
+    "description": "The `next` of the page before: those that are older.",
+    "schema": _ID,
+}
 _IF_MATCH: Final = {"name": "If-Match", "in": "header", "required": False, "schema": _TEXT}
 _KEY: Final = {
     "name": "Idempotency-Key",
@@ -192,7 +223,7 @@ def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, An
     return {name: {"description": description, "schema": schema}}
 
 
-_CORRELATED: Final = _header("X-Correlation-Id", "The request's, or one that was made; it is in every log line.", _TEXT)
+_CORRELATED: Final = _header("X-Correlation-Id", "The request's, or a new one; it is in all its log lines.", _TEXT)
 _TAGGED: Final = _header("ETag", "What is in the cart: for `If-Match`.", _TEXT)
 _REPLAYED: Final = _header("Idempotent-Replayed", "`true`, if this is the answer of before.", _TEXT)
 _AFTER: Final = _header("Retry-After", "Seconds to wait before the same is sent again.", _COUNT)
@@ -246,7 +277,13 @@ GET_CART: Final = _operation(
     "The cart of a user; a new one if there is none", "Cart", "OPERATION_TIMEOUT", parameters=(_USER,)
 )
 DELETE_CART: Final = _operation("Remove a cart", None, "CART_NOT_FOUND", *_CHANGES, parameters=(_USER, _IF_MATCH))
-GET_SUMMARY: Final = _operation("What a cart comes to", "Summary", "CART_NOT_FOUND", parameters=(_USER,))
+GET_SUMMARY: Final = _operation(
+    "What a cart comes to",
+    "Summary",
+    "CART_NOT_FOUND",
+    parameters=(_USER,),
+    description="Unlike reading the cart, this begins none.",
+)
 PUT_PROVINCE: Final = _operation(
     "Say which province's taxes apply; null for none",
     "Cart",
@@ -265,7 +302,9 @@ POST_ITEM: Final = _operation(
     *_BODY,
     parameters=(_USER, _IF_MATCH, _KEY),
     body="NewItem",
-    description="A product that is in the cart already adds up. With an Idempotency-Key a repeat adds nothing.",
+    description="A product that is in the cart already adds up, and all of it has the name and price of this request. "
+    f"At most {MAX_ITEMS} products are in a cart, and {MAX_QUANTITY} of each. With an Idempotency-Key a repeat adds "
+    "nothing.",
     headers=_REPLAYED,
 )
 PUT_ITEM: Final = _operation(
@@ -294,6 +333,7 @@ POST_CHECKOUT: Final = _operation(
     "CHECKOUT_FAILED",
     "CHECKOUT_IN_PROGRESS",
     "CHECKOUT_UNKNOWN",
+    "CROSS_SITE",
     "EMPTY_CART",
     "EXTERNAL_PROVIDER_ERROR",
     "OPERATION_TIMEOUT",
@@ -305,6 +345,12 @@ POST_CHECKOUT: Final = _operation(
     description="May be repeated at any time: there is one order at most. An Idempotency-Key belongs to the cart that "
     "it was first used for. A bare checkout of another cart within ten minutes of an order is refused with "
     "AMBIGUOUS_CHECKOUT, because it may be a repeat that was delayed.",
+)
+GET_ORDERS: Final = _operation(
+    "The orders of a user, the newest first",
+    "Orders",
+    parameters=(_USER, _LIMIT, _AFTER_ORDER),
+    description="For whoever only reads: a cart that was ordered is gone, and its order is the first one here.",
 )
 GET_ORDER: Final = _operation("An order", "Order", "ORDER_NOT_FOUND", parameters=(_ORDER_ID,))
 GET_HEALTH: Final = _operation(

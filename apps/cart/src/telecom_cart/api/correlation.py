@@ -1,6 +1,6 @@
 """X-Correlation-Id: the caller's, or one of ours; in every answer, in problems, and in every log line of the request.
 
-Work that goes on after the request, such as a checkout, keeps it.
+Work that goes on after the request, such as a checkout, keeps it. What timers do has none: those lines name the user.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How the platform really is, and how many checkouts are unknown: looked at every few seconds, however many ask us."""
+"""How the platform really is, how many checkouts are unknown, and that the store can be written: looked at every few
+seconds, however many ask us."""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ class SharedHealth:
     async def get(self) -> tuple[Health, int]:
         async with self._asking:
             if self._known is None or time.monotonic() >= self._until:
+                await self._shop.repository.prove()
                 self._known = await self._ask(), await self._shop.settling.count()
                 self._until = time.monotonic() + self._shared_seconds
             return self._known

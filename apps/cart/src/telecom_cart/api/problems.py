@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
@@ -21,6 +23,7 @@ from mainspring.idempotency import InProgress, KeyReuse, UnknownOutcome
 from telecom_cart.api.correlation import correlation_id
 from telecom_cart.api.refusals import (
     BodyTooLarge,
+    CrossSite,
     KeyInUse,
     KeyReused,
     KeyUnknown,
@@ -31,11 +34,13 @@ from telecom_cart.api.refusals import (
 )
 from telecom_cart.checks import pointer_to
 from telecom_cart.errors import CartError, FieldProblem, InternalError, OperationTimeout, ValidationFailed
+from telecom_cart.sites import is_foreign
 
 STATUSES: Final[Mapping[str, int]] = {
     "VALIDATION_ERROR": 400,
     "EMPTY_CART": 400,
     "AMBIGUOUS_CHECKOUT": 400,
+    "CROSS_SITE": 403,
     "CART_NOT_FOUND": 404,
     "ITEM_NOT_FOUND": 404,
     "ORDER_NOT_FOUND": 404,
@@ -57,6 +62,9 @@ STATUSES: Final[Mapping[str, int]] = {
     "STORE_UNAVAILABLE": 503,
 }
 MEDIA_TYPE: Final = "application/problem+json"
+MOST_ERRORS: Final = 20
+MOST_CHARACTERS: Final = 200
+"""Of wrong fields that are told, and of the name of one."""
 
 _OF_HTTP: Final[Mapping[int, type[CartError]]] = {
     404: NoSuchPath,
@@ -64,6 +72,8 @@ _OF_HTTP: Final[Mapping[int, type[CartError]]] = {
     413: BodyTooLarge,
     415: NotJson,
 }
+
+_ENCODED_SLASH: Final = re.compile(rb"(?i)%2f|%5c")
 
 logger = logging.getLogger("telecom_cart.api")
 
@@ -77,12 +87,20 @@ def response_of(error: CartError, headers: Mapping[str, str] | None = None) -> R
         "code": error.code,
         "detail": error.detail,
         "retryable": error.retryable,
-        "errors": [{"pointer": problem.pointer, "detail": problem.detail} for problem in error.errors],
+        "errors": [{"pointer": problem.pointer, "detail": problem.detail} for problem in _bounded(error.errors)],
         "correlationId": correlation_id(),
     }
     after = {} if error.retry_after_seconds is None else {"Retry-After": str(error.retry_after_seconds)}
     # As ASCII: what is quoted from a request may be text that no encoding knows.
     return Response(json.dumps(body), status, {**(headers or {}), **after}, MEDIA_TYPE)
+
+
+def _bounded(errors: Sequence[FieldProblem]) -> list[FieldProblem]:
+    """Every wrong field, but no answer that is many times as large as its request."""
+    told = [replace(each, pointer=each.pointer[:MOST_CHARACTERS]) for each in errors[:MOST_ERRORS]]
+    if len(errors) > MOST_ERRORS:
+        told.append(FieldProblem("", f"There are {len(errors) - MOST_ERRORS} more"))
+    return told
 
 
 def error_of(error: Exception) -> CartError:
@@ -143,6 +161,23 @@ def install(app: FastAPI, routes: Sequence[Route]) -> None:
         app.add_exception_handler(kind, known)
     app.add_exception_handler(HTTPException, of_http)
     app.add_exception_handler(RequestValidationError, of_fastapi)
+
+
+class Strangers:
+    """Refuses what a page of another site would change, and a path that has two readings."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif is_foreign(scope):
+            await response_of(CrossSite())(scope, receive, send)
+        elif _ENCODED_SLASH.search(scope.get("raw_path") or b""):
+            await response_of(NoSuchPath())(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 class Unforeseen:

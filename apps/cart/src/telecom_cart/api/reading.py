@@ -1,4 +1,4 @@
-"""What is read of a request: a bounded JSON body, and the headers If-Match and Idempotency-Key."""
+"""What is read of a request: a bounded JSON body, the headers If-Match and Idempotency-Key, the page of a list."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any, Final, NoReturn, TypeVar
 from starlette.requests import Request
 
 from telecom_cart.api.refusals import BodyTooLarge, NotJson
-from telecom_cart.checks import checked_product, checked_user
+from telecom_cart.checks import checked_product, checked_user, is_id
 from telecom_cart.errors import FieldProblem, ValidationFailed
 from telecom_cart.keys import Keys
 
 T = TypeVar("T")
 
 MAX_BODY_BYTES: Final = 16_384
+DEFAULT_PAGE: Final = 20
+MAX_PAGE: Final = 50
+_LIMIT: Final = re.compile("[0-9]{1,4}")
 _TAG: Final = re.compile(r'"([\x21\x23-\x7e]{1,200})"')
 
 
@@ -99,6 +102,32 @@ async def asked(
     assert user_id is not None
     assert product_id is not None
     return Asked(user_id, product_id, tag, key, body)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Which part of the list of a user is asked for."""
+
+    user_id: str
+    limit: int
+    after: str | None
+
+
+def page(request: Request) -> Page:
+    problems: list[FieldProblem] = []
+    user_id = str(request.path_params["userId"])
+    try:
+        checked_user(user_id)
+    except ValidationFailed as error:
+        problems += error.errors
+    limits, afters = request.query_params.getlist("limit"), request.query_params.getlist("after")
+    if len(limits) > 1 or not all(_LIMIT.fullmatch(limit) and 1 <= int(limit) <= MAX_PAGE for limit in limits):
+        problems.append(FieldProblem("limit", f"Expected an integer from 1 to {MAX_PAGE}"))
+    if len(afters) > 1 or not all(map(is_id, afters)):
+        problems.append(FieldProblem("after", "Expected the id of an order of this user"))
+    if problems:
+        raise ValidationFailed(errors=tuple(problems))
+    return Page(user_id, int(limits[0]) if limits else DEFAULT_PAGE, afters[0] if afters else None)
 
 
 async def _body(request: Request) -> bytes:

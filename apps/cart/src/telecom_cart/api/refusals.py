@@ -17,6 +17,12 @@ class MethodNotAllowed(CartError):
     code = "METHOD_NOT_ALLOWED"
 
 
+class CrossSite(CartError):
+    """A page of another site may not change anything here."""
+
+    code = "CROSS_SITE"
+
+
 class BodyTooLarge(CartError):
     """The body of the request is too large."""
 

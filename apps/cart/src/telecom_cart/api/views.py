@@ -77,6 +77,11 @@ def result_view(placed: Placed) -> View:
     return {**order_view(placed.order), "replayed": placed.is_replay}
 
 
+def orders_view(orders: Sequence[Order], *, has_more: bool) -> View:
+    """`next` is what `after` has to be for those that follow."""
+    return {"orders": [order_view(order) for order in orders], "next": orders[-1].id if has_more else None}
+
+
 def items_view(items: Sequence[Item]) -> list[View]:
     return [
         {

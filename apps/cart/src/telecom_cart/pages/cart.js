@@ -17,12 +17,16 @@ const FAULTS = [
   ["No more faults", "DELETE", "faults", undefined],
 ];
 const SHOWN_CALLS = 15;
+const SHOWN_ORDERS = 10;
+// Answers that leave open what became of a checkout.
+const OPEN = ["NO_ANSWER", "CHECKOUT_IN_PROGRESS", "CHECKOUT_UNKNOWN", "OPERATION_TIMEOUT", "STORE_UNAVAILABLE"];
 const POLL_MS = 1000;
 
 const at = (id) => document.getElementById(id);
 const user = () => encodeURIComponent(at("user").value.trim());
 const shown = new Map();
 let cart = null;
+let asking = null; // the checkout whose answer is waited for
 
 function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -66,40 +70,77 @@ async function ask(method, path, body, headers = {}) {
 }
 
 function say(...lines) {
-  at("answer").replaceChildren(
-    ...lines.map(([text, isGood]) => element("p", { textContent: text, className: isGood ? "good" : "bad" })),
+  draw("answer", lines, () =>
+    lines.map(([text, isGood]) => element("p", { textContent: text, className: isGood ? "good" : "bad" })),
   );
 }
 
-function told({ ok, body }) {
+function told({ ok, body }, hint = body.retryable ? " You may try again." : "") {
   if (!ok) {
     const fields = (body.errors ?? []).map((each) => ` ${each.pointer}: ${each.detail}.`).join("");
-    return [`${body.code}: ${body.detail}${fields}${body.retryable ? " You may try again." : ""}`, false];
+    return [`${body.code}: ${body.detail}${fields}${hint}`, false];
   }
   const how = body.replayed ? "was ordered before" : "is ordered";
   return [`Order ${body.orderNumber} ${how}: ${money(body.totals.total, body.totals.currency)}`, true];
 }
 
 async function change(method, path, body) {
-  const answer = await ask(method, `/v1/carts/${user()}${path}`, body);
-  if (answer.ok) drawCart(answer.body);
-  else say(told(answer));
+  const customer = user();
+  const answer = await ask(method, `/v1/carts/${customer}${path}`, body);
+  if (customer !== user()) return true;
+  if (!answer.ok) say(told(answer));
+  else {
+    if (!asking) say();
+    drawCart(answer.body);
+  }
+  return answer.ok;
 }
 
-// If-Match says which cart is meant: what is ordered is what is on the screen, and a repeat cannot mean another one.
+// If-Match says which cart is meant: what is ordered is what is on the screen, and a repeat cannot mean another one. So
+// it is asked until there is an answer, whatever becomes of the cart meanwhile.
 async function checkOut(times) {
-  const headers = cart ? { "If-Match": `"${cart.version}"` } : {};
-  const buttons = [at("checkout"), at("twice")];
-  buttons.forEach((button) => { button.disabled = true; });
+  const checkout = { path: `/v1/carts/${user()}/checkout`, headers: { "If-Match": `"${cart.version}"` } };
+  const answers = [];
+  asking = checkout;
+  enable();
   say(["The platform is being asked …", true]);
-  const asked = Array.from({ length: times }, () => ask("POST", `/v1/carts/${user()}/checkout`, undefined, headers));
-  say(...(await Promise.all(asked)).map(told));
-  buttons.forEach((button) => { button.disabled = false; });
+  async function answered(place) {
+    let isOpen = true;
+    while (isOpen && asking === checkout) {
+      const answer = await ask("POST", checkout.path, undefined, checkout.headers);
+      if (asking !== checkout) return;
+      isOpen = OPEN.includes(answer.body.code);
+      answers[place] = told(answer, isOpen ? " It is asked again." : undefined);
+      say(...answers.filter(Boolean));
+      if (isOpen) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    }
+  }
+  await Promise.all(Array.from({ length: times }, (_, place) => answered(place)));
+  if (asking !== checkout) return;
+  asking = null;
+  enable();
   await refresh();
+}
+
+function enable() {
+  for (const id of ["checkout", "twice"]) at(id).disabled = !cart || asking !== null;
+  for (const id of ["catalogue", "province"]) {
+    for (const each of [at(id), ...at(id).querySelectorAll("button")]) each.disabled = !cart;
+  }
+}
+
+function forget() {
+  cart = null;
+  asking = null;
+  enable();
+  at("province").value = "";
+  draw("items", null, () => [emptyRow(5, "There is no cart")]);
+  for (const id of ["totals", "states", "ordered"]) draw(id, null, () => []);
 }
 
 function drawCart(fresh) {
   cart = fresh;
+  enable();
   at("province").value = cart.province ?? "";
   draw("items", cart.items, () => (cart.items.length ? cart.items.map(itemRow) : [emptyRow(5, "The cart is empty")]));
   draw("totals", cart.totals, totalsOf);
@@ -111,7 +152,10 @@ function itemRow(item) {
   const quantity = element("input", { type: "number", min: 0, max: 99, value: item.quantity });
   quantity.setAttribute("aria-label", `Quantity of ${item.name}`);
   const path = `/items/${encodeURIComponent(item.productId)}`;
-  quantity.addEventListener("change", () => change("PUT", path, { quantity: Number(quantity.value) }));
+  quantity.addEventListener("change", async () => {
+    const isSet = quantity.value !== "" && (await change("PUT", path, { quantity: Number(quantity.value) }));
+    if (!isSet) quantity.value = item.quantity;
+  });
   const remove = element("button", { textContent: "Remove" });
   remove.setAttribute("aria-label", `Remove ${item.name}`);
   remove.addEventListener("click", () => change("DELETE", path));
@@ -151,7 +195,7 @@ function statesOf() {
   const { attempt } = cart;
   const rows = [
     ["Cart", cart.version],
-    ["Synchronisation", `${cart.syncStatus}, last at ${time(cart.lastSyncedAt)}`],
+    ["Synchronisation", `${cart.syncStatus}, ${cart.lastSyncedAt ? `last at ${time(cart.lastSyncedAt)}` : "never yet"}`],
     ["Basket", cart.externalCartId],
     ["Checkout", `${cart.checkoutStatus}${cart.checkoutStartedAt ? ` since ${time(cart.checkoutStartedAt)}` : ""}`],
   ];
@@ -160,8 +204,8 @@ function statesOf() {
     rows.push(
       ["Attempt", `${attempt.reference}: ${attempt.stage}${attempt.closing ? `, ${attempt.closing}` : ""}`],
       ["Begun, sent, over", [attempt.startedAt, attempt.submittedAt, attempt.closedAt].map(time).join(", ")],
-      ["Recovered after", time(attempt.deadlineAt)],
     );
+    if (!attempt.closing) rows.push(["Looked into, if it is not over, from", time(attempt.deadlineAt)]);
   }
   if (cart.checkoutError) rows.push(["Why", `${cart.checkoutError.code}: ${cart.checkoutError.detail}`]);
   return pairs(rows);
@@ -172,7 +216,8 @@ function drawPlatform(state, ledger) {
   draw("baskets", baskets.map((basket) => ({ ...basket, expiresInSeconds: Math.ceil(basket.expiresInSeconds / 60) })), () =>
     baskets.length ? baskets.map(basketRow) : [emptyRow(4, "None")],
   );
-  draw("orders", state.orders, () => (state.orders.length ? state.orders.map(orderRow) : [emptyRow(4, "None")]));
+  const orders = state.orders.slice(-SHOWN_ORDERS).reverse();
+  draw("orders", orders, () => (orders.length ? orders.map(orderRow) : [emptyRow(4, "None")]));
   const isAboutHealth = (call) => call.verb === "health" || call.basket_id === "health"; // every few seconds
   const calls = ledger.calls.filter((call) => !isAboutHealth(call)).slice(-SHOWN_CALLS).reverse();
   draw("ledger", calls, () => (calls.length ? calls.map(callRow) : [emptyRow(3, "Nothing was asked yet")]));
@@ -198,20 +243,43 @@ function callRow(call) {
   return element("tr", {}, cell(time(call.at * 1000)), cell(call.verb, "code"), cell(call.effect));
 }
 
+function orderedRow(order) {
+  const { total, currency } = order.totals;
+  return element("tr", {}, cell(order.orderNumber, "code"), cell(time(order.placedAt)), cell(money(total, currency), "money"));
+}
+
+async function refreshCart() {
+  const customer = user();
+  if (!customer) {
+    forget();
+    say(["Enter a customer.", false]);
+    return;
+  }
+  const path = `/v1/carts/${customer}`;
+  const [own, ordered] = await Promise.all([ask("GET", path), ask("GET", `${path}/orders?limit=${SHOWN_ORDERS}`)]);
+  if (customer !== user()) return;
+  if (own.ok) drawCart(own.body);
+  else if (own.body.code === "VALIDATION_ERROR") {
+    forget();
+    say(told(own));
+  }
+  if (!ordered.ok) return;
+  const { orders } = ordered.body;
+  draw("ordered", orders, () => (orders.length ? orders.map(orderedRow) : [emptyRow(3, "Nothing yet")]));
+}
+
 async function refresh() {
-  if (!user()) return;
-  const [own, health, state, ledger] = await Promise.all([
-    ask("GET", `/v1/carts/${user()}`),
+  const [, health, state, ledger] = await Promise.all([
+    refreshCart(),
     ask("GET", "/health"),
     ask("GET", "/demo/state"),
     ask("GET", "/demo/ledger"),
   ]);
-  if (own.ok) drawCart(own.body);
-  else if (own.body.code === "VALIDATION_ERROR") say(told(own));
   if (state.ok && ledger.ok) drawPlatform(state.body, ledger.body);
-  const provider = health.body.provider;
+  const { provider, unknownCheckouts } = health.body;
+  const unknown = unknownCheckouts ? `, ${unknownCheckouts} checkout${unknownCheckouts > 1 ? "s" : ""} unknown` : "";
   const text = health.ok
-    ? `${health.body.status}: ${provider.name} is ${provider.status}${provider.detail ? `, ${provider.detail}` : ""}`
+    ? `${health.body.status}: ${provider.name} is ${provider.status}${provider.detail ? `, ${provider.detail}` : ""}${unknown}`
     : health.body.detail;
   draw("health", text, () => [text]);
   at("health").className = `badge ${health.body.status === "healthy" ? "good" : "bad"}`;
@@ -227,7 +295,7 @@ at("province").append(
   ...PROVINCES.map((code) => element("option", { value: code, textContent: code })),
 );
 at("province").addEventListener("change", () => change("PUT", "/province", { province: at("province").value || null }));
-at("user").addEventListener("change", () => { say(); refresh(); });
+at("user").addEventListener("change", () => { forget(); say(); refresh(); });
 at("checkout").addEventListener("click", () => checkOut(1));
 at("twice").addEventListener("click", () => checkOut(2));
 for (const product of PRODUCTS) {
@@ -244,4 +312,5 @@ for (const [text, method, path, body] of FAULTS) {
   });
   at("faults").append(button);
 }
+enable();
 poll();

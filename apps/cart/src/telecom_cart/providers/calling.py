@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
-from email.utils import parsedate_to_datetime
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from aiohttp import (
     ClientConnectorError,
     ClientError,
+    ClientResponse,
     ClientSession,
     ClientTimeout,
     ConnectionTimeoutError,
@@ -24,10 +21,11 @@ from aiohttp import (
 )
 from yarl import URL
 
-from telecom_cart.provider import ProviderError, Unreachable
+from telecom_cart.provider import Unreachable
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-SHOWN_CHARACTERS = 300
+MOST_BYTES = 2_000_000
+"""Of an answer. The longest is a page of orders."""
 CONNECTIONS = 100
 IDLE_SECONDS = 4.0
 """Servers commonly close a connection that was idle for five; a request on its way then is lost."""
@@ -113,7 +111,7 @@ class Direct:
         async with self._opened().request(
             request.method, url, headers=request.headers, data=request.body or None, allow_redirects=False
         ) as got:
-            return Answer(got.status, dict(got.headers), await got.read())
+            return Answer(got.status, dict(got.headers), await _bounded(got))
 
     def _opened(self) -> ClientSession:
         """Made at the first request, because it belongs to the event loop. Its connections serve many customers, so
@@ -123,6 +121,9 @@ class Direct:
                 connector=TCPConnector(limit=CONNECTIONS, keepalive_timeout=IDLE_SECONDS),
                 cookie_jar=DummyCookieJar(),
                 timeout=ClientTimeout(total=self._patience.timeout_seconds),
+                # A packed answer of a few bytes can be unpacked to any size.
+                headers={"Accept-Encoding": "identity"},
+                auto_decompress=False,
                 trust_env=True,
             )
             # It would send a DELETE again whose connection broke off: only we know what may be repeated.
@@ -135,58 +136,24 @@ class Direct:
             self._session = None
 
 
+async def _bounded(got: ClientResponse) -> bytes:
+    if got.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise Unreachable("The platform's answer is packed, which was not asked for")
+    body = bytearray()
+    async for part in got.content.iter_any():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise Unreachable(f"The platform's answer has more than {MOST_BYTES} bytes")
+    return bytes(body)
+
+
 def throttled_for(answer: Answer) -> float | None:
     """The seconds that a platform asks to wait for. None: it does not."""
     if answer.status != 429:
         return None
-    asked = _header(answer, "retry-after")
+    asked = header_of(answer, "retry-after")
     return float(asked) if re.fullmatch(r"\d{1,6}", asked) else 0.0
 
 
-def told_time(answer: Answer) -> int | None:
-    """What the clock of the platform said, in ms since the epoch. None: it said nothing."""
-    try:
-        return round(parsedate_to_datetime(_header(answer, "date")).timestamp() * 1000)
-    except ValueError:
-        return None
-
-
-def _header(answer: Answer, wanted: str) -> str:
+def header_of(answer: Answer, wanted: str) -> str:
     return next((value for name, value in answer.headers.items() if name.lower() == wanted), "")
-
-
-def document_of(answer: Answer) -> dict[str, Any] | None:
-    """The JSON object of an answer, with exact numbers. None: it has none."""
-    try:
-        document = json.loads(answer.body, parse_float=Decimal)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
-
-
-@contextmanager
-def understood(error: type[ProviderError] = Unreachable) -> Iterator[None]:
-    """Reads what a platform answered. An answer of another form than expected is this error."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise error("The platform's answer cannot be understood") from None
-
-
-def shown(text: object) -> str:
-    """What a platform said, fit for errors and logs: short, and without the secrets of basket ids and tokens."""
-    hidden = re.sub(r"(?i)(key=|bearer\s+|token[=:]\s*)[^\s&\"',;)]+", r"\1***", str(text))
-    return hidden[:SHOWN_CHARACTERS]
-
-
-def minor_units(amount: object, currency: str) -> int | None:
-    """An amount in the smallest coins, exactly. None: it is no such number."""
-    try:
-        coins = Decimal(str(amount)).scaleb(EXPONENTS.get(currency, 2))
-    except ArithmeticError:
-        return None
-    return int(coins) if coins.is_finite() and coins == coins.to_integral_value() else None
-
-
-EXPONENTS = {"BHD": 3, "CLP": 0, "ISK": 0, "JOD": 3, "JPY": 0, "KRW": 0, "KWD": 3, "OMR": 3, "TND": 3, "VND": 0}
-"""The digits after the point, for currencies that have not two."""

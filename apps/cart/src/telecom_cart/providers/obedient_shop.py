@@ -32,8 +32,8 @@ class SeenOrder:
     subtotal: int
 
 
-class Shop(Protocol):
-    """A platform that obeys, with the provider for it."""
+class ObedientShop(Protocol):
+    """A platform that obeys, with the provider for it. The cart's own `telecom_cart.shop.Shop` stands before such."""
 
     provider: Provider
     has_one_basket: bool
@@ -71,7 +71,7 @@ class Shop(Protocol):
     def orders(self) -> list[SeenOrder]: ...
 
 
-async def filled(shop: Shop, *lines: Line, reference: str = "") -> Context:
+async def filled(shop: ObedientShop, *lines: Line, reference: str = "") -> Context:
     """A basket of a new customer."""
     session = await shop.provider.open_session()
     context = await shop.provider.create_cart(session, lines or (PHONE, PLAN), currency="CAD")
@@ -80,5 +80,5 @@ async def filled(shop: Shop, *lines: Line, reference: str = "") -> Context:
     return context
 
 
-async def lines_in(shop: Shop, context: Context) -> set[Line]:
+async def lines_in(shop: ObedientShop, context: Context) -> set[Line]:
     return set((await shop.provider.get_cart(context)).lines)

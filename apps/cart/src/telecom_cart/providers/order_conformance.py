@@ -24,8 +24,8 @@ from telecom_cart.providers.obedient_shop import (
     PLAN,
     REFERENCE,
     SINCE,
+    ObedientShop,
     SeenOrder,
-    Shop,
     filled,
     lines_in,
 )
@@ -34,7 +34,7 @@ from telecom_cart.providers.obedient_shop import (
 class OrderConformance:
     """checkout, find_order, close_cart"""
 
-    async def test_an_order_is_made_of_a_basket_and_consumes_it(self, shop: Shop) -> None:
+    async def test_an_order_is_made_of_a_basket_and_consumes_it(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         placed = await shop.provider.checkout(context, REFERENCE)
         assert placed.number
@@ -45,14 +45,14 @@ class OrderConformance:
             await shop.provider.get_cart(context)
         assert await shop.provider.close_cart(context) is Closed.GONE
 
-    async def test_an_order_is_found_by_its_reference_with_the_same_number(self, shop: Shop) -> None:
+    async def test_an_order_is_found_by_its_reference_with_the_same_number(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         placed = await shop.provider.checkout(context, REFERENCE)
         found = await shop.provider.find_order(context, REFERENCE, since=SINCE)
         assert isinstance(found, Found)
         assert [(order.number, order.is_live) for order in found.orders] == [(placed.number, True)]
 
-    async def test_an_order_says_what_it_was_made_at_although_the_price_has_changed(self, shop: Shop) -> None:
+    async def test_an_order_says_what_it_was_made_at_although_the_price_has_changed(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("checkout", Fault(FaultKind.PRICE_DRIFT))
         placed = await shop.provider.checkout(context, REFERENCE)
@@ -63,14 +63,14 @@ class OrderConformance:
         assert isinstance(found, Found)
         assert [order.subtotal for order in found.orders] == [98_999 + 3]
 
-    async def test_the_reference_of_nobody_is_absent(self, shop: Shop) -> None:
+    async def test_the_reference_of_nobody_is_absent(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         assert await shop.provider.find_order(context, REFERENCE, since=SINCE) == Absent()
         await shop.provider.checkout(context, REFERENCE)
         assert await shop.provider.find_order(context, "cart-7-2", since=SINCE) == Absent()
         assert await shop.provider.find_order(context, "cart-7", since=SINCE) == Absent()
 
-    async def test_a_repeat_of_checkout_makes_no_second_order(self, shop: Shop) -> None:
+    async def test_a_repeat_of_checkout_makes_no_second_order(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         await shop.provider.checkout(context, REFERENCE)
         for reference in (REFERENCE, "cart-7-2"):
@@ -78,20 +78,20 @@ class OrderConformance:
                 await shop.provider.checkout(context, reference)
         assert len(shop.orders()) == 1
 
-    async def test_of_many_checkouts_at_once_one_makes_an_order(self, shop: Shop) -> None:
+    async def test_of_many_checkouts_at_once_one_makes_an_order(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         asked = (shop.provider.checkout(context, REFERENCE) for _ in range(5))
         results = await asyncio.gather(*asked, return_exceptions=True)
         assert len(shop.orders()) == 1
         assert all(not isinstance(result, BaseException) or isinstance(result, ProviderError) for result in results)
 
-    async def test_a_basket_that_carries_another_reference_is_not_ordered(self, shop: Shop) -> None:
+    async def test_a_basket_that_carries_another_reference_is_not_ordered(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference="cart-7-1")
         with pytest.raises(Refused, match="reference"):
             await shop.provider.checkout(context, "cart-7-2")
         assert shop.orders() == []
 
-    async def test_an_expired_basket_is_refused_and_makes_no_order(self, shop: Shop) -> None:
+    async def test_an_expired_basket_is_refused_and_makes_no_order(self, shop: ObedientShop) -> None:
         for before in (True, False):
             context = await filled(shop, reference=REFERENCE)
             if before:
@@ -102,14 +102,14 @@ class OrderConformance:
                 await shop.provider.checkout(context, REFERENCE)
         assert shop.orders() == []
 
-    async def test_a_token_that_expired_before_checkout_is_renewed(self, shop: Shop) -> None:
+    async def test_a_token_that_expired_before_checkout_is_renewed(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.forget_tokens()
         assert (await shop.provider.checkout(context, REFERENCE)).is_live
 
     @pytest.mark.parametrize("kind", [FaultKind.APPLY_THEN_DROP, FaultKind.APPLY_THEN_5XX])
     async def test_an_order_whose_answer_was_lost_is_uncertain_and_can_be_found(
-        self, shop: Shop, kind: FaultKind
+        self, shop: ObedientShop, kind: FaultKind
     ) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("checkout", Fault(kind))
@@ -120,7 +120,7 @@ class OrderConformance:
         assert [order.is_live for order in found.orders] == [True]
         assert len(shop.orders()) == 1
 
-    async def test_an_order_that_failed_without_a_reason_is_uncertain(self, shop: Shop) -> None:
+    async def test_an_order_that_failed_without_a_reason_is_uncertain(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("checkout", Fault(FaultKind.FAIL_BEFORE))
         with pytest.raises(Uncertain):
@@ -128,7 +128,7 @@ class OrderConformance:
         assert shop.orders() == []
         assert await shop.provider.find_order(context, REFERENCE, since=SINCE) == Absent()
 
-    async def test_an_order_that_may_come_later_is_uncertain_and_comes(self, shop: Shop) -> None:
+    async def test_an_order_that_may_come_later_is_uncertain_and_comes(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("checkout", Fault(FaultKind.APPLY_LATER, seconds=30))
         with pytest.raises(Uncertain):
@@ -138,7 +138,7 @@ class OrderConformance:
         assert isinstance(await shop.provider.find_order(context, REFERENCE, since=SINCE), Found)
         assert len(shop.orders()) == 1
 
-    async def test_a_throttled_checkout_is_unreachable_and_not_repeated(self, shop: Shop) -> None:
+    async def test_a_throttled_checkout_is_unreachable_and_not_repeated(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("checkout", Fault(FaultKind.THROTTLE))
         with pytest.raises(Unreachable):
@@ -146,21 +146,23 @@ class OrderConformance:
         assert shop.orders() == []
 
     @pytest.mark.parametrize("kind", [FaultKind.FAIL_BEFORE, FaultKind.DOWN, FaultKind.THROTTLE])
-    async def test_a_checkout_that_could_not_begin_makes_no_order(self, shop: Shop, kind: FaultKind) -> None:
+    async def test_a_checkout_that_could_not_begin_makes_no_order(self, shop: ObedientShop, kind: FaultKind) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("*", Fault(kind, times=None))
         with pytest.raises((Unreachable, Uncertain)):
             await shop.provider.checkout(context, REFERENCE)
         assert shop.orders() == []
 
-    async def test_a_platform_that_breaks_off_may_not_be_said_to_have_refused(self, shop: Shop) -> None:
+    async def test_a_platform_that_breaks_off_may_not_be_said_to_have_refused(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("checkout", Fault(FaultKind.DOWN))
         with pytest.raises((Unreachable, Uncertain)):
             await shop.provider.checkout(context, REFERENCE)
         assert shop.orders() == []
 
-    async def test_an_order_that_is_stored_as_failed_is_refused_and_found_as_no_live_one(self, shop: Shop) -> None:
+    async def test_an_order_that_is_stored_as_failed_is_refused_and_found_as_no_live_one(
+        self, shop: ObedientShop
+    ) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("checkout", Fault(FaultKind.FAILED_ORDER_400))
         with pytest.raises(Refused):
@@ -171,13 +173,13 @@ class OrderConformance:
         await shop.provider.set_reference(context, "cart-7-2")
         assert (await shop.provider.checkout(context, "cart-7-2")).is_live
 
-    async def test_a_slow_order_is_waited_for_and_made_once(self, shop: Shop) -> None:
+    async def test_a_slow_order_is_waited_for_and_made_once(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("checkout", Fault(FaultKind.DELAY, seconds=0.1))
         assert (await shop.provider.checkout(context, REFERENCE)).is_live
         assert len(shop.orders()) == 1
 
-    async def test_a_cancelled_order_is_found_as_no_live_one(self, shop: Shop) -> None:
+    async def test_a_cancelled_order_is_found_as_no_live_one(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         await shop.provider.checkout(context, REFERENCE)
         shop.cancel_order(REFERENCE)
@@ -185,7 +187,7 @@ class OrderConformance:
         assert isinstance(found, Found)
         assert [order.is_live for order in found.orders] == [False]
 
-    async def test_two_orders_with_a_reference_are_both_found_the_first_one_first(self, shop: Shop) -> None:
+    async def test_two_orders_with_a_reference_are_both_found_the_first_one_first(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         placed = await shop.provider.checkout(context, REFERENCE)
         shop.plant_order(context, REFERENCE)
@@ -194,7 +196,7 @@ class OrderConformance:
         assert found.orders[0].number == placed.number
         assert len(found.orders) == (2 if shop.finds_many else 1)
 
-    async def test_an_order_is_found_within_the_lag_that_is_declared(self, shop: Shop) -> None:
+    async def test_an_order_is_found_within_the_lag_that_is_declared(self, shop: ObedientShop) -> None:
         lag = shop.provider.lookup.lag_seconds
         assert lag is not None
         shop.lag(lag or 20)
@@ -205,7 +207,7 @@ class OrderConformance:
             shop.advance(lag + 1)
         assert isinstance(await shop.provider.find_order(context, REFERENCE, since=SINCE), Found)
 
-    async def test_an_order_is_found_among_many(self, shop: Shop) -> None:
+    async def test_an_order_is_found_among_many(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         for n in range(120):
             shop.plant_order(context, f"other-{n}")
@@ -217,7 +219,9 @@ class OrderConformance:
         assert len(found.orders) == 1
 
     @pytest.mark.parametrize("kind", HIDING)
-    async def test_a_platform_that_cannot_tell_is_unsure_and_never_absent(self, shop: Shop, kind: FaultKind) -> None:
+    async def test_a_platform_that_cannot_tell_is_unsure_and_never_absent(
+        self, shop: ObedientShop, kind: FaultKind
+    ) -> None:
         context = await filled(shop, reference=REFERENCE)
         await shop.provider.checkout(context, REFERENCE)
         shop.fault("find_order", Fault(kind, times=None, seconds=3600))
@@ -225,7 +229,7 @@ class OrderConformance:
         shop.clear_faults()
         assert isinstance(await shop.provider.find_order(context, REFERENCE, since=SINCE), Found)
 
-    async def test_a_closed_basket_can_never_be_ordered(self, shop: Shop) -> None:
+    async def test_a_closed_basket_can_never_be_ordered(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         assert await shop.provider.close_cart(context) is Closed.CLOSED
         with pytest.raises(Refused):
@@ -236,7 +240,7 @@ class OrderConformance:
             await shop.provider.get_cart(context)
         assert await shop.provider.close_cart(context) is Closed.GONE
 
-    async def test_an_order_that_comes_after_its_basket_was_closed_is_not_made(self, shop: Shop) -> None:
+    async def test_an_order_that_comes_after_its_basket_was_closed_is_not_made(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("checkout", Fault(FaultKind.APPLY_LATER, seconds=30))
         with pytest.raises(Uncertain):
@@ -246,7 +250,7 @@ class OrderConformance:
         assert await shop.provider.find_order(context, REFERENCE, since=SINCE) == Absent()
         assert shop.orders() == []
 
-    async def test_an_order_that_is_made_while_its_basket_is_closed_is_found(self, shop: Shop) -> None:
+    async def test_an_order_that_is_made_while_its_basket_is_closed_is_found(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("checkout", Fault(FaultKind.APPLY_LATER, seconds=0.3))
         with pytest.raises(Uncertain):
@@ -261,7 +265,7 @@ class OrderConformance:
 
     @pytest.mark.parametrize("requests", [0, 1, 2])
     async def test_a_basket_that_was_closed_half_way_is_not_gone_as_long_as_it_can_be_ordered(
-        self, shop: Shop, requests: int
+        self, shop: ObedientShop, requests: int
     ) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("checkout", Fault(FaultKind.APPLY_LATER, seconds=30))
@@ -280,14 +284,16 @@ class OrderConformance:
         shop.advance(31)
         assert shop.orders() == []
 
-    async def test_an_empty_basket_is_closed_as_any_other(self, shop: Shop) -> None:
+    async def test_an_empty_basket_is_closed_as_any_other(self, shop: ObedientShop) -> None:
         session = await shop.provider.open_session()
         context = await shop.provider.create_cart(session, (), currency="CAD")
         assert await shop.provider.close_cart(context) is Closed.CLOSED
         assert not await shop.provider.validate_context(context)
 
     @pytest.mark.parametrize("kind", HIDING)
-    async def test_a_close_that_was_not_answered_closes_once_repeated(self, shop: Shop, kind: FaultKind) -> None:
+    async def test_a_close_that_was_not_answered_closes_once_repeated(
+        self, shop: ObedientShop, kind: FaultKind
+    ) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("close_cart", Fault(kind, seconds=3600))
         try:
@@ -298,7 +304,7 @@ class OrderConformance:
             await shop.provider.checkout(context, REFERENCE)
         assert shop.orders() == []
 
-    async def test_closing_and_ordering_exclude_each_other(self, shop: Shop) -> None:
+    async def test_closing_and_ordering_exclude_each_other(self, shop: ObedientShop) -> None:
         for n in range(5):
             reference = f"race-{n}"
             context = await filled(shop, reference=reference)
@@ -309,7 +315,7 @@ class OrderConformance:
             assert len(made) == (0 if isinstance(ordered, BaseException) else 1)
             assert closed is (Closed.GONE if made else Closed.CLOSED)
 
-    async def test_a_customer_whose_basket_was_ordered_or_closed_gets_another(self, shop: Shop) -> None:
+    async def test_a_customer_whose_basket_was_ordered_or_closed_gets_another(self, shop: ObedientShop) -> None:
         context = await filled(shop, PHONE, reference=REFERENCE)
         await shop.provider.checkout(context, REFERENCE)
         second = await shop.provider.create_cart(context.session, (PLAN,), currency="CAD")

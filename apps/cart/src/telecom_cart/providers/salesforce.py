@@ -31,7 +31,6 @@ from telecom_cart.provider import (
     PlacedOrder,
     ProviderError,
     Refused,
-    Uncertain,
     Unreachable,
     Unsure,
 )
@@ -42,17 +41,26 @@ from telecom_cart.providers.calling import (
     Once,
     Patience,
     Request,
-    document_of,
-    minor_units,
-    shown,
-    told_time,
-    understood,
+)
+from telecom_cart.providers.reading import told_time
+from telecom_cart.providers.salesforce_answers import (
+    PRICE,
+    REFERENCE,
+    basket_id_of,
+    basket_of,
+    checked,
+    found_by_number,
+    is_answer,
+    item_ids,
+    item_of,
+    made_at,
+    orders_with,
+    page_of,
+    placed,
+    same_basket,
 )
 from telecom_cart.providers.slas import Tokens, TokenSource
 
-REFERENCE = "c_orderRef"
-PRICE = "c_unitPriceMinor"
-NO_ORDER = ("failed", "cancelled")
 PAGE_SIZE, MOST_PAGES = 50, 100
 """Of one look for an order. The next one goes on from there."""
 KEPT_SEARCHES = 1000
@@ -103,20 +111,14 @@ class SalesforceProvider:
         return await self._shoppers.open()
 
     async def create_cart(self, session: str, lines: Sequence[Line], *, currency: str) -> Context:
-        body = {"currency": currency, "productItems": [_item(line) for line in lines]}
+        body = {"currency": currency, "productItems": [item_of(line) for line in lines]}
         answer = await self._ask(session, "POST", self._basket(), body)
-        problem = document_of(answer) or {}
-        if answer.status == 400 and _code(problem) == "customer-baskets-quota-exceeded":
-            named = problem.get("basketIds") or ""
-            first = (named if isinstance(named, list) else str(named).split(","))[:1]
-            if first and str(first[0]).strip():
-                return Context(session, str(first[0]).strip())
-        return Context(session, str(_required(_checked(answer), "basketId")))
+        return Context(session, basket_id_of(answer))
 
     async def add_item(self, context: Context, line: Line) -> None:
-        items = _item_ids(await self._read(context), line.product_id)
+        items = item_ids(await self._read(context), line.product_id)
         if not items and line.quantity:
-            await self._change(context, "POST", "/items", [_item(line)])
+            await self._change(context, "POST", "/items", [item_of(line)])
             return
         for n, item in enumerate(items):
             if n or not line.quantity:
@@ -126,12 +128,12 @@ class SalesforceProvider:
                 await self._change(context, "PATCH", path, {"quantity": line.quantity, PRICE: line.price})
 
     async def remove_item(self, context: Context, product_id: str) -> None:
-        for item in _item_ids(await self._read(context), product_id):
+        for item in item_ids(await self._read(context), product_id):
             await self._remove(context, item)
 
     async def get_cart(self, context: Context) -> Basket:
         answer = await self._ask(context.session, "GET", self._basket(context))
-        return replace(_basket(_checked(answer)), read_at=told_time(answer))
+        return replace(basket_of(_same(answer, context)), read_at=told_time(answer))
 
     async def validate_context(self, context: Context) -> bool:
         try:
@@ -154,9 +156,9 @@ class SalesforceProvider:
         headers = await self._headers(context.session)
         request = Request("POST", self._url(self._orders()), headers, _json({"basketId": context.basket_id}))
         answer = await self._once(request, request_id=reference, timeout_seconds=self.timeout_seconds)
-        placed = _placed(answer)
+        order = placed(answer, reference)
         # Numbered otherwise, the shop lacks the hook, and a look-up by the reference is blind.
-        return replace(placed, is_findable=self.lookup.lag_seconds != 0 or placed.number == reference)
+        return replace(order, is_findable=self.lookup.lag_seconds != 0 or order.number == reference)
 
     async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
         try:
@@ -167,11 +169,14 @@ class SalesforceProvider:
             return Unsure(str(error))
 
     async def close_cart(self, context: Context) -> Closed:
+        """Closed is only what the platform says is deleted: who accepts, or answers something else, may not have."""
         answer = await self._ask(context.session, "DELETE", self._basket(context))
         try:
-            _checked(answer)
+            checked(answer)
         except ContextGone:
             return Closed.GONE
+        if answer.status != 204:
+            raise Unreachable(f"The platform answered {answer.status}, and may not have closed the basket")
         return Closed.CLOSED
 
     async def health(self) -> Health:
@@ -179,7 +184,7 @@ class SalesforceProvider:
         try:
             self._probe = self._probe or await self._shoppers.open()
             answer = await self._ask(self._probe, "GET", self._basket(Context(self._probe, "health")), tries=1)
-            _checked(answer)
+            checked(answer)
         except ContextGone:
             pass
         except ProviderError as error:
@@ -190,11 +195,7 @@ class SalesforceProvider:
         await self._direct.close()
 
     async def _by_number(self, context: Context, reference: str) -> Found | Absent | Unsure:
-        answer = await self._ask(context.session, "GET", self._orders(reference))
-        problem = document_of(answer)
-        if answer.status == 404 and problem is not None and _code(problem) == "order-not-found":
-            return Absent()
-        return Found((_order(_checked(answer)),))
+        return found_by_number(await self._ask(context.session, "GET", self._orders(reference)), reference)
 
     async def _by_search(self, reference: str, since: int) -> Found | Absent | Unsure:
         start = max(since - CLOCKS_DIFFER_BY_MS, self._searched.get(reference, 0), 0)
@@ -210,16 +211,14 @@ class SalesforceProvider:
                 "offset": str(page * PAGE_SIZE),
             }
             answer = await self._ask("", "GET", path, query=query, tokens=self._admins)
-            rows = _checked(answer).get("data")
-            if not isinstance(rows, list):
-                return Unsure("The list of orders has another form")
-            found += _orders_with(reference, rows)
+            rows, is_last = page_of(answer, offset=page * PAGE_SIZE, size=PAGE_SIZE)
+            found += orders_with(reference, rows)
             if page == 0:
                 until = self._seen_until(answer)
-            if is_last := len(rows) < PAGE_SIZE:
+            if is_last:
                 break
             if page == MOST_PAGES - 1:
-                until = min(until, _made_at(rows[-1]))
+                until = min(until, made_at(rows[-1]))
         if found:
             return Found(tuple(found))
         self._searched.pop(reference, None)
@@ -234,18 +233,18 @@ class SalesforceProvider:
         return 0 if now is None or lag is None else now - round(lag * 1000) - CLOCKS_DIFFER_BY_MS
 
     async def _read(self, context: Context) -> dict[str, Any]:
-        return _checked(await self._ask(context.session, "GET", self._basket(context)))
+        return _same(await self._ask(context.session, "GET", self._basket(context)), context)
 
     async def _change(self, context: Context, method: Method, path: str, body: object) -> None:
         """Not repeated: the first one may still arrive, after all that came later."""
         target = self._basket(context) + path
-        _checked(await self._ask(context.session, method, target, body, may_repeat=False))
+        checked(await self._ask(context.session, method, target, body, may_repeat=False))
 
     async def _remove(self, context: Context, item: str) -> None:
         path = f"{self._basket(context)}/items/{_part(item)}"
         answer = await self._ask(context.session, "DELETE", path, may_repeat=False)
-        if answer.status != 404 or _code(document_of(answer) or {}) != "item-not-found":
-            _checked(answer)
+        if not is_answer(answer, 404, "item-not-found"):
+            checked(answer)
 
     async def _ask(
         self,
@@ -294,83 +293,5 @@ def _json(body: object) -> bytes:
     return json.dumps(body).encode()
 
 
-def _item(line: Line) -> dict[str, object]:
-    return {"productId": line.product_id, "quantity": line.quantity, PRICE: line.price}
-
-
-def _code(problem: Mapping[str, Any]) -> str:
-    return str(problem.get("type", "")).rpartition("/")[2]
-
-
-def _reason(problem: Mapping[str, Any]) -> str:
-    return shown(problem.get("detail") or problem.get("title") or _code(problem))
-
-
-def _checked(answer: Answer) -> dict[str, Any]:
-    """The document of a good answer. Everything else is an error of the contract."""
-    document = document_of(answer) if answer.body else {}
-    if 200 <= answer.status < 300 and document is not None:
-        return document
-    if not document or "type" not in document:
-        raise Unreachable(f"The platform answered {answer.status} without a reason")
-    if answer.status == 404 and _code(document) == "basket-not-found":
-        raise ContextGone("There is no such basket")
-    raise Refused(_reason(document))
-
-
-def _required(document: Mapping[str, Any], name: str) -> Any:
-    if document.get(name) is None:
-        raise Unreachable(f"The answer lacks {name}")
-    return document[name]
-
-
-@understood()
-def _item_ids(basket: Mapping[str, Any], product_id: str) -> list[str]:
-    return [str(item["itemId"]) for item in basket.get("productItems") or [] if item.get("productId") == product_id]
-
-
-@understood()
-def _orders_with(reference: str, rows: list[dict[str, Any]]) -> list[PlacedOrder]:
-    return [_order(row) for row in rows if row.get(REFERENCE) == reference]
-
-
-@understood()
-def _made_at(row: Mapping[str, Any]) -> int:
-    return round(datetime.fromisoformat(str(row["creationDate"])).timestamp() * 1000)
-
-
-@understood()
-def _basket(document: Mapping[str, Any]) -> Basket:
-    currency = str(_required(document, "currency"))
-    lines: dict[tuple[str, int], Line] = {}
-    for item in document.get("productItems") or []:
-        price = minor_units(item.get("basePrice"), currency)
-        if price is None:
-            raise Refused(f"The price of {shown(item.get('productId'))} is not a whole number of minor units")
-        product_id = str(_required(item, "productId"))
-        there = lines.get((product_id, price))
-        quantity = int(_required(item, "quantity")) + (there.quantity if there else 0)
-        lines[product_id, price] = Line(product_id, quantity, price)
-    subtotal = minor_units(document.get("productSubTotal") or 0, currency)
-    if subtotal is None:
-        raise Refused("The subtotal is not a whole number of minor units")
-    return Basket(tuple(lines.values()), subtotal, currency, str(document.get(REFERENCE) or ""))
-
-
-def _order(document: Mapping[str, Any]) -> PlacedOrder:
-    status = str(_required(document, "status"))
-    subtotal = minor_units(document.get("productSubTotal"), str(document.get("currency", "")))
-    return PlacedOrder(str(_required(document, "orderNo")), status, status not in NO_ORDER, subtotal)
-
-
-@understood(Uncertain)
-def _placed(answer: Answer) -> PlacedOrder:
-    """What became of the request that makes an order. It is certain only if the platform says so with a reason."""
-    document = document_of(answer)
-    if answer.status == 200 and document is not None and document.get("orderNo"):
-        return _order({"status": "created", **document})
-    if answer.status in (401, 429):
-        raise Unreachable(f"The platform answered {answer.status}, and ordered nothing")
-    if answer.status in (400, 403, 404, 409, 422) and document is not None and "type" in document:
-        raise Refused(_reason(document))
-    raise Uncertain(f"The platform answered {answer.status} to an order")
+def _same(answer: Answer, context: Context) -> dict[str, Any]:
+    return same_basket(checked(answer), context.basket_id)

@@ -16,7 +16,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,7 +38,8 @@ from telecom_cart.provider import (
     Unsure,
 )
 from telecom_cart.providers import shopify_documents as documents
-from telecom_cart.providers.calling import Direct, Once, Patience, Request, document_of, shown, understood
+from telecom_cart.providers.calling import Direct, Once, Patience, Request
+from telecom_cart.providers.reading import understood
 from telecom_cart.providers.shopify_answers import (
     CLOSED_MARK,
     PRICE,
@@ -48,15 +49,19 @@ from telecom_cart.providers.shopify_answers import (
     attributes_with,
     basket_of,
     can_be_ordered,
-    error_code,
+    cart_in,
+    check_ready,
+    created_in,
+    data_of,
+    ended,
     has,
     is_marked,
     line_ids,
     line_input,
-    order_of,
+    orders_with,
+    page_of,
     payload_of,
     quoted,
-    reasons_of,
     submitted,
     throttled,
 )
@@ -93,13 +98,11 @@ class ShopifyProvider:
 
     async def create_cart(self, session: str, lines: Sequence[Line], *, currency: str) -> Context:
         if currency not in COUNTRIES:
-            raise Refused(f"Shopify sells in {', '.join(COUNTRIES)}, not in {shown(currency)}")
+            raise Refused(f"Shopify sells in {', '.join(COUNTRIES)}, not in {currency}")
         wanted = {"lines": [line_input(line) for line in lines], "buyerIdentity": {"countryCode": COUNTRIES[currency]}}
         # Made twice it would be two carts, of which one is forgotten: that does no harm, but is not repeated here.
         data = await self._ask(documents.CREATE_CART, {"input": wanted}, may_repeat=False)
-        payload = payload_of(data, "cartCreate")
-        with understood():
-            return Context(session, str(payload["cart"]["id"]))
+        return Context(session, created_in(data))
 
     async def add_item(self, context: Context, line: Line) -> None:
         cart = await self._read(context)
@@ -122,7 +125,7 @@ class ShopifyProvider:
         return basket_of(await self._read(context))
 
     async def validate_context(self, context: Context) -> bool:
-        cart = (await self._ask(documents.VALIDATE_CONTEXT, {"id": context.basket_id})).get("cart")
+        cart = cart_in(await self._ask(documents.VALIDATE_CONTEXT, {"id": context.basket_id}), context.basket_id)
         return cart is not None and can_be_ordered(cart)
 
     async def set_reference(self, context: Context, reference: str) -> None:
@@ -139,7 +142,8 @@ class ShopifyProvider:
         variables = {"cartId": context.basket_id, "attemptToken": reference}
         request = self._request(documents.SUBMIT, variables)
         answer = await self._once(request, request_id=reference, timeout_seconds=self.timeout_seconds)
-        return await self._outcome(submitted(answer), until=started + self.timeout_seconds)
+        order_id = await self._outcome(submitted(answer), until=started + self.timeout_seconds)
+        return await self._made(order_id, reference)
 
     async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
         strong = self.lookup.lag_seconds == 0
@@ -151,12 +155,10 @@ class ShopifyProvider:
             for _ in range(MOST_PAGES):
                 data = await self._ask(documents.FIND_ORDER, {"query": query, "after": after}, is_admin=True)
                 with understood():
-                    orders = data["orders"]
-                    # A filter that Shopify does not know is ignored by it: what counts is the attribute.
-                    found += [order_of(node) for node in orders["nodes"] if has(node, REFERENCE, reference)]
-                    if not orders["pageInfo"]["hasNextPage"]:
-                        return Found(tuple(found)) if found else Absent()
-                    after = orders["pageInfo"]["endCursor"]
+                    nodes, after = page_of(data["orders"])
+                found += orders_with(reference, nodes)
+                if after is None:
+                    return Found(tuple(found)) if found else Absent()
         except ProviderError as error:
             return Unsure(str(error))
         return Found(tuple(found)) if found else Unsure("There are more orders than can be looked through")
@@ -204,62 +206,51 @@ class ShopifyProvider:
         payment = {"payment": {"amount": amount, "sourceIdentifier": reference}}
         await self._change(context, documents.PAY, "cartPaymentUpdate", payment)
         payload = await self._change(context, documents.PREPARE, "cartPrepareForCompletion", {})
-        result = payload.get("result")
-        kind = result.get("__typename") if isinstance(result, dict) else None
-        match kind:
-            case "CartStatusReady":
-                return
-            case "CartStatusNotReady":
-                raise Refused(*reasons_of(payload["result"].get("errors")))
-            case _:
-                raise Unreachable("The platform wants to prepare the order later")
+        check_ready(payload)
 
-    async def _outcome(self, attempt_id: str, *, until: float) -> PlacedOrder:
-        """Only what the attempt itself says is certain: to be refused the question says nothing about the order."""
+    async def _outcome(self, attempt_id: str, *, until: float) -> str:
+        """The order that was made. Only what the attempt itself says is certain: to be refused the question says
+        nothing about the order."""
         while True:
             try:
                 data = await self._ask(documents.POLL, {"attemptId": attempt_id})
             except ProviderError as error:
-                raise Uncertain(f"An order was asked for, and its outcome not told: {error}") from None
-            with understood(Uncertain):
-                result = data["cartCompletionAttempt"]
-                match result["__typename"]:
-                    case "CartCompletionSuccess":
-                        return await self._made(str(result["orderId"]))
-                    case "CartCompletionFailed":
-                        raise Refused(*reasons_of(result["errors"]))
-                    case "CartCompletionProcessing":
-                        delay = min(max(float(result["pollDelay"]) / 1000, 0.01), 1.0)
-                    case _:
-                        raise Uncertain("An order was asked for, and waits for something else")
-            if time.monotonic() + delay > until:
+                raise Uncertain(f"An order was asked for, and its outcome not told: {error}", told=error.told) from None
+            outcome = ended(data)
+            if isinstance(outcome, str):
+                return outcome
+            if time.monotonic() + outcome > until:
                 raise Uncertain("An order was asked for, and is still being made")
-            await asyncio.sleep(delay)
+            await asyncio.sleep(outcome)
 
-    async def _made(self, order_id: str) -> PlacedOrder:
+    async def _made(self, order_id: str, reference: str) -> PlacedOrder:
         """An order that was made, and what it says about itself, if it can be asked."""
+        order = PlacedOrder(order_id, "created", True)
         try:
             data = await self._ask(documents.GET_ORDER, {"id": order_id}, is_admin=True, tries=1)
             with understood():
-                subtotal = order_of(data["order"]).subtotal
+                told = data["order"]
+                is_readable, ours = told["id"] == order_id, orders_with(reference, [told])
         except ProviderError:
-            subtotal = None
-        return PlacedOrder(order_id, "created", True, subtotal)
+            return order
+        if is_readable and not ours:
+            raise Uncertain("An order was asked for, and another one named")
+        return replace(order, subtotal=ours[0].subtotal) if is_readable else order
 
     async def _read(self, context: Context, *, closed_too: bool = False) -> dict[str, Any]:
         """The cart with all its lines, as a list."""
         lines: list[dict[str, Any]] = []
         after: str | None = None
         for _ in range(MOST_PAGES):
-            cart = (await self._ask(documents.GET_CART, {"id": context.basket_id, "after": after})).get("cart")
+            asked = {"id": context.basket_id, "after": after}
+            cart = cart_in(await self._ask(documents.GET_CART, asked), context.basket_id)
             if cart is None or (is_marked(cart) and not closed_too):
                 raise ContextGone("There is no such basket")
             with understood():
-                page = cart["lines"]
-                lines += page["nodes"]
-                if not page["pageInfo"]["hasNextPage"]:
-                    return {**cart, "lines": lines}
-                after = page["pageInfo"]["endCursor"]
+                nodes, after = page_of(cart["lines"])
+            lines += nodes
+            if after is None:
+                return {**cart, "lines": lines}
         raise Unreachable("The basket has more lines than can be read")
 
     async def _change(
@@ -285,18 +276,7 @@ class ShopifyProvider:
         tries: int | None = None,
     ) -> dict[str, Any]:
         request = self._request(document, variables, is_admin=is_admin)
-        answer = await self._direct(request, may_repeat=may_repeat, tries=tries)
-        got = document_of(answer)
-        if answer.status != 200 or got is None:
-            raise Unreachable(f"The platform answered {answer.status} without a reason")
-        if errors := got.get("errors"):
-            if error_code(errors) == "INTERNAL_SERVER_ERROR":
-                raise Unreachable("The platform answered INTERNAL_SERVER_ERROR")
-            raise Refused(*reasons_of(errors))
-        data = got.get("data")
-        if not isinstance(data, dict):
-            raise Unreachable("The answer lacks data")
-        return data
+        return data_of(await self._direct(request, may_repeat=may_repeat, tries=tries))
 
     def _request(self, document: str, variables: Mapping[str, object], *, is_admin: bool = False) -> Request:
         root = self.settings.base_url.rstrip("/") + ("/admin" if is_admin else "")

@@ -7,20 +7,29 @@ from decimal import Decimal
 from typing import Any
 
 from telecom_cart.provider import Basket, ContextGone, Line, PlacedOrder, Refused, Uncertain, Unreachable
-from telecom_cart.providers.calling import (
+from telecom_cart.providers.calling import Answer, throttled_for
+from telecom_cart.providers.reading import (
     EXPONENTS,
-    Answer,
+    Unreadable,
+    code_of,
     document_of,
     minor_units,
+    objects,
+    optional_text,
     shown,
-    throttled_for,
+    text,
+    truth,
     understood,
+    whole,
 )
 
 REFERENCE = "c_orderRef"
 PRICE = "c_unitPriceMinor"
 CLOSED_MARK = "c_closed"
 VARIANT = "gid://shopify/ProductVariant/"
+NO_CART = ("INVALID", "INVALID_ID", "CART_DOES_NOT_EXIST")
+MOST_ERRORS = 5
+"""That are told of one answer."""
 
 
 def attribute(key: str, value: str) -> dict[str, str]:
@@ -30,8 +39,8 @@ def attribute(key: str, value: str) -> dict[str, str]:
 @understood()
 def attributes_with(cart: Mapping[str, Any], key: str, value: str) -> list[dict[str, str]]:
     """The attributes of a cart, with this one. They are replaced as a whole: what is left out is lost."""
-    others = [attribute(str(each["key"]), str(each["value"])) for each in cart.get("attributes") or []]
-    return [*(each for each in others if each["key"] != key), attribute(key, value)]
+    others = [attribute(name, given) for name, given in _attributes(cart["attributes"]).items() if name != key]
+    return [*others, attribute(key, value)]
 
 
 def line_input(line: Line) -> dict[str, object]:
@@ -42,20 +51,41 @@ def line_input(line: Line) -> dict[str, object]:
     }
 
 
-def quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def quoted(wanted: str) -> str:
+    return '"' + wanted.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def amount_of(minor: int, currency: str) -> str:
     return str(Decimal(minor).scaleb(-EXPONENTS.get(currency, 2)))
 
 
-def has(document: Mapping[str, Any], key: str, value: str) -> bool:
-    listed = document.get("attributes") or document.get("customAttributes") or []
-    return any(each.get("key") == key and each.get("value") == value for each in listed)
+@understood()
+def cart_in(data: Mapping[str, Any], cart_id: str) -> dict[str, Any] | None:
+    """None: Shopify says that there is no such cart. To say nothing is not to say that."""
+    cart = data["cart"]
+    if cart is not None and cart["id"] != cart_id:
+        raise Unreadable("Expected the cart that was asked for")
+    return None if cart is None else dict(cart)
 
 
 @understood()
+def page_of(connection: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str | None]:
+    """Some nodes, and where the next ones begin. None: these are the last."""
+    nodes, page = objects(connection["nodes"]), connection["pageInfo"]
+    return nodes, text(page["endCursor"]) if truth(page["hasNextPage"]) else None
+
+
+@understood()
+def orders_with(reference: str, nodes: list[dict[str, Any]]) -> list[PlacedOrder]:
+    """A filter that Shopify does not know is ignored by it: what counts is the attribute."""
+    return [order_of(node) for node in nodes if _attributes(node["customAttributes"]).get(REFERENCE) == reference]
+
+
+@understood()
+def has(cart: Mapping[str, Any], key: str, value: str) -> bool:
+    return _attributes(cart["attributes"]).get(key) == value
+
+
 def is_marked(cart: Mapping[str, Any]) -> bool:
     return has(cart, CLOSED_MARK, "yes")
 
@@ -64,23 +94,27 @@ def is_marked(cart: Mapping[str, Any]) -> bool:
 def can_be_ordered(cart: Mapping[str, Any]) -> bool:
     """Whoever reads a mark leaves the cart alone, but an order that is under way does not read it: only a cart
     without lines cannot be ordered."""
-    return not is_marked(cart) or bool(cart["lines"]["nodes"])
+    return not is_marked(cart) or bool(objects(cart["lines"]["nodes"]))
 
 
 @understood()
 def line_ids(cart: Mapping[str, Any], product_id: str | None = None) -> list[str]:
     """Of a product, or of all."""
-    return [str(each["id"]) for each in cart["lines"] if product_id is None or product_of(each) == product_id]
+    return [text(each["id"]) for each in cart["lines"] if product_id is None or product_of(each) == product_id]
 
 
 def product_of(line: Mapping[str, Any]) -> str:
-    return str((line.get("merchandise") or {}).get("id", "")).removeprefix(VARIANT)
+    """What is no variant, such as a gift card, is a product that nobody put in, by the id of its line."""
+    return text(line["merchandise"].get("id") or line["id"]).removeprefix(VARIANT)
 
 
-def reasons_of(errors: object) -> list[str]:
-    listed = errors if isinstance(errors, list) else []
-    said = [shown(each.get("message") or each.get("code")) for each in listed if isinstance(each, dict)]
-    return said or ["The platform said no without a reason"]
+def refusal(errors: object) -> Refused:
+    """What Shopify will not do, for these errors. Users are told their codes, operators what they say."""
+    listed = objects(errors)
+    codes = dict.fromkeys(filter(None, (code_of(each.get("code")) or error_code([each]) for each in listed)))
+    told = "; ".join(filter(None, (shown(each.get("message")) for each in listed[:MOST_ERRORS])))
+    reasons = [f"The platform refused it: {code}" for code in list(codes)[:MOST_ERRORS]]
+    return Refused(*(reasons or ["The platform refused it"]), told=told)
 
 
 def throttled(answer: Answer) -> float | None:
@@ -91,23 +125,37 @@ def throttled(answer: Answer) -> float | None:
 
 
 def error_code(errors: object) -> str:
-    first = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
-    return str((first.get("extensions") or {}).get("code", ""))
+    """Of the first error. Empty, if it has none."""
+    first = errors[0] if isinstance(errors, list) and errors else None
+    extensions = first.get("extensions") if isinstance(first, dict) else None
+    return code_of(extensions.get("code")) if isinstance(extensions, dict) else ""
+
+
+@understood()
+def data_of(answer: Answer) -> dict[str, Any]:
+    """What an operation answered, if nothing went wrong."""
+    got = document_of(answer)
+    if answer.status != 200 or got is None:
+        raise Unreachable(f"The platform answered {answer.status} without a reason")
+    if errors := got.get("errors"):
+        if error_code(errors) == "INTERNAL_SERVER_ERROR":
+            raise Unreachable("The platform answered INTERNAL_SERVER_ERROR")
+        raise refusal(errors)
+    data = got.get("data")
+    if not isinstance(data, dict):
+        raise Unreadable("Expected data")
+    return data
 
 
 @understood()
 def payload_of(data: Mapping[str, Any], name: str) -> dict[str, Any]:
     """What a mutation answered, if it did what it was asked."""
-    payload = data.get(name)
-    if not isinstance(payload, dict):
-        raise Unreachable(f"The answer lacks {name}")
-    if errors := payload.get("userErrors"):
-        if any(
-            each.get("code") in ("INVALID", "INVALID_ID", "CART_DOES_NOT_EXIST") and _is_id(each) for each in errors
-        ):
+    payload = data[name]
+    if errors := objects(payload["userErrors"]):
+        if any(each.get("code") in NO_CART and _is_id(each) for each in errors):
             raise ContextGone("There is no such basket")
-        raise Refused(*reasons_of(errors))
-    return payload
+        raise refusal(errors)
+    return dict(payload)
 
 
 def _is_id(error: Mapping[str, Any]) -> bool:
@@ -115,54 +163,99 @@ def _is_id(error: Mapping[str, Any]) -> bool:
 
 
 @understood()
+def created_in(data: Mapping[str, Any]) -> str:
+    """The id of the cart that was made."""
+    return text(payload_of(data, "cartCreate")["cart"]["id"])
+
+
+@understood()
+def check_ready(payload: Mapping[str, Any]) -> None:
+    match payload["result"]["__typename"]:
+        case "CartStatusReady":
+            return
+        case "CartStatusNotReady":
+            raise refusal(payload["result"]["errors"])
+        case _:
+            raise Unreachable("The platform wants to prepare the order later")
+
+
+@understood()
 def basket_of(cart: Mapping[str, Any]) -> Basket:
-    total = (cart.get("cost") or {}).get("subtotalAmount") or {}
-    currency = str(total.get("currencyCode", ""))
-    subtotal = minor_units(total.get("amount"), currency)
+    total = cart["cost"]["subtotalAmount"]
+    currency = text(total["currencyCode"])
+    subtotal = minor_units(total["amount"], currency)
     if subtotal is None:
         raise Refused("The subtotal is not a whole number of minor units")
     lines: dict[tuple[str, int], Line] = {}
     for each in cart["lines"]:
         product_id = product_of(each)
-        price = minor_units(((each.get("cost") or {}).get("amountPerQuantity") or {}).get("amount"), currency)
+        price = minor_units(each["cost"]["amountPerQuantity"]["amount"], currency)
         if price is None:
-            raise Refused(f"The price of {shown(product_id)} is not a whole number of minor units")
+            raise Refused(f"The price of {product_id} is not a whole number of minor units")
         there = lines.get((product_id, price))
-        quantity = int(each["quantity"]) + (there.quantity if there else 0)
+        quantity = whole(each["quantity"]) + (there.quantity if there else 0)
         lines[product_id, price] = Line(product_id, quantity, price)
-    kept = {each.get("key"): each.get("value") for each in cart.get("attributes") or []}
-    return Basket(tuple(lines.values()), subtotal, currency, str(kept.get(REFERENCE) or ""))
+    reference = optional_text(_attributes(cart["attributes"]).get(REFERENCE))
+    return Basket(tuple(lines.values()), subtotal, currency, reference)
 
 
 def order_of(node: Mapping[str, Any]) -> PlacedOrder:
-    is_live = not node.get("cancelledAt")
-    status = str(node.get("displayFinancialStatus") or "created").lower() if is_live else "cancelled"
+    is_live = not optional_text(node["cancelledAt"])
+    status = (optional_text(node.get("displayFinancialStatus")) or "created").lower() if is_live else "cancelled"
     money = (node.get("subtotalPriceSet") or {}).get("presentmentMoney") or {}
-    subtotal = minor_units(money.get("amount"), str(money.get("currencyCode", "")))
-    return PlacedOrder(str(node.get("id", "")), status, is_live, subtotal)
+    subtotal = minor_units(money.get("amount"), optional_text(money.get("currencyCode")))
+    return PlacedOrder(text(node["id"]), status, is_live, subtotal)
+
+
+def submitted(answer: Answer) -> str:
+    """The id of the attempt that was accepted. That nothing was ordered is certain only if Shopify says so."""
+    if _is_put_off(answer):
+        raise Unreachable("The platform wants another token or fewer requests, and ordered nothing")
+    with understood(Uncertain):
+        got = document_of(answer) if answer.status == 200 else None
+        if got is None or got.get("errors"):
+            raise Uncertain(f"The platform answered {answer.status} to an order, with errors or without a form")
+        payload = got["data"]["cartSubmitForCompletion"]
+        result = payload["result"]
+        if result is None:
+            if errors := objects(payload["userErrors"]):
+                raise refusal(errors)
+            raise Unreadable("Expected a result, or errors")
+        match result["__typename"]:
+            case "SubmitSuccess" | "SubmitAlreadyAccepted":
+                return text(result["attemptId"])
+            case "SubmitFailed" if "attemptId" not in result:
+                raise refusal(result["errors"])
+        raise Unreadable("Expected a result that is known")
 
 
 @understood(Uncertain)
-def submitted(answer: Answer) -> str:
-    """The id of the attempt that was accepted. That nothing was ordered is certain only if Shopify says so."""
-    if answer.status in (401, 403, 429, 430):
-        raise Unreachable(f"The platform answered {answer.status}, and ordered nothing")
-    got = document_of(answer) if answer.status == 200 else None
-    if got is None:
-        raise Uncertain(f"The platform answered {answer.status} to an order")
-    if errors := got.get("errors"):
-        if error_code(errors) == "THROTTLED":
-            raise Unreachable("The platform wants fewer requests, and ordered nothing")
-        raise Uncertain("; ".join(reasons_of(errors)))
+def _is_put_off(answer: Answer) -> bool:
+    """It says, and says nothing else, that it has not looked at the order."""
+    got = document_of(answer) or {}
     payload = (got.get("data") or {}).get("cartSubmitForCompletion") or {}
     result = payload.get("result") or {}
-    match result.get("__typename"):
-        case "SubmitSuccess" | "SubmitAlreadyAccepted" if result.get("attemptId"):
-            return str(result["attemptId"])
-        case "SubmitFailed":
-            raise Refused(*reasons_of(result.get("errors")))
-        case "SubmitThrottled":
-            raise Unreachable("The platform wants fewer requests, and ordered nothing")
-    if payload.get("userErrors"):
-        raise Refused(*reasons_of(payload["userErrors"]))
-    raise Uncertain("The platform's answer to an order cannot be understood")
+    if result:
+        return answer.status == 200 and result["__typename"] == "SubmitThrottled" and "attemptId" not in result
+    if not got.get("errors"):
+        return False
+    is_throttled = answer.status == 200 and error_code(got["errors"]) == "THROTTLED"
+    return is_throttled or answer.status in (401, 403, 429, 430)
+
+
+@understood(Uncertain)
+def ended(data: Mapping[str, Any]) -> str | float:
+    """What became of an attempt: the id of its order, or the seconds after which to ask again."""
+    attempt = data["cartCompletionAttempt"]
+    match attempt["__typename"]:
+        case "CartCompletionSuccess":
+            return text(attempt["orderId"])
+        case "CartCompletionFailed":
+            raise refusal(attempt["errors"])
+        case "CartCompletionProcessing":
+            return min(max(whole(attempt["pollDelay"]) / 1000, 0.01), 1.0)
+    raise Uncertain("An order was asked for, and waits for something else")
+
+
+def _attributes(listed: object) -> dict[str, str]:
+    return {each["key"]: each["value"] or "" for each in objects(listed)}

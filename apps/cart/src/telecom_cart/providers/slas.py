@@ -7,16 +7,19 @@ without one is another customer. So the usid is the session that the cart keeps,
 from __future__ import annotations
 
 import base64
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
 from telecom_cart.provider import Refused, Unreachable
-from telecom_cart.providers.calling import Answer, Direct, Request, document_of, shown
+from telecom_cart.providers.calling import Answer, Direct, Request
+from telecom_cart.providers.reading import Unreadable, code_of, document_of, optional_text, shown, understood, whole
 
 KEPT_TOKENS = 10_000
 RENEWED_BEFORE_SECONDS = 60.0
+_TOKEN = re.compile(r"[\x21-\x7e]{1,8192}")
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,10 @@ class Tokens:
 
     async def open(self) -> str:
         """Become a new customer."""
-        return (await self._login("")).usid
+        usid = (await self._login("")).usid
+        if not usid:
+            raise Unreachable("The login answered for nobody")
+        return usid
 
     async def of(self, usid: str, *, anew: bool = False) -> str:
         """A token of this customer. `anew`: the last one was refused."""
@@ -74,20 +80,21 @@ class Tokens:
         return token
 
 
+@understood()
 def token_of(answer: Answer, usid: str) -> Token:
     document: dict[str, Any] = document_of(answer) or {}
-    access_token = document.get("access_token")
-    if answer.status != 200 or not access_token:
-        reason = shown(document.get("message") or document.get("error") or answer.status)
+    if answer.status != 200 or not document.get("access_token"):
+        told = shown(document.get("message")) or shown(document.get("error_description"))
         if 400 <= answer.status < 500 and document:
-            raise Refused(f"Login refused: {reason}")
-        raise Unreachable(f"No usable answer to a login: {reason}")
-    try:
-        life = float(document.get("expires_in", 1800))
-    except (TypeError, ValueError):
-        life = 0.0
-    got = str(document.get("usid") or usid)
+            code = code_of(document.get("error"))
+            raise Refused(f"The platform refused the login{f': {code}' if code else ''}", told=told)
+        raise Unreachable(f"No usable answer to a login: {answer.status}", told=told)
+    access_token = document["access_token"]
+    if not isinstance(access_token, str) or not _TOKEN.fullmatch(access_token):
+        raise Unreadable("Expected a token that can be sent in a header")
+    life = whole(document.get("expires_in", 1800))
+    got = optional_text(document.get("usid")) or usid
     if usid and got != usid:
         # Another customer has other baskets: to go on would be to lose this one's.
         raise Unreachable("The login answered for another customer")
-    return Token(got, str(access_token), time.monotonic() + max(life - RENEWED_BEFORE_SECONDS, life / 2))
+    return Token(got, access_token, time.monotonic() + max(life - RENEWED_BEFORE_SECONDS, life / 2))

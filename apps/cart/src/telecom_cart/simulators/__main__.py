@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import sys
 
 from telecom_cart.ending import on_end
-from telecom_cart.simulators.serving import SIMULATIONS, serving
+from telecom_cart.simulators.serving import SIMULATIONS, PortTaken, serving
 
 EPILOG = """
 It listens on this machine only, takes any credentials, and keeps everything in memory until it is ended.
@@ -34,7 +35,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=8701, help="0: any that is free (default: %(default)s)")
     parser.add_argument("--end-with-stdin", action="store_true", help="end when standard input does")
     given = parser.parse_args(arguments)
-    asyncio.run(_serve(given.platform, given.port, ends_with_stdin=given.end_with_stdin))
+    try:
+        asyncio.run(_serve(given.platform, given.port, ends_with_stdin=given.end_with_stdin))
+    except PortTaken as error:
+        parser.exit(1, f"{error}\n")
     return 0
 
 
@@ -45,6 +49,7 @@ async def _serve(platform: str, port: int, *, ends_with_stdin: bool) -> None:
         sys.stdout.write(f"{platform} is simulated at {address}; {address}/_sim says how to steer it\n")
         sys.stdout.flush()
         await ended.wait()
+        logging.disable()  # whatever is cut off now was cut off by us
 
 
 if __name__ == "__main__":

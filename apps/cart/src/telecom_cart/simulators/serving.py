@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from mainspring.errors import ConfigError
+from mainspring.listening import Listener, listening
 from telecom_cart.simulators import salesforce, shopify
 from telecom_cart.simulators.controls import routes as controls
 from telecom_cart.simulators.simulation import Simulation
+from telecom_cart.sites import is_foreign
 
 SIMULATIONS: dict[str, Callable[[], tuple[Simulation, list[Route]]]] = {
     "salesforce": salesforce.simulated,
     "shopify": shopify.simulated,
 }
-STARTED_WITHIN_SECONDS = 10
+
+
+class PortTaken(Exception):
+    """Nothing can be served there."""
 
 
 @asynccontextmanager
@@ -27,42 +33,27 @@ async def serving(platform: str, *, port: int = 0) -> AsyncIterator[tuple[Simula
     """A simulator, and its address, until the block is left."""
     simulation, routes = SIMULATIONS[platform]()
     app = Starlette(routes=[*routes, *controls(simulation)])
-    config = uvicorn.Config(
-        app,
-        host="127.0.0.1",
-        port=port,
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        date_header=False,  # the simulation says its own time
-    )
-    server = _Quiet(config)
-    simulation.drop = lambda request: _drop(server, request)
-    task = asyncio.create_task(server.serve())
-    try:
-        async with asyncio.timeout(STARTED_WITHIN_SECONDS):
-            while not server.started:
-                if task.done():
-                    await task
-                await asyncio.sleep(0.005)
-        bound = server.servers[0].sockets[0].getsockname()[1]
-        yield simulation, f"http://127.0.0.1:{bound}"
-    finally:
-        server.should_exit = True
-        server.force_exit = True
-        await task
+    async with AsyncExitStack() as stack:
+        try:
+            listener = await stack.enter_async_context(listening(_OwnSite(app), port=port, drain_seconds=0))
+        except ConfigError as error:
+            raise PortTaken(f"Port {port} of 127.0.0.1 cannot be used: {error}") from None
+        simulation.drop = lambda request: _drop(listener, request)
+        yield simulation, f"http://127.0.0.1:{listener.port}"
 
 
-class _Quiet(uvicorn.Server):
-    """Leaves signals to whoever started it."""
+class _OwnSite:
+    """A page of another site may not steer it."""
 
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = JSONResponse({"detail": "A page of another site may not change anything here"}, 403)
+        await (refused if is_foreign(scope) else self._app)(scope, receive, send)
 
 
-def _drop(server: uvicorn.Server, request: Request) -> None:
-    for connection in list(server.server_state.connections):
+def _drop(listener: Listener, request: Request) -> None:
+    for connection in list(listener.state.connections):
         if getattr(connection, "client", None) == (request.client and tuple(request.client)):
             connection.transport.abort()

@@ -1,4 +1,4 @@
-"""What the fault tests share: a target to call."""
+"""Somebody to call, as a fixture of all tests."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from mainspring.errors import FieldError, MainspringError
 
 STATUSES: Final[Mapping[str, tuple[int, str]]] = {
     "invalid_input": (400, "The request is not valid"),
-    "unauthenticated": (401, "A valid token is required"),
-    "forbidden": (403, "The token does not allow this"),
+    "unauthenticated": (401, "A valid token or signature is required"),
+    "forbidden": (403, "This is not allowed"),
     "not_found": (404, "There is no such thing"),
     "method_not_allowed": (405, "The path does not know this method"),
     "request_timeout": (408, "The request did not arrive in time"),
@@ -42,7 +42,6 @@ STATUSES: Final[Mapping[str, tuple[int, str]]] = {
 }
 PROBLEM_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = {429: 1, 503: 1}
-TYPE_PREFIX: Final = "urn:mainspring:problem:"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -58,12 +57,16 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     request_id: str
 
 
+def type_of(code: str) -> str:
+    return "urn:mainspring:problem:" + code.replace("_", "-")
+
+
 def problem(
     code: str, detail: str, *, request_id: str, errors: tuple[FieldError, ...] = (), retryable: bool = False
 ) -> Problem:
     status, title = STATUSES[code]
     return Problem(
-        type=TYPE_PREFIX + code.replace("_", "-"),
+        type=type_of(code),
         title=title,
         status=status,
         detail=detail,
@@ -72,6 +75,12 @@ def problem(
         retryable=retryable,
         request_id=request_id,
     )
+
+
+def status_of(error: MainspringError) -> tuple[int, str]:
+    """The status and title of an error, or of what it is derived from; 500 for one that callers should never meet."""
+    codes = (getattr(kind, "code", "") for kind in type(error).__mro__)
+    return STATUSES[next((code for code in codes if code in STATUSES), "internal")]
 
 
 def problem_of(error: MainspringError, *, request_id: str) -> Problem | None:
