@@ -37,12 +37,11 @@ class Unrecorded:
         return len(self._rows)
 
     def add(self, uuid: str, namespace: Party, shard_id: int) -> None:
-        now = self._clock.monotonic()
         self._rows[uuid] = (namespace, shard_id)
         for whose in (namespace, shard_id):
             waiting = self._waiting.get(whose)
             if waiting is None:
-                waiting = self._waiting[whose] = _Waiting(now)
+                waiting = self._waiting[whose] = _Waiting(self._clock.monotonic())
             waiting.rows += 1
 
     def remove(self, uuid: str) -> None:

@@ -174,7 +174,8 @@ class Window:
 
     def weigh(self, lane: LaneState) -> None:
         """The queue of a lane has changed, or the number of its calls."""
-        self._weigh(self._places, lane, _weight_of(lane) if lane.queue else 0)
+        queued = len(lane.queue)
+        self._weigh(self._places, lane, queued + bool(lane.in_flight) if queued else 0)
         large = lane.large
         if large.queued or large.weight:
             self._weigh(self._bytes, large, _large_weight_of(lane) if large.queued else 0)
