@@ -218,3 +218,106 @@ def test_a_list_of_shards_that_cannot_be_read_costs_no_lease_and_keeps_nobody_fr
         assert first.engine.owned_shards == NAMESPACE.shard_count
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize("verb", ["claim_shards", "shards"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_unforeseen_error_about_one_shard_keeps_nobody_from_the_others(verb: str, is_first: bool) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        if not is_first:
+            await cluster.join("a")
+            await asyncio.sleep(3)
+        store.fault = lambda asked, item: (
+            RuntimeError("unforeseen") if asked == verb and (item == 1 or getattr(item, "shard_id", 0) == 1) else None
+        )
+        await cluster.join("b")
+        await asyncio.sleep(10)
+        owned = {shard_id for member in cluster.members for shard_id in member.ownership.fences}
+        assert owned >= {0, 2, 3}
+        for number in range(40):
+            await cluster.create(f"t{number}")
+        await asyncio.sleep(5)
+        assert {row.shard_id for row in await cluster.rows()} <= {1}
+        store.fault = lambda _verb, _item: None
+        await asyncio.sleep(10)
+        assert await cluster.rows() == []
+
+    simulate(scenario)
+
+
+def test_an_unforeseen_error_about_one_shard_keeps_no_other_from_being_released() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        first = await cluster.join("a")
+        store.fault = lambda verb, item: (
+            RuntimeError("unforeseen") if verb == "release_shards" and getattr(item, "shard_id", 0) == 1 else None
+        )
+        await cluster.leave(first)
+        assert [shard.shard_id for shard in await cluster.owners() if shard.owner] == [1]
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_instance_starts_although_all_shards_that_belong_to_it_are_away(is_first: bool) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        if not is_first:
+            await cluster.join("a")
+            await asyncio.sleep(3)
+        store.bad_shards = set(NAMESPACE.shards)
+        await cluster.join("b")
+        await cluster.create("t")
+        await asyncio.sleep(10)
+        store.bad_shards = set()
+        await asyncio.sleep(10)
+        assert sum(member.engine.owned_shards for member in cluster.members) == NAMESPACE.shard_count
+        assert len(cluster.ledger.of("t")) == 1
+
+    simulate(scenario)
+
+
+def test_a_row_that_cannot_be_begun_although_it_has_not_changed_is_asked_for_with_pauses() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        asked: list[str] = []
+
+        def fault(verb: str, item: object) -> Verdict | None:
+            asked.append(verb)
+            return Verdict.STALE if verb == "begin" else None
+
+        store.fault = fault
+        await cluster.join("a")
+        asked.clear()
+        await cluster.create("t")
+        await asyncio.sleep(10)
+        assert 5 < len(asked) <= 25
+        store.fault = lambda _verb, _item: None
+        await asyncio.sleep(1)
+        assert len(cluster.ledger.of("t")) == 1
+
+    simulate(scenario)
+
+
+def test_an_outcome_that_is_stale_although_its_row_has_not_changed_is_asked_for_with_pauses() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        asked: list[str] = []
+
+        def fault(verb: str, item: object) -> Verdict | None:
+            asked.append(verb)
+            return Verdict.STALE if verb == "finish" and isinstance(item, Finish) else None
+
+        store.fault = fault
+        await cluster.join("a")
+        asked.clear()
+        await cluster.create("t")
+        await asyncio.sleep(10)
+        assert 5 < len(asked) <= 25
+        store.fault = lambda _verb, _item: None
+        await asyncio.sleep(1)
+        assert await cluster.rows() == []
+        assert len(cluster.ledger.of("t")) == 1
+
+    simulate(scenario)

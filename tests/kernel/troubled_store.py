@@ -26,7 +26,8 @@ class TroubledStore:
         self.hang_seconds = 0.0
         """How long it takes to find out."""
         self.fault: Callable[[str, object], Exception | Verdict | None] = lambda _verb, _item: None
-        """What happens to an item of begin or finish: an exception for the whole call, a verdict, or nothing."""
+        """What happens to an item of a write, or to a shard that is read: an exception for the whole call, a verdict,
+        or nothing."""
         self.lose_answers: set[str] = set()
         """Verbs that write, and whose answers get lost."""
         self.delays: dict[str, float] = {}
@@ -49,6 +50,9 @@ class TroubledStore:
 
     async def shards(self, shard_ids: Sequence[int]) -> list[Shard | None]:
         await self._hang(shard_ids)
+        for shard_id in shard_ids:
+            if isinstance(fault := self.fault("shards", shard_id), Exception):
+                raise fault
         found = await self._inner.shards(shard_ids)
         self._raise_if_all_in(self.bad_shards, shard_ids)
         return [None if s is None or s.shard_id in self.bad_shards else s for s in found]

@@ -19,6 +19,7 @@ from mainspring.kernel.dispatcher import Dispatcher
 from mainspring.kernel.fenced import FencedWrites, contained
 from mainspring.kernel.lanes import Lanes, LaneState
 from mainspring.kernel.ownership import Ownership
+from mainspring.kernel.room import Queued
 from mainspring.kernel.shares import Tier
 from mainspring.kernel.slots import Slots
 from mainspring.kernel.window import Window
@@ -162,7 +163,7 @@ def _unsent_attempts_are_kept_for_ever(_: Any) -> Any:
 
 def _no_slots_are_kept(_: Any) -> Any:
     def free(self: Slots, tier: Tier) -> int:
-        return self._total - len(self)
+        return self._limit - self._taken
 
     return free
 
@@ -171,9 +172,9 @@ def _no_slots_are_kept(_: Any) -> Any:
 
 
 def _rows_of_new_lanes_are_not_marked(good: Any) -> Any:
-    def leave(self: Window, timer: Timer, lane: LaneState) -> None:
-        if lane.queue:
-            good(self, timer, lane)
+    def leave(self: Window, timer: Timer, who: Queued) -> None:
+        if who.weight:
+            good(self, timer, who)
 
     return leave
 

@@ -5,17 +5,17 @@
     finisher    records what came of it
 
 Invariants. Nothing is begun before it has a slot, nothing is sent that was not begun under a valid lease.
-The window holds every timer that is queued or in flight, at most once; a row found in flight that is not in the
-window belongs to an attempt on which nobody will report any more (`Carrier.lost`). A row that leaves the window without
-an outcome is marked, and read again: what is in the store is then not known. What is wrong with one row, or with one
-shard, is told by the store item by item, and costs no other row anything.
+The window holds every timer that is queued, in flight or unrecorded, at most once (`stages`); a row found in flight
+that is not in the window belongs to an attempt on which nobody will report any more (`Carrier.lost`). A row that leaves
+the window without an outcome is marked, and read again: what is in the store is then not known. What is wrong with one
+row, or with one shard, is told by the store item by item, and costs no other row anything.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -30,16 +30,9 @@ from mainspring.kernel.finisher import Finisher
 from mainspring.kernel.lanes import Lanes, LaneState
 from mainspring.kernel.settings import EngineSettings
 from mainspring.kernel.shares import Tier
-from mainspring.kernel.slots import Slots
-from mainspring.kernel.turns import Turns
-from mainspring.kernel.window import Window, size_of
+from mainspring.kernel.stages import Stages
 from mainspring.model import State, Timer
 from mainspring.store import Begin, Store, Verdict
-
-ROUSE_SECONDS: Final = 0.05
-"""Between two looks at lanes that wait for a slot of their own."""
-PROMOTE_SECONDS: Final = 1.0
-"""Between two looks for what was left of lanes that have been proven since."""
 
 
 class Dispatcher:
@@ -67,27 +60,16 @@ class Dispatcher:
         self._spawn = spawn
         self._settings = settings
         self._lanes = Lanes(settings, clock)
-        everybody = self._lanes.parties.all
-        # A call is in the window, too: some of it is for what waits.
-        self._slots = Slots(
-            min(settings.in_flight_limit, max(1, settings.window_limit * 3 // 4)),
-            everybody,
-            byte_limit=max(1, settings.window_bytes * 3 // 4),
-        )
-        self.window = Window(
-            limit=settings.window_limit,
-            byte_limit=settings.window_bytes,
-            page_size=settings.page_size,
+        self._stages = Stages(
+            lanes=self._lanes,
             lane_of=self._lane_of,
-            everybody=everybody,
+            begin=self._begin,
+            later=self._find_again,
+            clock=clock,
+            settings=settings,
         )
-        self._turns = Turns()
-        self._rouse_at = 0.0
-        self._any_promoted = False
-        self._promote_at = 0.0
+        self.window = self._stages.window
         self._calls: dict[str, tuple[LaneState, asyncio.Task[None] | None]] = {}
-        self._first_tier = 0
-        """Who gets the next slot before the others do."""
         self._unsent: dict[str, tuple[int, int]] = {}
         """Attempts that were begun, or may have been, and certainly not sent: version and fence. They may still be."""
         self._changed: dict[str, int] = {}
@@ -95,11 +77,12 @@ class Dispatcher:
         self._settling: dict[str, asyncio.Task[None]] = {}
         """Attempts whose call is over and whose carrier has yet to write something."""
         self._starting: Batches[tuple[LaneState, Timer]] = Batches(
-            self._start, size_of=lambda item: size_of(item[1]), clock=clock, spawn=spawn
+            self._start, size_of=lambda item: self.window.most(item[1].uuid), clock=clock, spawn=spawn
         )
         self._finisher = Finisher(
             store=store,
             writes=self._writes,
+            size_of=lambda timer: self.window.most(timer.uuid),
             clock=clock,
             agenda=agenda,
             gone=self._leave_window,
@@ -140,7 +123,7 @@ class Dispatcher:
             return True
         lane = self._lane_of(timer)
         is_lost = timer.state is State.RUNNING and self._unsent.get(timer.uuid) != (timer.version, shard.fence)
-        if not (self.window.hold if is_lost else self.window.admit)(timer, lane):
+        if not (self._stages.find if is_lost else self._stages.queue)(timer, lane):
             if lane.tier is Tier.UNTRIED and lane.idle:
                 self._lanes.forget(lane)
             return False
@@ -148,8 +131,6 @@ class Dispatcher:
             reason = "Its owner stopped before it recorded an outcome; the call may have been made."
             lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
             self._finisher.end(timer, lost, fence=shard.fence, is_found=True)
-            return True
-        self._turns.arrive(lane)
         return True
 
     def _is_known(self, timer: Timer, shard: ShardState, page: int) -> bool:
@@ -173,58 +154,24 @@ class Dispatcher:
     @property
     def waits_for_circuits(self) -> bool:
         """Whether lanes wait for something of which nobody tells: a circuit that closes, a limit that moves."""
-        return self._turns.any_resting
+        return self._stages.waits_for_circuits
 
     def pump(self, *names: str) -> None:
         """Give free slots to waiting timers. For whoever knows that lanes of these names, or all, have room again."""
         lanes = [lane for name in names if (lane := self._lanes.get(name)) is not None]
         if lanes or not names:
-            self._turns.rouse(*lanes)
-        self._give_slots()
+            self._stages.rouse(*lanes)
+        self._stages.give()
 
     def serve(self) -> None:
-        """Give free slots to waiting timers. From time to time, also to lanes whose own limit or circuit held them."""
-        monotonic = self._clock.monotonic()
-        if monotonic >= self._rouse_at:
-            self._rouse_at = monotonic + ROUSE_SECONDS
-            self._turns.rouse()
-        if self._any_promoted and monotonic >= self._promote_at:
-            self._any_promoted, self._promote_at = False, monotonic + PROMOTE_SECONDS
-            self.window.promote()
-        self._give_slots()
-
-    def _give_slots(self) -> None:
-        """Whichever tier has got a slot comes last next time: none that never runs out of timers shuts out another."""
-        monotonic = self._clock.monotonic()
-        first = self._first_tier
-        for place in range(first, first + len(Tier)):
-            tier = Tier(place % len(Tier))
-            for _ in range(self._turns.count(tier)):
-                free = self._slots.free(tier)
-                lane = self._turns.next(tier, free=free, kept=self._slots.kept_for_others(tier)) if free > 0 else None
-                if lane is None:
-                    break
-                if self._fill(lane, tier, monotonic):
-                    self._first_tier = (tier + 1) % len(Tier)
-
-    def _fill(self, lane: LaneState, tier: Tier, monotonic: float) -> bool:
-        """Answers whether the lane has taken any slots."""
-        own = lane.free_slots(monotonic)
-        most = min(own, self._slots.fair(lane, tier)) if own else 0
-        taken = 0
-        while taken < most and lane.queue and self._slots.free(tier) > 0:
-            timer = self.window.take(lane)
-            self._calls[timer.uuid] = (lane, None)
-            self._slots.take(timer.uuid, lane, tier, size=size_of(timer))
-            self._starting.put(timer.shard_id, (lane, timer))
-            taken += 1
-        if lane.queue:
-            # If others could have more, it has its share, until one of its calls ends.
-            resting = taken >= own or (lane.tier is tier and self._slots.has_room(lane.site, tier))
-            self._turns.wait(lane, resting=resting)
-        return taken > 0
+        """Give free slots to waiting timers."""
+        self._stages.serve()
 
     # --- starter --------------------------------------------------------------------------------------
+
+    def _begin(self, lane: LaneState, timer: Timer) -> None:
+        self._calls[timer.uuid] = (lane, None)
+        self._starting.put(timer.shard_id, (lane, timer))
 
     async def _start(self, batch: Sequence[tuple[LaneState, Timer]]) -> None:
         now = self._clock.now_ms()
@@ -236,7 +183,7 @@ class Dispatcher:
             elif timer.state is State.RUNNING:  # begun before, and nothing was sent
                 self._spawn(self._send_begun(lane, timer, shard.fence))
             elif (refused := self._carrier.refusal(timer, now)) is not None:
-                self._release_slot(lane, timer)
+                self._end_call(lane, timer)
                 self._finisher.end(timer, refused, fence=shard.fence)
             else:
                 going.append((lane, timer, shard.fence))
@@ -257,7 +204,7 @@ class Dispatcher:
                 self._forget(lane, timer)
                 self._spawn(self._recheck(timer))
             elif verdict is Verdict.REFUSED:
-                self._release_slot(lane, timer)
+                self._end_call(lane, timer)
                 reason = "The database cannot hold the record of another attempt."
                 self._finisher.end(timer, put_aside(timer, now, reason), fence=fence)
             else:
@@ -303,7 +250,9 @@ class Dispatcher:
         except StoreUnavailable:
             self._find_again(timer)
             return
-        if current is not None:
+        if current is not None and current.version == timer.version:
+            self._find_again(timer)  # whatever the store has against it, it would say so at once again
+        elif current is not None:
             self.note(current.shard_id, current.due_at)
 
     async def _carry(self, lane: LaneState, timer: Timer) -> None:
@@ -318,10 +267,11 @@ class Dispatcher:
         if ending.reachable is not None:
             was = lane.tier
             lane.record(reachable=ending.reachable, monotonic=self._clock.monotonic())
-            self._any_promoted |= lane.tier is Tier.PROVEN and was is not Tier.PROVEN
+            if lane.tier is Tier.PROVEN and was is not Tier.PROVEN:
+                self._stages.promote()
         call = self._calls[timer.uuid][1]
-        self._release_slot(lane, timer)
-        self._give_slots()
+        self._end_call(lane, timer)
+        self._stages.give()
         if ending.settle is not None and call is not None:
             self._settling[timer.uuid] = call
             ending = await self._ending(timer, ending.settle())
@@ -337,19 +287,18 @@ class Dispatcher:
             reason = f"An unforeseen error ended the attempt ({type(error).__name__}); the call may have been made."
             return self._carrier.lost(timer, self._clock.now_ms(), reason)
 
-    def _release_slot(self, lane: LaneState, timer: Timer) -> None:
-        lane.occupy(-1)
-        self.window.weigh(lane)
+    def _end_call(self, lane: LaneState, timer: Timer) -> None:
+        """From now on it waits for its record."""
         self._calls.pop(timer.uuid, None)
-        self._slots.release(timer.uuid)
-        self._turns.rouse(lane)
+        self._stages.await_record(timer, lane)
 
     def _forget(self, lane: LaneState, timer: Timer) -> None:
-        self._release_slot(lane, timer)
+        self._calls.pop(timer.uuid, None)
+        self._stages.release(timer, lane)
         self._leave_window(timer)
 
     def _leave_window(self, timer: Timer) -> None:
-        self.window.drop(timer.uuid)
+        self._stages.gone(timer)
         if timer.uuid in self._changed:
             self.note(timer.shard_id, self._changed.pop(timer.uuid))
         if self.window.left_any:
@@ -385,7 +334,7 @@ class Dispatcher:
             timer = self.window.rows[uuid]
             if timer.shard_id in shard_ids:
                 if self._settling.pop(uuid, None) is None:
-                    self._release_slot(self._calls[uuid][0], timer)
+                    self._end_call(self._calls[uuid][0], timer)
                 lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
                 self._finisher.end(timer, lost, fence=timer.fence)
                 call.cancel()

@@ -19,7 +19,6 @@ from mainspring.kernel.agenda import Agenda
 from mainspring.kernel.batches import Batches, Spawn
 from mainspring.kernel.carrier import Ending, conclude, conclude_small
 from mainspring.kernel.fenced import FencedWrites, contained
-from mainspring.kernel.window import size_of
 from mainspring.model import State, Timer
 from mainspring.store import Finish, Put, Store, Verdict
 
@@ -30,7 +29,17 @@ RECENT: Final = 100
 class Ended:
     """An attempt that is over and not yet recorded."""
 
-    __slots__ = ("begun", "current", "ending", "fence", "is_found", "is_small", "may_be_recorded", "written")
+    __slots__ = (
+        "begun",
+        "current",
+        "ending",
+        "fence",
+        "is_found",
+        "is_small",
+        "is_stale",
+        "may_be_recorded",
+        "written",
+    )
 
     def __init__(self, begun: Timer, ending: Ending, fence: int, *, is_found: bool) -> None:
         self.begun = begun
@@ -45,6 +54,8 @@ class Ended:
         """It was written, and nobody knows with what success: it may land at any time from then on."""
         self.written: Timer | None = None
         """The row as it was to be then, if it was to stay."""
+        self.is_stale = False
+        """The store said that the row is not `current` any more."""
         self.is_small = False
         """The database refused the row with all that was to be said about the attempt."""
 
@@ -61,6 +72,7 @@ class Finisher:
         *,
         store: Store,
         writes: FencedWrites,
+        size_of: Callable[[Timer], int],
         clock: Clock,
         agenda: Agenda,
         gone: Callable[[Timer], None],
@@ -68,7 +80,8 @@ class Finisher:
         spawn: Spawn,
         retry_seconds: float,
     ) -> None:
-        """`gone` is told of attempts that nobody waits for any more, `note` of rows that are due later."""
+        """`size_of` tells what is in a row; `gone` is told of attempts that nobody waits for any more, `note` of rows
+        that are due later."""
         self._store = store
         self._writes = writes
         self._agenda = agenda
@@ -113,6 +126,7 @@ class Finisher:
             if verdict is Verdict.APPLIED:
                 self._recorded(ended, finish.change.timer if isinstance(finish.change, Put) else ended.current)
             elif verdict is Verdict.STALE:
+                ended.is_stale = True
                 changed.append(ended)
             elif verdict is Verdict.FENCED and self._writes.is_deposed(finish.key.shard_id, finish.fence):
                 deposed.add(finish.key.shard_id)
@@ -141,7 +155,7 @@ class Finisher:
             self._note(row.shard_id, row.due_at)
 
     async def _look_later(self, endings: Sequence[Ended]) -> None:
-        """Endings wait for the store: they are few (the slots), and the fence decides when they come too late."""
+        """Endings wait for the store: they are bounded (`unrecorded`); the fence decides when they come too late."""
         await asyncio.sleep(self._retry_seconds)
         await self._look_again(endings)
 
@@ -161,13 +175,20 @@ class Finisher:
         except StoreUnavailable:
             self._spawn(self._look_later(endings))
             return
+        later: list[Ended] = []
         for ended, current, is_over in zip(endings, rows, over, strict=True):
+            is_refused = ended.is_stale and current == ended.current  # and would be at once again
             ended.current = current
             ended.fence = ended.fence if fence is None else fence
+            ended.is_stale = False
             if is_over:
                 self._recorded(ended, current)
+            elif is_refused:
+                later.append(ended)
             else:
                 self._put(ended)
+        if later:
+            self._spawn(self._look_later(later))
 
     async def _is_over(self, ended: Ended, current: Timer | None, fence: int | None) -> bool:
         """Whether the attempt was recorded: here, with an answer that got lost, or by another owner in between."""

@@ -11,7 +11,7 @@ lasts: a slot that is held is one that others do not have, whatever the answer w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Literal
 
 from mainspring.clock import Clock
@@ -28,6 +28,57 @@ TRUST_ANSWERS: Final = 8
 SILENCE_SECONDS: Final = 2.0
 
 
+class Queue:
+    """The due timers of a lane, in the order of their instants. Large ones may have to wait for bytes: so they can be
+    overtaken."""
+
+    def __init__(self) -> None:
+        self.small: deque[Timer] = deque()
+        self.large: deque[Timer] = deque()
+
+    def __len__(self) -> int:
+        return len(self.small) + len(self.large)
+
+    def first(self) -> deque[Timer]:
+        """Where the first one is."""
+        if not self.large or (self.small and self.small[0].due_at <= self.large[0].due_at):
+            return self.small
+        return self.large
+
+    def last(self) -> deque[Timer]:
+        """Where the last one is."""
+        if not self.large or (self.small and self.small[-1].due_at > self.large[-1].due_at):
+            return self.small
+        return self.large
+
+    def remove(self, is_leaving: Callable[[Timer], bool]) -> list[Timer]:
+        """Take out all of a kind."""
+        leaving: list[Timer] = []
+        for rows in (self.small, self.large):
+            found = [timer for timer in rows if is_leaving(timer)]
+            if found:
+                staying = [timer for timer in rows if not is_leaving(timer)]
+                rows.clear()
+                rows.extend(staying)
+                leaving += found
+        return leaving
+
+
+class LargePart(Member):
+    """A lane, as far as large rows are concerned. All counts in bytes."""
+
+    is_large = True
+
+    def __init__(self, lane: LaneState) -> None:
+        super().__init__()
+        self.lane = lane
+        self.site = lane.site.large
+        self.queued = 0
+        """Kept by the window."""
+        self.in_flight = 0
+        """Until it is recorded. Kept by `Bytes`."""
+
+
 class LaneState(Member):
     def __init__(self, lane: Lane, site: Party, *, clock: Clock, circuit_failures: int, circuit_seconds: float) -> None:
         super().__init__()
@@ -38,10 +89,11 @@ class LaneState(Member):
         self._clock = clock
         self._taking = lane.taking
         self._calls_nobody = lane.calls_nobody
-        self.queue: deque[Timer] = deque()
+        self.queue = Queue()
+        self.large = LargePart(self)
         self.in_flight = 0
-        self.turn: Literal["", "ready", "resting"] = ""
-        """Whether it waits for a slot of all lanes, or for one of its own."""
+        self.turn: Literal["", "ready", "resting", "short"] = ""
+        """Whether it waits for a slot of all lanes, for one of its own, or for bytes or records."""
         self.turn_tier = Tier.UNTRIED
         """Among whom it waits. Both are kept by `Turns`."""
         self._allowed = lane.limit
@@ -89,11 +141,6 @@ class LaneState(Member):
         self.in_flight += change
         if self._taking is not None:
             self._taking(change)
-
-    def take(self) -> Timer:
-        """The next in its queue, for its next call."""
-        self.occupy(1)
-        return self.queue.popleft()
 
     def record(self, *, reachable: bool, monotonic: float) -> None:
         """Take note of whether the destination could be reached."""

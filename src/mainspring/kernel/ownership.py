@@ -21,17 +21,17 @@ state, that and `claim` lead to one living owner a shard, and no shard waits for
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from math import inf
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from mainspring import crashpoint
+from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock, follow
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Record, Shard, to_json
@@ -39,6 +39,7 @@ from mainspring.store import BATCH_LIMIT, Store, Verdict, ends_scan, first_versi
 from mainspring.unreadable import read_record
 
 T = TypeVar("T")
+Answer = TypeVar("Answer")
 
 INSTANCES = "instance"
 
@@ -233,26 +234,20 @@ class Ownership:
         return [shard_id for shard_id in self.fences if self._placement.get(shard_id) != self.instance]
 
     async def claim(self) -> list[int]:
-        """Claim the shards that belong here and are free, or whose owner is not alive. Answers the new ones. Raises
-        `StoreUnavailable` if nothing was answered for.
+        """Claim the shards that belong here and are free, or whose owner is not alive. Answers the new ones; the others
+        are awaited, also those that are away.
 
         Without a lease nothing is claimed: who is alive was seen too long ago.
         """
         missing = [s for s, owner in self._placement.items() if owner == self.instance and s not in self.fences]
         gained: list[int] = []
-        answers = 0
-        failure: StoreUnavailable | None = None
         for batch in _batches(missing):
             if not self.valid():
                 break
-            try:
-                gained += await self._claim(batch)
-                answers += 1
-            except StoreUnavailable as error:
-                failure = error  # of these shards, which may be all in one place
+            with suppress(StoreUnavailable):  # of these shards, which may be all in one place
+                for claimed in await _in_halves(self._claim, batch):
+                    gained += claimed
         self.awaited = len(missing) - len(gained)
-        if failure is not None and not answers:
-            raise failure
         return gained
 
     async def _claim(self, shard_ids: Sequence[int]) -> list[int]:
@@ -280,10 +275,13 @@ class Ownership:
         released = 0
         for batch in _batches(claims):
             with suppress(StoreUnavailable):
-                verdicts = await self._certainly(self._store.release_shards(batch))
-                released += verdicts.count(Verdict.APPLIED)
+                for verdicts in await _in_halves(self._give_back, batch):
+                    released += verdicts.count(Verdict.APPLIED)
             crashpoint.reach(crashpoint.SHARD_RELEASED)
         return released
+
+    async def _give_back(self, claims: Sequence[Shard]) -> list[Verdict]:
+        return await self._certainly(self._store.release_shards(claims))
 
     async def _certainly(self, writing: Awaitable[list[Verdict]]) -> list[Verdict]:
         """Remember that a write may have happened whose answer nobody has."""
@@ -309,7 +307,7 @@ class Ownership:
         lost: set[int] = set()
         for batch in _batches(list(self._placement)):
             try:
-                lost |= await self._compare(batch)
+                lost = lost.union(*await _in_halves(self._compare, batch))
             except StoreUnavailable:
                 self._uncertain = True
             except BaseException:
@@ -341,6 +339,28 @@ class Ownership:
             await self._write(msgspec.structs.replace(self._lease, left=True), self._clock.now_ms())
         finally:
             await self.release(list(self.fences))
+
+
+async def _in_halves(
+    ask: Callable[[Sequence[T]], Coroutine[Any, Any, Answer]], items: Sequence[T], *, is_repeat: bool = False
+) -> list[Answer]:
+    """What failed in an unforeseen way is asked again, in halves: what is wrong with one shard may cost no other.
+
+    Answers what was answered. Raises `StoreUnavailable` if that was the first answer.
+    """
+    try:
+        return [await ask(items)]
+    except StoreUnavailable:
+        if is_repeat:
+            return []
+        raise
+    except Exception:  # noqa: BLE001 - see above
+        telemetry.logger.exception("the store failed in an unforeseen way")
+        if len(items) <= 1:
+            return []
+        half = len(items) // 2
+        first = await _in_halves(ask, items[:half], is_repeat=True)
+        return first + await _in_halves(ask, items[half:], is_repeat=True)
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

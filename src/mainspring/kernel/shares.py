@@ -2,7 +2,8 @@
 
 A name costs its owner nothing: with one wildcard in a zone he has as many destinations as he likes. So fairness between
 lanes is none against him. What the lanes of a site take counts together, and so does what a namespace takes; at each
-level the same rule holds: nobody takes more than it leaves to others, in the window as among the slots. Only a
+level the same rule holds: nobody takes more than it leaves to others, in the window as among the slots. The bytes of
+large rows are shared apart from places and slots, and by the same rules. Only a
 namespace that is alone may have nearly everything. Whoever takes most of what is left, and then the next one, and the
 next, soon leaves nothing: so of the last slots a namespace takes a quarter at most, whatever its destinations are.
 """
@@ -58,18 +59,14 @@ def share(*, free: int, taken: int, generosity: int = 1, modesty: int = 1) -> in
     return max(0, -((modesty * taken - generosity * free) // (generosity + modesty)))
 
 
-def fitting(limit: int, *, byte_limit: int, count: int, size: int) -> int:
-    """How many there may be, of which so many are there and take so many bytes: as many as fit if those to come are as
-    large as these on average. So there is room for another, however large, as long as the bytes are not used up."""
-    return limit if size * limit <= byte_limit * count else -(-byte_limit * count // size)
-
-
 class Member:
-    """A lane, or a party of lanes."""
+    """A lane, or a party of lanes: of all their rows, or of the large ones and their bytes."""
+
+    is_large = False
 
     def __init__(self) -> None:
         self.weight = 0
-        """What it has queued, and whether it has a call besides; of a party, the sum."""
+        """What it has queued, and what it has besides while it has; of a party, the sum."""
         self.left: dict[tuple[int, Tier], Mark] = {}
         """For each shard and tier, from where on rows were left in the store. These are kept by the window."""
 
@@ -87,13 +84,16 @@ class Scale(Generic[M]):
     def move(self, member: M, before: int) -> None:
         """A member weighs something else than before."""
         if before:
-            del self._by_weight[before][member]
+            equals = self._by_weight[before]
+            del equals[member]
+            if not equals:
+                del self._by_weight[before]
         if member.weight:
             self._by_weight[member.weight][member] = None
-        self.top = max(self.top, member.weight)
-        while self.top and not self._by_weight[self.top]:
-            del self._by_weight[self.top]
-            self.top -= 1
+        if member.weight >= self.top:
+            self.top = member.weight
+        elif before == self.top and before not in self._by_weight:
+            self.top = max(self._by_weight, default=0)
 
     @property
     def heaviest(self) -> M:
@@ -103,12 +103,16 @@ class Scale(Generic[M]):
 class Party(Member):
     """A namespace, a site in one, or all of them."""
 
-    def __init__(self, around: Party | None = None, *, generosity: int = 1) -> None:
+    def __init__(self, around: Party | None = None, *, generosity: int = 1, is_large: bool = False) -> None:
         super().__init__()
+        self.is_large = is_large
+        outer = None if around is None else around.large
+        self.large: Party = self if is_large else Party(outer, generosity=generosity, is_large=True)
+        """The same one, as far as large rows are concerned: what it has then counts in bytes."""
         self.members: Scale[Member] = Scale()
         """Those that weigh something."""
         self.calls = [0] * len(Tier)
-        """Those in flight, by the tier that their lane had when they began. Kept by `Slots`."""
+        """Those in flight, or their bytes, by the tier that their lane had when they began. Kept by `Slots`."""
         self.around: tuple[Party, ...] = () if around is None else (around, *around.around)
         """From the next to the one that is all of them."""
         self.is_alone = around is None
@@ -162,4 +166,4 @@ class Parties:
 
     def _see_who_is_alone(self) -> None:
         for namespace in self._namespaces.values():
-            namespace.is_alone = len(self._namespaces) == 1
+            namespace.is_alone = namespace.large.is_alone = len(self._namespaces) == 1

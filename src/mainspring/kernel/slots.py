@@ -6,8 +6,9 @@ slots go to who comes first, but nobody takes more than it leaves free, neither 
 site whose destinations are not trusted a third of that: so there are some for many sites. Of the last of them a
 namespace takes a quarter at most: so there are some for many namespaces. The first call to a destination is one.
 
-Where rows are large there are fewer slots, as many as fit into the bytes for calls at their average size, and all of
-this holds of those.
+Large rows share bytes, besides, by the same rules (`Bytes`), until their outcome is recorded. Small rows have none of
+these, and so wait for no large one. The last quarter is for namespaces that have none, whatever their destinations are;
+the last row takes what is left, and more, so that none is too large to go.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from mainspring.kernel.lanes import LaneState
-from mainspring.kernel.shares import Party, Tier, fitting, share
+from mainspring.kernel.lanes import LaneState, LargePart
+from mainspring.kernel.shares import Party, Tier, share
 
 _ENOUGH_TO_KEEP: Final = 6
 """So many slots in all, and one is kept for each tier."""
@@ -25,50 +26,41 @@ _ENOUGH_FOR_OTHERS: Final = 64
 
 
 class Slots:
-    def __init__(self, limit: int, everybody: Party, *, namespaces: bool = True, byte_limit: int = 0) -> None:
-        """`namespaces`: whether there are any between whom to be fair. Without a limit in bytes, nobody says how large
-        calls are."""
+    def __init__(self, limit: int, everybody: Party, *, namespaces: bool = True) -> None:
+        """`namespaces`: whether there are any between whom to be fair."""
         self._limit = limit
-        self._namespaces = namespaces
-        self._byte_limit = byte_limit
         self._everybody = everybody
-        self._calls: dict[Hashable, tuple[LaneState, Tier, int]] = {}
-        self._bytes = 0
-        self._divide(limit)
-
-    def _divide(self, total: int) -> None:
-        self._total = total
-        self._kept_for_others = total // 16 if self._namespaces and total >= _ENOUGH_FOR_OTHERS else 0
-        small = int(total >= _ENOUGH_TO_KEEP)
-        self._kept = (max(small, total // 16), max(small, total // 16), max(small, total // 16), total // 32)
-        self._unused = [max(0, kept - calls) for kept, calls in zip(self._kept, self._everybody.calls, strict=True)]
+        self._calls: dict[Hashable, tuple[LaneState | LargePart, Tier, int]] = {}
+        self._taken = 0
+        self._kept_for_others = limit // 16 if namespaces and limit >= _ENOUGH_FOR_OTHERS else 0
+        small = int(limit >= _ENOUGH_TO_KEEP)
+        self._kept = (max(small, limit // 16), max(small, limit // 16), max(small, limit // 16), limit // 32)
+        self._unused = list(self._kept)
         """Of what is kept for each tier."""
 
     def __len__(self) -> int:
-        """How many are taken."""
+        """How many calls have some."""
         return len(self._calls)
 
-    def take(self, call: Hashable, lane: LaneState, tier: Tier, *, size: int = 0) -> None:
-        self._calls[call] = (lane, tier, size)
-        self._count(lane, tier, 1, size)
+    def take(self, call: Hashable, who: LaneState | LargePart, tier: Tier, size: int = 1) -> None:
+        self._calls[call] = (who, tier, size)
+        self._count(who, tier, size)
 
     def release(self, call: Hashable) -> None:
-        lane, tier, size = self._calls.pop(call)
-        self._count(lane, tier, -1, -size)
+        """What a call has, if it has some."""
+        if (known := self._calls.pop(call, None)) is not None:
+            who, tier, size = known
+            self._count(who, tier, -size)
 
-    def _count(self, lane: LaneState, tier: Tier, change: int, size: int) -> None:
-        for party in (lane.site, *lane.site.around):
+    def _count(self, who: LaneState | LargePart, tier: Tier, change: int) -> None:
+        for party in (who.site, *who.site.around):
             party.calls[tier] += change
-        self._bytes += size
-        total = fitting(self._limit, byte_limit=self._byte_limit, count=len(self._calls), size=self._bytes)
-        if total != self._total:
-            self._divide(total)
-        else:
-            self._unused[tier] = max(0, self._kept[tier] - self._everybody.calls[tier])
+        self._taken += change
+        self._unused[tier] = max(0, self._kept[tier] - self._everybody.calls[tier])
 
     def free(self, tier: Tier) -> int:
         """How many more this tier may take."""
-        return self._total - len(self._calls) - sum(self._unused) + self._unused[tier]
+        return self._limit - self._taken - sum(self._unused) + self._unused[tier]
 
     def kept_for_others(self, tier: Tier) -> int:
         """How many of these are for namespaces that have few: of what all tiers share, the last ones."""
@@ -93,3 +85,25 @@ class Slots:
             site.share(free=free, taken=site.calls[tier], modesty=tier.modesty),
             namespace.share(free=free, taken=namespace.calls[tier], kept=self.kept_for_others(tier)),
         )
+
+
+class Bytes(Slots):
+    """The bytes of large rows from their begin to their record."""
+
+    def has_room_for(self, part: LargePart, tier: Tier, size: int) -> bool:
+        """Whether a lane may make a call with a row of this size. What is larger than is kept for each tier counts as
+        that much: it may be more than anybody ever leaves."""
+        site, namespace = part.site, part.site.around[0]
+        if not any(namespace.calls):
+            return self._taken < self._limit
+        free, need = self.free(tier) - self._limit // 4, min(size, max(1, self._limit // 16))
+        if free < need:
+            return False
+        own = share(free=free, taken=part.in_flight) if part.in_flight else free
+        of_site = site.share(free=free, taken=site.calls[tier], modesty=tier.modesty) if site.calls[tier] else free
+        kept = self.kept_for_others(tier)
+        return need <= min(own, of_site, namespace.share(free=free, taken=namespace.calls[tier], kept=kept))
+
+    def _count(self, who: LaneState | LargePart, tier: Tier, change: int) -> None:
+        super()._count(who, tier, change)
+        who.in_flight += change

@@ -1,37 +1,59 @@
-"""The lanes that wait. Ready ones wait for a slot of all lanes, in turn; resting ones for one of their own.
+"""The lanes that wait, each with something queued for one thing:
 
-A lane with a queue is in exactly one of the two. What makes a resting lane ready again is the end of a call of its own,
-or `rouse`, which whoever gives slots calls from time to time: circuits close and limits move by themselves. It is the
-turn of a namespace first, then of a site there, and then of one of its lanes, so that many lanes are no advantage.
+    ready     a slot of all lanes; they get it in turn
+    resting   a slot of its own: a call of its own ends, a circuit closes, a limit moves
+    short     what a row needs besides: bytes if it is large, or records of others. Who gives these back, says `relieve`
+
+A lane with a queue is in exactly one of the three. Circuits and limits move by themselves: so whoever gives slots lets
+all that rest or are short try again from time to time (`rouse`). It is the turn of a namespace first, then of a site
+there, and then of one of its lanes, so that many lanes are no advantage.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
+from typing import Final, Literal
 
 from mainspring.kernel.lanes import LaneState
 from mainspring.kernel.shares import Party, Tier
+
+RELIEVED: Final = 16
+"""So many lanes that are short try again when somebody gives something back."""
 
 
 class Turns:
     def __init__(self) -> None:
         self._ready: Sequence[_Rota] = tuple(_Rota(tier) for tier in Tier)
         self._resting: dict[str, LaneState] = {}
+        """Those that are short, too."""
+        self._short: dict[str, LaneState] = {}
 
     def arrive(self, lane: LaneState) -> None:
-        """It has something queued."""
+        """It has something queued, or something else than before."""
         if not lane.turn:
             self._wait_for_slot(lane)
+        elif lane.turn == "short":
+            self.rouse(lane)
 
     def rouse(self, *lanes: LaneState) -> None:
         """Let these lanes, or all that rest, try again; among others, if their tier is another one by now."""
         for lane in lanes or tuple(self._resting.values()):
-            if lane.turn == "resting":
+            if lane.turn in ("resting", "short"):
                 del self._resting[lane.name]
+                self._short.pop(lane.name, None)
                 self._wait_for_slot(lane)
             elif lane.turn == "ready" and lane.turn_tier is not lane.tier:
                 self._wait_for_slot(lane)
+
+    def relieve(self) -> bool:
+        """Somebody has given back what lanes may be short of. A few try again, those first that have waited longest.
+        Answers whether there are any."""
+        if not self._short:
+            return False
+        self.rouse(*tuple(islice(self._short.values(), RELIEVED)))
+        return True
 
     def next(self, tier: Tier, *, free: int, kept: int) -> LaneState | None:
         """The lane whose turn it is, as so many slots are free, and so many of them are for namespaces that have few;
@@ -54,12 +76,14 @@ class Turns:
     def count(self, tier: Tier) -> int:
         return self._ready[tier].size
 
-    def wait(self, lane: LaneState, *, resting: bool) -> None:
-        if resting:
-            lane.turn = "resting"
-            self._resting[lane.name] = lane
-        else:
+    def wait(self, lane: LaneState, turn: Literal["ready", "resting", "short"]) -> None:
+        if turn == "ready":
             self._wait_for_slot(lane)
+            return
+        lane.turn = turn
+        self._resting[lane.name] = lane
+        if turn == "short":
+            self._short[lane.name] = lane
 
     def _wait_for_slot(self, lane: LaneState) -> None:
         lane.turn, lane.turn_tier = "ready", lane.tier

@@ -9,28 +9,22 @@ and a tier. Reading on from a mark serves every lane that has room, and moves al
 Invariant: a row that was offered and is not in the window stands behind a mark that covers it. What is taken out of
 memory without an outcome, for whatever reason, is marked; nothing is ever neither here nor marked.
 
-Who gets room: a lane takes rows as long as it holds no more than it leaves free, and the same holds for its site and
-its namespace (see `shares`). When the window is full, one takes the place of the last row of the heaviest, if that is
-heavier by two: of the heaviest namespace, or else of the heaviest site in its own, or else of the heaviest lane there.
-A lane weighs what it has queued, and one more while it has a call. So long queues, and crowds of one site, shrink to
-make room for those that have little; one that has nothing at all is kept out only by others that have one row each.
-
-The window is bounded in bytes, too: where rows are large there is room for as many as fit at their average size. The
-last of them may be larger than what was left, so that none is too large to be taken in.
+The window has places for rows, and bytes for large ones (see `room`). A row is large if so many of its size would not
+fit as there are places, into a quarter of the bytes; the three other quarters are for large ones. So small rows never
+wait because large ones have used up the bytes. The last large row may be larger than what was left of them, so that
+none is too large to be taken in.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from typing import Final
 
-from mainspring.kernel.lanes import LaneState, place_before
-from mainspring.kernel.shares import Mark, Member, Party, Tier, fitting
+from mainspring.kernel.lanes import LaneState, LargePart, place_before
+from mainspring.kernel.room import Queued, Room
+from mainspring.kernel.shares import Mark, Member, Party, Tier
 from mainspring.model import Timer
 from mainspring.store import Position
-
-_ENOUGH_TO_EVICT: Final = 2
 
 
 class Window:
@@ -43,18 +37,16 @@ class Window:
         lane_of: Callable[[Timer], LaneState],
         everybody: Party,
     ) -> None:
-        self._limit = limit
-        self._byte_limit = byte_limit
         self._page_size = page_size
         self._lane_of = lane_of
         self.rows: dict[str, Timer] = {}
-        self.bytes = 0
-        """What is in them."""
+        self._places = Room(limit, everybody)
+        self._small = byte_limit // (4 * limit)
+        self._bytes = Room(bytes_for_large(byte_limit), everybody.large)
+        self._sizes: dict[str, int] = {}
+        """What is in large rows."""
         self.admitted = 0
         """Rows that were queued, ever."""
-        self._everybody = everybody
-        self._queues = 0
-        """Lanes that have something queued."""
         self._left: defaultdict[int, dict[Member, None]] = defaultdict(dict)
         """For each shard, who has left rows there."""
         self._again: dict[int, tuple[Mark, int]] = {}
@@ -67,92 +59,135 @@ class Window:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def bytes(self) -> int:
+        """What is in large rows, all together."""
+        return self._bytes.used
+
+    @property
+    def room(self) -> int:
+        return self._places.free
+
+    def size(self, uuid: str) -> int:
+        """The same of a row that is here."""
+        return self._sizes.get(uuid, 0)
+
+    def most(self, uuid: str) -> int:
+        """What is in a row, at most."""
+        return self._sizes.get(uuid, self._small)
+
     # --- queues ---------------------------------------------------------------------------------------
 
     def admit(self, timer: Timer, lane: LaneState) -> bool:
         """Queue a row in its lane, or mark where it is. False if it had to be left in the store."""
-        if not self._take_in(timer, lane, has_room=self._has_room(lane)):
+        size = self.large_size(timer)
+        tier = lane.tier
+        if not self._take_in(
+            timer,
+            lane,
+            size,
+            has_place=self._places.has_room(lane, tier, len(lane.queue)),
+            has_bytes=not size or self._bytes.has_room(lane.large, tier, lane.large.queued),
+        ):
             return False
         self.admitted += 1
-        lane.queue.append(timer)
+        if size:
+            lane.queue.large.append(timer)
+            lane.large.queued += size
+        else:
+            lane.queue.small.append(timer)
         self.weigh(lane)
         return True
 
     def hold(self, timer: Timer, lane: LaneState) -> bool:
         """The same for a row that waits for nothing but the record of its outcome: that is soon over."""
-        return self._take_in(timer, lane, has_room=self.room > 0)
+        size = self.large_size(timer)
+        has_bytes = not size or self._bytes.free > 0
+        return self._take_in(timer, lane, size, has_place=self._places.free > 0, has_bytes=has_bytes)
 
-    def _take_in(self, timer: Timer, lane: LaneState, *, has_room: bool) -> bool:
-        if not has_room:
-            while (heavier := self._heavier(lane.site, _weight_of(lane))) is not None:
-                self._evict(heavier)
-                if self.room:  # a small row does not make room for a large one
-                    break
-            else:
-                self.leave(timer, lane)
+    def large_size(self, timer: Timer) -> int:
+        """What a row takes of the bytes for large ones: nothing, if it is small."""
+        size = size_of(timer)
+        return size if size > self._small else 0
+
+    def _make_room(self, room: Room, who: Queued, weight: int, size: int) -> bool:
+        while (heavier := room.heavier(who.site, weight, size)) is not None:
+            self._evict(room.heaviest(heavier))
+            if room.free:  # a little large row does not make room for a larger one
+                return True
+        return False
+
+    def _take_in(self, timer: Timer, lane: LaneState, size: int, *, has_place: bool, has_bytes: bool) -> bool:
+        if not has_bytes:
+            if not self._make_room(self._bytes, lane.large, _large_weight_of(lane), size):
+                self.leave(timer, lane.large)
                 return False
+            has_place = has_place or self._places.free > 0  # that of a row that gave way
+        if not has_place and not self._make_room(self._places, lane, _weight_of(lane), 1):
+            self.leave(timer, lane)
+            return False
         self.rows[timer.uuid] = timer
-        self.bytes += size_of(timer)
+        self._places.take(1)
+        if size:
+            self._sizes[timer.uuid] = size
+            self._bytes.take(size)
         return True
 
     def drop(self, uuid: str) -> None:
         """A row is in memory no more, if it was."""
-        if (timer := self.rows.pop(uuid, None)) is not None:
-            self.bytes -= size_of(timer)
+        if self.rows.pop(uuid, None) is not None:
+            self._places.give_back(1)
+            if (size := self._sizes.pop(uuid, None)) is not None:
+                self._bytes.give_back(size)
 
-    def take(self, lane: LaneState) -> Timer:
-        """The next row of a lane, for its next call; it stays in the window, but is not queued any more."""
-        timer = lane.take()
-        self.weigh(lane)
+    def take(self, lane: LaneState, queue: deque[Timer]) -> Timer:
+        """The first row of one of the queues of a lane; it stays in the window, but is not queued any more."""
+        timer = queue.popleft()
+        if queue is lane.queue.large:
+            lane.large.queued -= self._sizes[timer.uuid]
         return timer
 
     def withdraw(self, timer: Timer) -> bool:
         """Take a row out again. False if it is not queued any more."""
-        lane = self._lane_of(timer)
-        for place, queued in enumerate(lane.queue):
-            if queued is timer:
-                del lane.queue[place]
-                self.weigh(lane)
-                self.drop(timer.uuid)
-                return True
-        return False
+        return bool(self._remove(self._lane_of(timer), lambda queued: queued is timer))
 
-    def _has_room(self, lane: LaneState) -> bool:
-        free = lane.tier.part_of(self._capacity) - len(self.rows)
-        return len(lane.queue) < free and self._have_room(lane.site, free)
+    def take_out(self, lane: LaneState, shard_id: int) -> list[Timer]:
+        """Take the queued rows of a shard out of a lane. Whoever does marks them."""
+        return self._remove(lane, lambda queued: queued.shard_id == shard_id)
 
-    def _have_room(self, party: Party, free: int) -> bool:
-        """Whether a party and the one around it may take in another row, if so many are free."""
-        return all(one.has_room(free=free, taken=one.weight) for one in (party, *party.around))
+    def _remove(self, lane: LaneState, is_leaving: Callable[[Timer], bool]) -> list[Timer]:
+        leaving = lane.queue.remove(is_leaving) if lane.queue else []
+        for timer in leaving:
+            lane.large.queued -= self.size(timer.uuid)
+            self.drop(timer.uuid)
+        if leaving:
+            self.weigh(lane)
+        return leaving
 
-    def _heavier(self, party: Party, weight: int) -> Party | None:
-        """The outermost party around a member of this one that weighs so much in which somebody else can give way."""
-        outside_in = (*reversed(party.around), party)
-        for one, inside in zip(outside_in, (*outside_in[1:], None), strict=True):
-            if one.members.top >= (weight if inside is None else inside.weight) + _ENOUGH_TO_EVICT:
-                return one
-        return None
-
-    def _evict(self, party: Party) -> None:
-        heavy: Member = party
-        while isinstance(heavy, Party):
-            heavy = heavy.members.heaviest
-        assert isinstance(heavy, LaneState)
-        timer = heavy.queue.pop()
+    def _evict(self, heavy: Queued) -> None:
+        lane = heavy.lane if isinstance(heavy, LargePart) else heavy
+        timer = (lane.queue.large if heavy.is_large else lane.queue.last()).pop()
+        lane.large.queued -= self.size(timer.uuid)
         self.drop(timer.uuid)
         self.leave(timer, heavy)
-        self.weigh(heavy)
+        self.weigh(lane)
 
     def weigh(self, lane: LaneState) -> None:
         """The queue of a lane has changed, or the number of its calls."""
-        before = lane.weight
-        lane.weight = _weight_of(lane) if lane.queue else 0
-        change = lane.weight - before
+        queued = len(lane.queue)
+        self._weigh(self._places, lane, queued + bool(lane.in_flight) if queued else 0)
+        large = lane.large
+        if large.queued or large.weight:
+            self._weigh(self._bytes, large, _large_weight_of(lane) if large.queued else 0)
+
+    def _weigh(self, room: Room, who: Queued, weight: int) -> None:
+        before, who.weight = who.weight, weight
+        change = weight - before
         if not change:
             return
-        self._queues += bool(lane.weight) - bool(before)
-        member: Member = lane
-        for party in (lane.site, *lane.site.around):
+        room.queues += bool(weight) - bool(before)
+        member: Member = who
+        for party in (who.site, *who.site.around):
             party.members.move(member, before)
             if not member.weight:
                 self._pass_on_marks(member, party)
@@ -161,11 +196,12 @@ class Window:
 
     # --- marks ----------------------------------------------------------------------------------------
 
-    def leave(self, timer: Timer, lane: LaneState) -> None:
-        """A row stays in the store for want of room."""
-        around: tuple[Member, ...] = (lane, lane.site, *lane.site.around)
-        known = next((member for member in around if member.weight), self._everybody)
-        self._set_mark(known, timer.shard_id, lane.tier, self._mark(timer))
+    def leave(self, timer: Timer, who: Queued) -> None:
+        """A row stays in the store for want of room: of places, or of bytes."""
+        around: tuple[Member, ...] = (who, who.site, *who.site.around)
+        known = next((member for member in around if member.weight), around[-1])
+        tier = (who.lane if isinstance(who, LargePart) else who).tier
+        self._set_mark(known, timer.shard_id, tier, self._mark(timer))
 
     def leave_until(self, timer: Timer, at: int) -> None:
         """A row is not to be worked on before `at`; it is found again then."""
@@ -219,25 +255,24 @@ class Window:
 
     def _wants(self, member: Member, tier: Tier, shard_id: int) -> bool:
         """Whether there is room for what was left; of a party, for its lanes that have nothing queued."""
-        if isinstance(member, LaneState):
-            # And whether it has used up half of its share: less would be many pages for few rows each.
-            share = min(self._page_size, self._capacity // self._queues)
-            wants = len(member.queue) < max(1, share // 2)
-            return wants and (self._has_room(member) or self._heavier(member.site, _weight_of(member)) is not None)
-        assert isinstance(member, Party)
-        if shard_id in self._promoted and self.room:
-            return True
-        may_have_call = tier is not Tier.UNTRIED
-        free = tier.part_of(self._capacity) - len(self.rows)
-        return self._have_room(member, free) or self._heavier(member, may_have_call) is not None
-
-    @property
-    def room(self) -> int:
-        return max(0, self._capacity - len(self.rows))
-
-    @property
-    def _capacity(self) -> int:
-        return fitting(self._limit, byte_limit=self._byte_limit, count=len(self.rows), size=self.bytes)
+        room = self._bytes if member.is_large else self._places
+        # Of a lane, also whether it has used up half of its share: less would be many pages for few rows each.
+        if isinstance(member, LargePart):
+            if member.queued >= max(1, room.limit // room.queues // 2):
+                return False
+            weight = _large_weight_of(member.lane)
+            if room.has_room(member, member.lane.tier, member.queued):
+                return True
+        elif isinstance(member, LaneState):
+            if len(member.queue) >= max(1, min(self._page_size, room.limit // room.queues) // 2):
+                return False
+            weight = _weight_of(member)
+            if room.has_room(member, member.tier, len(member.queue)):
+                return True
+        else:
+            assert isinstance(member, Party)
+            return (shard_id in self._promoted and room.free > 0) or room.wanted_by(member, tier)
+        return room.heavier(member.site, weight, room.typical) is not None
 
     def passed(self, shard_id: int, start: Position, end: Position | None, *, now: int, page: int) -> None:
         """What is due behind `start` up to `end` was read, and is about to be offered; None: up to the last.
@@ -267,12 +302,7 @@ class Window:
     def let_go(self, shard_ids: set[int], lanes: Iterable[LaneState]) -> None:
         """Take the queued rows and the marks of these shards out of memory; another owner will see to them."""
         for lane in lanes:
-            leaving = [timer for timer in lane.queue if timer.shard_id in shard_ids]
-            if leaving:
-                lane.queue = deque(timer for timer in lane.queue if timer.shard_id not in shard_ids)
-                self.weigh(lane)
-            for timer in leaving:
-                self.drop(timer.uuid)
+            self._remove(lane, lambda timer: timer.shard_id in shard_ids)
         for shard_id in shard_ids:
             for member in self._left.pop(shard_id, ()):
                 for tier in Tier:
@@ -285,8 +315,13 @@ class Window:
         return any(timer.shard_id in shard_ids for timer in self.rows.values())
 
 
+def bytes_for_large(byte_limit: int) -> int:
+    """What large rows may take of all bytes."""
+    return max(1, byte_limit * 3 // 4)
+
+
 def size_of(timer: Timer) -> int:
-    """What users have put into a row. A character takes up to four bytes, if one of them does."""
+    """What users have put into a row, as it is in memory."""
     detail = timer.detail
     size = _bytes_of(timer.payload or "") + _bytes_of(detail.callback_url)
     for texts in (detail.headers, detail.labels):
@@ -296,8 +331,15 @@ def size_of(timer: Timer) -> int:
 
 
 def _bytes_of(text: str) -> int:
-    return len(text) if text.isascii() else 4 * len(text)
+    """A character takes as many bytes as the one that takes most: up to four."""
+    if text.isascii():
+        return len(text)
+    return len(text) * (2 if len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text) else 4)
 
 
 def _weight_of(lane: LaneState) -> int:
     return len(lane.queue) + bool(lane.in_flight)
+
+
+def _large_weight_of(lane: LaneState) -> int:
+    return lane.large.queued + lane.large.in_flight

@@ -83,7 +83,7 @@ class Observer:
             self._sometimes("rows left in the store")
             if len(window) < self._world.window_limit:
                 self._sometimes("rows left for their bytes")
-            if window._everybody.left:
+            if window._places.everybody.left or window._bytes.everybody.left:
                 self._sometimes("full window meets empty lane")
         if any(shard.left_to is not None for shard in dispatcher._agenda.shards.values()):
             self._sometimes("second refill")
