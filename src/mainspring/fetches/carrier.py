@@ -159,7 +159,7 @@ class FetchCarrier:
         )
 
     async def _advance(self, timer: Timer, stage: Stage) -> tuple[Fetch | None, bool | None]:
-        """Do what the record says is due; answers with the fetch as it then stands, and with what is now known of the
+        """Do what the record says is due; returns the fetch as it then stands, and with what is now known of the
         destination of the lane."""
         reachable: bool | None = None
         if stage is Stage.DELIVER:

@@ -121,7 +121,7 @@ class Executor:
         return min(self.places.taken, self.limit)  # a call that has just begun has the place of its attempt, too
 
     def room_for(self, fetch: Fetch) -> Callable[[], bool]:
-        """Tells whether there is room, for who asks again until there is. Keeps nothing of the fetch."""
+        """Tells whether there is room, for whoever asks again until there is. Keeps nothing of the fetch."""
         return partial(self._has_room, self._host_of(fetch.request.url), size_of(fetch.request))
 
     def _has_room(self, host: str, size: int) -> bool:
@@ -130,7 +130,7 @@ class Executor:
         return self._requests.has_room(site_of_place(host), size, self.places.tier_of(host))
 
     async def take(self, req_id: str, *, in_place: bool = False) -> Fetch | None:
-        """Make the call of a fetch, if it is still to be made and there is room; answers with it as it then stands.
+        """Make the call of a fetch, if it is still to be made and there is room; returns it as it then stands.
 
         Returns once it is written that the call is made here, and does not wait for the call. `in_place`: who asks has
         taken a place of the host's, and gives it back afterwards.

@@ -76,7 +76,7 @@ class FetchMemory:
         return self._limit - self.taken - sum(unused) + own
 
     def room(self, site: str, size: int, tier: Tier) -> int:
-        """For how many more of a size there is room now, for who does not wait. Larger ones go alone."""
+        """For how many more of a size there is room now, for whoever does not wait. Larger ones go alone."""
         size = self._bounded(size, tier)
         free, taken = self.free(tier), self._by_site.get(site, 0)
         if size > free:

@@ -82,7 +82,7 @@ class Places:
         return max(0, min(own, fair, self._slots.free(tier) - self._ahead_of(lane.name, tier)))
 
     def ask(self, host: str) -> int:
-        """The same for who asks again until there is room: one without a call stands in line meanwhile."""
+        """The same for whoever asks again until there is room: one without a call stands in line meanwhile."""
         lane = self._host(host)
         tier = lane.tier
         room = self._room(lane, tier)
@@ -103,7 +103,7 @@ class Places:
         return tuple(host for _, host in sorted(firsts))
 
     def take(self, host: str, *, in_place: bool = False) -> int:
-        """Answers by which number it is given back. `in_place`: beside one that is held, and will be given back."""
+        """Returns the number by which it is given back. `in_place`: beside one that is held, and will be given back."""
         lane = self._host(host)
         return self._take(lane, self.tier_of(host, in_place=in_place))
 

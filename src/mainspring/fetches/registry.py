@@ -45,7 +45,7 @@ they take long."""
 SLOW_AT_ONCE: Final = 64
 """Those that take long. What they hold is counted by whoever has them written (`memory`)."""
 MOVES: Final = 5
-"""How often a row that others are moving, too, is tried to be moved."""
+"""How often a row that others are moving, too, may be moved again."""
 
 
 class FetchRegistry:
@@ -114,7 +114,7 @@ class FetchRegistry:
     async def start(
         self, req_id: str, *, executor: str, mark: str, now: int, may_start: Callable[[Fetch], bool]
     ) -> Fetch | None:
-        """Make an executor the one that makes the call, if nobody is yet and it may; answers with the fetch as it then
+        """Make an executor the one that makes the call, if nobody is yet and it may; returns the fetch as it then
         stands.
 
         The call is the caller's to make if that fetch is running with this mark, which nobody else ever uses: then it
@@ -137,7 +137,7 @@ class FetchRegistry:
     async def settle(
         self, of: Fetch, outcome: Outcome, *, by_executor: bool, offers: bool = False
     ) -> tuple[Fetch | None, bool]:
-        """End a fetch, unless it has ended; answers with the fetch as it then stands, and whether this was the end.
+        """End a fetch, unless it has ended; returns the fetch as it then stands, and whether this was the end.
 
         The executor's is the result of a call: one that comes too late is kept beside the first. With `offers`, the
         first offer to the origin is the caller's. A repeat after a lost answer finds its own.
@@ -166,7 +166,7 @@ class FetchRegistry:
         return fetch, first
 
     async def give_up(self, req_id: str, outcome: Outcome) -> Fetch | None:
-        """End a fetch, if nobody makes its call yet; answers with the fetch as it then stands."""
+        """End a fetch, if nobody makes its call yet; returns the fetch as it then stands."""
 
         def give_up(fetch: Fetch) -> Fetch | None:
             if fetch.state != "pending":
@@ -179,7 +179,7 @@ class FetchRegistry:
         return fetch
 
     async def cancel(self, req_id: str) -> Fetch | None:
-        """End a fetch that has not ended; answers with the fetch as it then stands.
+        """End a fetch that has not ended; returns the fetch as it then stands.
 
         Whether the call was under way is told by the very record that is replaced: it changes from moment to moment.
         """

@@ -47,7 +47,7 @@ class ShardState:
     # Rows that leave memory while a page is being read: that page may show them as they were.
 
     def ask_page(self) -> int:
-        """A page is about to be read; answers its number."""
+        """A page is about to be read; returns its number."""
         self._asked += 1
         self._pages.add(self._asked)
         return self._asked

@@ -35,7 +35,7 @@ from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock, follow
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Record, Shard, to_json
-from mainspring.store import BATCH_LIMIT, Store, Verdict, ends_scan, first_version
+from mainspring.store import BATCH_LIMIT, Store, Verdict, all_records, first_version
 from mainspring.unreadable import read_record
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class Ownership:
         self.renewed_at = before  # not before it is known who else is alive
 
     async def _write(self, lease: Lease, now: int) -> bool:
-        """Answers whether the record was as this instance had left it. Should it ever come late, it hits no lease that
+        """Returns whether the record was as this instance had left it. Should it ever come late, it hits no lease that
         was taken since: each begins with a version of its own."""
         record = await self._store.put_record(
             INSTANCES,
@@ -171,15 +171,7 @@ class Ownership:
         return record is not None
 
     async def _see_members(self, now: int) -> None:
-        found: list[Record] = []
-        after = ""
-        while True:
-            page = await self._store.scan_records(INSTANCES, now=now, after=after, limit=BATCH_LIMIT)
-            found += page
-            if ends_scan(page, BATCH_LIMIT):
-                break
-            after = page[-1].key
-        renewed = self._renewed(found)
+        renewed = self._renewed([record async for record in all_records(self._store, INSTANCES, lambda: now)])
         leases = [read_record(INSTANCES, record, read_lease) for record in renewed]
         # Whoever wrote a lease that cannot be read is somebody, but nobody to whom a shard could be given.
         members = [lease for lease in leases if lease is not None]
@@ -234,7 +226,7 @@ class Ownership:
         return [shard_id for shard_id in self.fences if self._placement.get(shard_id) != self.instance]
 
     async def claim(self) -> list[int]:
-        """Claim the shards that belong here and are free, or whose owner is not alive. Answers the new ones; the others
+        """Claim the shards that belong here and are free, or whose owner is not alive. Returns the new ones; the others
         are awaited, also those that are away.
 
         Without a lease nothing is claimed: who is alive was seen too long ago.
@@ -267,7 +259,7 @@ class Ownership:
         return (owners & known - {self.instance}) | {name for name in strangers if not await self.is_gone(name)}
 
     async def release(self, shard_ids: Sequence[int]) -> int:
-        """Answers how many were."""
+        """Returns how many were."""
         return await self._release([Shard(s, self.fences.pop(s), self.instance) for s in shard_ids if s in self.fences])
 
     async def _release(self, claims: Sequence[Shard]) -> int:
@@ -294,7 +286,7 @@ class Ownership:
         return verdicts
 
     async def check(self) -> set[int]:
-        """Compare what the store says with what is believed here; answers the shards that are not owned here any more.
+        """Compare what the store says with what is believed here; returns the shards that are not owned here any more.
 
         What the store says is owned here although it is not is released: others wait for it. Done after any doubt, and
         once in a lease's time beside others.
@@ -346,7 +338,7 @@ async def _in_halves(
 ) -> list[Answer]:
     """What failed in an unforeseen way is asked again, in halves: what is wrong with one shard may cost no other.
 
-    Answers what was answered. Raises `StoreUnavailable` if that was the first answer.
+    Returns what was answered. Raises `StoreUnavailable` if that was the first answer.
     """
     try:
         return [await ask(items)]

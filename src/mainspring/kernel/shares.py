@@ -119,7 +119,7 @@ class Party(Member):
         self._generosity = generosity
 
     def share(self, *, free: int, taken: int, modesty: int = 1, kept: int = 0) -> int:
-        """How many more it may take of something, of which it has so many; `kept` of it are for who has few calls.
+        """How many more it may take of something, of which it has so many; `kept` of it are for whoever has few calls.
 
         One more than a lane: where there is little of it, a party has room for two lanes.
         """

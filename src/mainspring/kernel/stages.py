@@ -92,7 +92,7 @@ class Stages:
         return True
 
     def release(self, timer: Timer, lane: LaneState) -> None:
-        """It is in flight no more."""
+        """It is no longer in flight."""
         lane.occupy(-1)
         self._slots.release(timer.uuid)
         self.window.weigh(lane)
@@ -104,7 +104,7 @@ class Stages:
         self._unrecorded.add(timer.uuid, lane.site.around[0], timer.shard_id)
 
     def gone(self, timer: Timer) -> None:
-        """It is in memory no more."""
+        """It is no longer in memory."""
         self.window.drop(timer.uuid)
         self._bytes.release(timer.uuid)
         self._unrecorded.remove(timer.uuid)
@@ -152,7 +152,7 @@ class Stages:
                     self._first_tier = (tier + 1) % len(Tier)
 
     def _fill(self, lane: LaneState, tier: Tier, monotonic: float) -> bool:
-        """Answers whether the lane has taken any slots."""
+        """Returns whether the lane has taken any slots."""
         own = lane.free_slots(monotonic)
         most = min(own, self._slots.fair(lane, tier)) if own else 0
         taken = 0

@@ -49,7 +49,7 @@ class Turns:
 
     def relieve(self) -> bool:
         """Somebody has given back what lanes may be short of. A few try again, those first that have waited longest.
-        Answers whether there are any."""
+        Returns whether there are any."""
         if not self._short:
             return False
         self.rouse(*tuple(islice(self._short.values(), RELIEVED)))

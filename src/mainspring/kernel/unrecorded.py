@@ -45,7 +45,7 @@ class Unrecorded:
             waiting.rows += 1
 
     def remove(self, uuid: str) -> None:
-        """It is in memory no more."""
+        """It is no longer in memory."""
         if (known := self._rows.pop(uuid, None)) is None:
             return
         now = self._clock.monotonic()

@@ -134,7 +134,7 @@ class Window:
         return True
 
     def drop(self, uuid: str) -> None:
-        """A row is in memory no more, if it was."""
+        """A row is no longer in memory, if it was."""
         if self.rows.pop(uuid, None) is not None:
             self._places.give_back(1)
             if (size := self._sizes.pop(uuid, None)) is not None:

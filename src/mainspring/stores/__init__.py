@@ -74,7 +74,7 @@ def store_from_url(url: str, *, clock: Clock) -> Store:
 
 
 def timer_store_from_url(url: str, *, clock: Clock) -> Store:
-    """The same, for who keeps timers in it: refuses Redis, whether its library is there or not."""
+    """The same, for whoever keeps timers in it: refuses Redis, whether its library is there or not."""
     scheme, separator, _ = url.partition("://")
     if separator and _EXTRAS.get(scheme) == "redis":
         raise ConfigError(

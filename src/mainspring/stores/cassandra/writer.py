@@ -107,7 +107,7 @@ class Writer:
     async def settle(self, shard_ids: Iterable[int]) -> dict[int, BaseException]:
         """See to it that what became of writes of unknown outcome can be read, and cannot change any more.
 
-        Answers the shards of which this failed.
+        Returns the shards of which this failed.
         """
         unsettled = list(self._unsettled.intersection(shard_ids))
         results = await asyncio.gather(*map(self._settle, unsettled), return_exceptions=True)

@@ -48,7 +48,7 @@ return {version, value, expires_at}
 """
 )
 
-# ARGV further: expected version, value, expiry or '', version to be written. Answers 1 if it was.
+# ARGV further: expected version, value, expiry or '', version to be written. Returns 1 if it was.
 PUT: Final = (
     _RECORD
     + f"""
@@ -69,7 +69,7 @@ return 1
 """
 )
 
-# ARGV further: expected version, at least 1. Answers 1 if it was removed.
+# ARGV further: expected version, at least 1. Returns 1 if it was removed.
 DELETE: Final = (
     _RECORD
     + """
@@ -81,7 +81,7 @@ return 1
 )
 
 # KEYS: prefix of values, prefix of hashes, index. ARGV: collection, now, lower bound, how many keys to look at.
-# Answers the last key that was looked at, or nothing at the end, and the live records among them.
+# Returns the last key that was looked at, or nothing at the end, and the live records among them.
 SCAN: Final = (
     _RECORD
     + """

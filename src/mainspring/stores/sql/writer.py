@@ -150,7 +150,7 @@ class Writer:
         return stored
 
     async def _look_at_rows(self, session: Session, plan: Plan, *, suspicious: bool) -> set[RecordKey]:
-        """Read and lock what is there. Answers which records are: one that is not there locks nothing.
+        """Read and lock what is there. Returns which records are: one that is not there locks nothing.
 
         What is not found is held or does not exist. That need not be told apart yet for what is to be created: the
         insert tells.
