@@ -98,6 +98,7 @@ class Instance:
             secrets=self.secrets,
             clock=self.clock,
             randomness=self.randomness,
+            ownership=self.ownership,
             wake=self._wake,
             allow_handlers=allow_handlers,
         )

@@ -7,7 +7,6 @@ late by an instance that had been frozen finds a final record, and ends without 
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Sequence
 from functools import partial
@@ -49,7 +48,6 @@ _STATES: Final[dict[Result, RunState]] = {
     Result.FAILED: "failed",
     Result.UNKNOWN: "unknown",
 }
-LEASE_RETRY_SECONDS: Final = 0.05
 
 
 class _Answer(Struct):
@@ -174,7 +172,7 @@ class RunCarrier:
         )
         is_handler = job.url.startswith(HANDLER_SCHEME)
         namespace = None if is_handler else await self._namespaces.find(DEFAULT)
-        if not await self._is_owner(timer):
+        if not await self._ownership.keeps(timer):
             return later(turn, turn.started_at)  # which is not written: whoever owns the row now judges it
         if namespace is None:
             reply = await self._run_handler(turn, job, said)
@@ -193,15 +191,6 @@ class RunCarrier:
         )
         ending = replace(ending, kept=False)
         return ending if ending.next == "retry" else replace(ending, settle=partial(self._settle, turn, ending))
-
-    async def _is_owner(self, timer: Timer) -> bool:
-        """Whether the row is this instance's to send. Its lease held when the row was begun, and may have ended while
-        records were read: then either it is renewed, or the shard is lost."""
-        while self._ownership.fences.get(timer.shard_id) == timer.fence:
-            if self._ownership.valid():
-                return True
-            await asyncio.sleep(LEASE_RETRY_SECONDS)
-        return False
 
     async def _settle(self, turn: Turn, ending: Ending) -> Ending:
         return await self._settler.settle(turn, _STATES[ending.outcome], reason=ending.detail, ending=ending)

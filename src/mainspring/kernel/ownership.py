@@ -21,12 +21,13 @@ state, that and `claim` lead to one living owner a shard, and no shard waits for
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from math import inf
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -34,7 +35,7 @@ from msgspec import Struct
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock, follow
 from mainspring.errors import StoreUnavailable
-from mainspring.model import Record, Shard, to_json
+from mainspring.model import Record, Shard, Timer, to_json
 from mainspring.store import BATCH_LIMIT, Store, Verdict, all_records, first_version
 from mainspring.unreadable import read_record
 
@@ -42,6 +43,7 @@ T = TypeVar("T")
 Answer = TypeVar("Answer")
 
 INSTANCES = "instance"
+LEASE_RETRY_SECONDS: Final = 0.05
 
 
 class Lease(Struct, frozen=True, rename="camel"):
@@ -153,6 +155,15 @@ class Ownership:
         self._published = lease
         await self._see_members(now)
         self.renewed_at = before  # not before it is known who else is alive
+
+    async def keeps(self, timer: Timer) -> bool:
+        """Whether a row that was begun here is still this instance's to send. Its lease held then, and may have ended
+        while something was looked up: either it is renewed, or the shard is lost."""
+        while self.fences.get(timer.shard_id) == timer.fence:
+            if self.valid():
+                return True
+            await asyncio.sleep(LEASE_RETRY_SECONDS)
+        return False
 
     async def _write(self, lease: Lease, now: int) -> bool:
         """Returns whether the record was as this instance had left it. Should it ever come late, it hits no lease that

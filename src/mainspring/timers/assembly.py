@@ -10,6 +10,7 @@ from mainspring.config import Config
 from mainspring.delivery.call import Sends
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
+from mainspring.kernel.ownership import Ownership
 from mainspring.namespaces.service import NamespaceService
 from mainspring.store import Store
 from mainspring.timers.carrier import TimerCarrier
@@ -29,6 +30,7 @@ class TimersAssembly:
         secrets: Secrets,
         clock: Clock,
         randomness: random.Random,
+        ownership: Ownership,
         wake: Callable[[int, int], None],
         allow_handlers: bool,
     ) -> None:
@@ -39,6 +41,7 @@ class TimersAssembly:
             records=store,
             clock=clock,
             randomness=randomness,
+            ownership=ownership,
             host_limit=config.host_limit,
             max_payload=config.max_payload_bytes,
             reschedules=Reschedules(round(config.reschedule_seconds * 1000), config.hasty_limit),

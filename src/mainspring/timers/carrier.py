@@ -24,11 +24,12 @@ from mainspring.delivery.webhook import new_delivery_id, new_span_id, signed_hea
 from mainspring.errors import InvalidInput, StoreUnavailable
 from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane, put_aside
+from mainspring.kernel.ownership import Ownership
 from mainspring.model import Delivery, Namespace, RetryPolicy, Timer
 from mainspring.namespaces.rereading import reread
 from mainspring.namespaces.service import NamespaceService
 from mainspring.store import RecordStore, all_records
-from mainspring.timers.decision import Reschedules, decide, lost, read_wishes
+from mainspring.timers.decision import Reschedules, decide, lost, put_off, read_wishes
 from mainspring.timers.destinations import Destinations
 from mainspring.timers.handlers import HANDLER_SCHEME, call_handler
 from mainspring.unreadable import read_record
@@ -97,6 +98,7 @@ class TimerCarrier:
         records: RecordStore,
         clock: Clock,
         randomness: random.Random,
+        ownership: Ownership,
         host_limit: int,
         max_payload: int,
         reschedules: Reschedules,
@@ -107,6 +109,7 @@ class TimerCarrier:
         self._records = records
         self._clock = clock
         self._random = randomness
+        self._ownership = ownership
         self._host_limit = host_limit
         self._max_payload = max_payload
         self._reschedules = reschedules
@@ -136,10 +139,15 @@ class TimerCarrier:
         if timer.attempts == 1:
             telemetry.lateness.observe(max(0, started_at - timer.due_at))
         policy = self._policy(timer)
-        if timer.detail.callback_url.startswith(HANDLER_SCHEME):
+        is_handler = timer.detail.callback_url.startswith(HANDLER_SCHEME)
+        namespace = None if is_handler else await self._namespaces.find(timer.namespace)
+        if not await self._ownership.keeps(timer):
+            return put_off(
+                started_at, at=started_at, reason="Another instance has taken over"
+            )  # and this is not written
+        if namespace is None:
             reply = await self._call_handler(timer)
         else:
-            namespace = await self._namespaces.find(timer.namespace)
             span_id = new_span_id(self._random)
             reply = await self._sender.send(callback(timer, namespace, policy, now=started_at, span_id=span_id))
         if reply.problem != "exhausted":

@@ -99,7 +99,7 @@ def decide(
         "reachable": reply.status is not None or reply.problem == "refused",
     }
     if reply.problem == "exhausted":
-        return _put_off(reply, base, at=ended_at + PUT_OFF_MS)
+        return put_off(started_at, at=ended_at + PUT_OFF_MS, reason=reply.detail, duration_ms=reply.duration_ms)
     if reply.status is None:
         outcome = Result.UNKNOWN if reply.sent else Result.FAILED
         retried = reply.problem != "refused" and _retries(
@@ -154,11 +154,19 @@ def decide(
     )
 
 
-def _put_off(reply: Reply, base: dict[str, Any], *, at: int) -> Ending:
+def put_off(started_at: int, *, at: int, reason: str, **more: Any) -> Ending:
     """No call was made, for a reason that is not the destination's: nothing is counted, of it or of the attempts."""
-    told = {**base, "reachable": None}
-    detail = f"{reply.detail}. No call was made."
-    return Ending(outcome=Result.FAILED, next="retry", next_at=at, detail=detail, is_attempt=False, kept=False, **told)
+    return Ending(
+        outcome=Result.FAILED,
+        next="retry",
+        next_at=at,
+        detail=f"{reason}. No call was made.",
+        started_at=started_at,
+        reachable=None,
+        is_attempt=False,
+        kept=False,
+        **more,
+    )
 
 
 def lost(timer: Timer, policy: RetryPolicy, *, now: int, reason: str) -> Ending:
