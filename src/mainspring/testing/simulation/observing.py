@@ -81,10 +81,10 @@ class Observer:
         window = dispatcher.window
         if window.left_any and window.room == 0:
             self._sometimes("rows left in the store")
-            if len(window) < self._world.window_limit:
-                self._sometimes("rows left for their bytes")
             if window._places.everybody.left or window._bytes.everybody.left:
                 self._sometimes("full window meets empty lane")
+        if window.left_any and window._bytes.free == 0 and len(window) < self._world.window_limit:
+            self._sometimes("rows left for their bytes")
         if any(shard.left_to is not None for shard in dispatcher._agenda.shards.values()):
             self._sometimes("second refill")
 
