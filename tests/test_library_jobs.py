@@ -120,7 +120,7 @@ async def test_a_job_whose_function_is_gone_fails_with_that_reason(tmp_path: Pat
     async with Mainspring(store) as ms:
         run = await ended(ms, await ms.jobs.trigger("report"))
         assert run.state == "failed"
-        assert run.reason.startswith("Expected a handler named 'report', got none.")
+        assert run.reason.startswith("Handler 'report' does not exist.")
         await ms.jobs.delete("report")
         assert [job.name async for job in ms.jobs.list()] == []
 
@@ -137,7 +137,7 @@ async def test_a_wrong_calendar_is_raised_where_the_function_stands() -> None:
     with pytest.raises(InvalidInput, match="/name"):
         ms.job("@daily", name="a b")(report)
     ms.job("@daily")(report)
-    with pytest.raises(InvalidInput, match="a second one"):
+    with pytest.raises(InvalidInput, match="already has a function"):
         ms.job("@hourly")(report)
 
 

@@ -61,7 +61,7 @@ def main(directory: Path) -> None:
     try:
         processor.process({"id": 18})
     except UnknownOutcome as error:
-        print(f"order 18: {error.detail.partition('got none: ')[2]}")
+        print(f"order 18: {error.detail.partition('is unknown: ')[2]}")
 
     def ask_the_bank(order: Order, unresolved: Unresolved) -> Resolved[str] | NotDone:
         return Resolved(f"receipt of {order['id']}") if bank.charges(order["id"]) else NotDone()

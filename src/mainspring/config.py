@@ -2,7 +2,7 @@
 
 Every constant that a user may want to change is a field here, with its default and its meaning; nothing else
 in the code reads the environment. A bad value is reported together with every other bad value, and so is a name
-that is no setting: a misspelt variable would otherwise be a default that nobody notices.
+that is not a setting: a misspelt variable would otherwise silently leave the default in place.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     advertise_url: Annotated[
         str,
         Meta(
-            description="Where other instances reach this one. Empty: its host and port, unless it listens everywhere."
+            description="URL where other instances reach this one. Empty: host and port, unless it listens everywhere."
         ),
     ] = ""
     workers: Annotated[
-        int, Meta(ge=1, le=64, description="Instances on this machine behind the one port, each in its own process.")
+        int, Meta(ge=1, le=64, description="Instances on this machine that share the port, each in its own process.")
     ] = 1
-    data_dir: Annotated[str, Meta(description="Where the embedded store and the generated token live.")] = ".mainspring"
+    data_dir: Annotated[str, Meta(description="Directory for the embedded store and generated token.")] = ".mainspring"
     store: Annotated[
         str,
         Meta(
@@ -55,63 +55,61 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     registry: Annotated[
         str,
         Meta(
-            description="Store URL of the registry of jobs, such as redis://host, where other programs may write jobs. "
+            description="Store URL of the job registry, such as redis://host, where other programs may write jobs. "
             "Empty: the store."
         ),
     ] = ""
     job_base_url: Annotated[
-        str, Meta(description="Where the routes of jobs lead, such as https://app.example.com.")
+        str, Meta(description="Base URL for the routes of jobs, such as https://app.example.com.")
     ] = ""
     job_token: Annotated[
         str,
         Meta(
-            description="Bearer token that the routes of jobs are called with. It goes nowhere but to job_base_url. "
-            "No flag, like token."
+            description="Bearer token for calls to the routes of jobs. It is sent to job_base_url and nowhere else. "
+            "Has no flag, like token."
         ),
     ] = ""
     token: Annotated[
         str,
         Meta(
-            description="Bearer token of the API, 22 characters or more. Empty: that of token_file. No flag: the "
-            "arguments of a process are there for all to see."
+            description="Bearer token of the API, at least 22 characters. Empty: the one in token_file. Has no flag: "
+            "everybody on the machine can see a process's arguments."
         ),
     ] = ""
     token_file: Annotated[
         str,
         Meta(
-            description="File with the token of the API, which only its owner may read. Empty: token in the data "
-            "directory, where one is made at the first start."
+            description="File that holds the token of the API, readable by its owner only. Empty: the file token in "
+            "the data directory, created at the first start."
         ),
     ] = ""
     allow_targets: Annotated[
         tuple[str, ...],
-        Meta(description="Networks (CIDR) that callbacks may reach although they are not public, such as 10.1.0.0/16."),
+        Meta(description="Networks (CIDR) that callbacks may reach although not public, such as 10.1.0.0/16."),
     ] = ()
     allow_loopback: Annotated[
         bool | None,
         Meta(
-            description="Whether callbacks may reach this machine. Unless set: only those of a server that itself "
-            "listens on a loopback address; never those of a program or an executor."
+            description="Whether callbacks may reach this machine. Not set: only those of a server that itself listens "
+            "on a loopback address; never those of a program or an executor."
         ),
     ] = None
     secret_names: Annotated[
         tuple[str, ...],
         Meta(
-            description="Headers and parameters of queries that are never shown, besides those whose names say so; see "
-            "guides/security.md."
+            description="Headers and query parameters that are never shown, in addition to those whose names give "
+            "them away; see guides/security.md."
         ),
     ] = ()
-    redact_urls: Annotated[bool, Meta(description="Whether lists show URLs without users and secret parameters.")] = (
-        True
-    )
+    redact_urls: Annotated[bool, Meta(description="Whether lists hide the user and secret parameters of URLs.")] = True
     allow_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Names in the header Host that a server on loopback answers to besides its own, such as "
+            description="Further names in the Host header that a server on loopback answers to, such as "
             "timers.internal. A server that listens elsewhere answers to every name."
         ),
     ] = ()
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least severe log line.")] = (
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Lowest level logged.")] = (
         "info"
     )
     log_format: Annotated[Literal["auto", "text", "json"], Meta(description="auto: text on a terminal, else JSON.")] = (
@@ -119,69 +117,70 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     )
 
     store_wait_seconds: Annotated[
-        float, Meta(ge=0, le=86_400, description="How long a start waits for a store that cannot be reached.")
+        float, Meta(ge=0, le=86_400, description="How long to wait at startup for a store that cannot be reached.")
     ] = 30.0
-    lease_seconds: Annotated[PositiveSeconds, Meta(description="How long an instance owns its shards unrenewed.")] = 6.0
+    lease_seconds: Annotated[PositiveSeconds, Meta(description="How long shards are owned without renewal.")] = 6.0
     renew_seconds: Annotated[PositiveSeconds, Meta(description="How often the lease is renewed.")] = 2.0
     look_seconds: Annotated[
-        PositiveSeconds, Meta(description="How often owners look for rows that nobody announced.")
+        PositiveSeconds, Meta(description="How often owners look for rows they were not notified of.")
     ] = 1.0
-    drain_seconds: Annotated[PositiveSeconds, Meta(description="How long a stop waits for calls in flight.")] = 10.0
+    drain_seconds: Annotated[PositiveSeconds, Meta(description="Longest wait at shutdown for calls in flight.")] = 10.0
     host_limit: Annotated[Positive, Meta(description="Calls in flight to one destination host.")] = 128
-    in_flight_limit: Annotated[Positive, Meta(description="Calls in flight in all.")] = 1024
+    in_flight_limit: Annotated[Positive, Meta(description="Calls in flight in total.")] = 1024
     window_limit: Annotated[Positive, Meta(description="Due timers held in memory at once.")] = 8192
-    window_bytes: Annotated[Bytes, Meta(description="Memory for due timers; a larger one goes alone.")] = 16_777_216
+    window_bytes: Annotated[Bytes, Meta(description="Memory for due timers; a larger one runs alone.")] = 16_777_216
     connect_seconds: Annotated[PositiveSeconds, Meta(description="Deadline for reaching a destination.")] = 5.0
     idle_seconds: Annotated[
         PositiveSeconds, Meta(description="How long an unused connection to a destination is kept.")
     ] = 4.0
     circuit_failures: Annotated[
-        Positive, Meta(description="Failures in a row to reach a host that open its circuit.")
+        Positive, Meta(description="Consecutive failures to reach a host that open its circuit.")
     ] = 20
     circuit_seconds: Annotated[PositiveSeconds, Meta(description="How long an open circuit waits between probes.")] = (
         5.0
     )
     reschedule_seconds: Annotated[
-        PositiveSeconds, Meta(description="Shortest time from a call to the next one that its answer asks for.")
+        PositiveSeconds, Meta(description="Shortest time between a call and the next one requested by its answer.")
     ] = 1.0
     hasty_limit: Annotated[
         Positive,
-        Meta(description="Answers in a row that ask for a next call in the past; after so many the timer is parked."),
+        Meta(description="Consecutive answers asking for a next call in the past before the timer is parked."),
     ] = 1000
     answer_bytes: Annotated[Positive, Meta(description="How much of a callback's answer is read.")] = 65_536
     fetch_limit: Annotated[
-        Positive, Meta(description="Calls of fetches in flight; to one host, host_limit at most and a share of them.")
+        Positive,
+        Meta(description="Fetch calls in flight; to one host, at most host_limit and a share of them."),
     ] = 2000
     fetch_pending_limit: Annotated[
-        Positive, Meta(description="Fetches accepted here that wait for a call to end; more are refused with 429.")
+        Positive, Meta(description="Fetches accepted here whose call has not ended; more are refused with 429.")
     ] = 50_000
     fetch_body_bytes: Annotated[Positive, Meta(description="Largest request body of a fetch.")] = 262_144
     fetch_answer_bytes: Annotated[Positive, Meta(description="How much of a fetch's response is kept.")] = 1_000_000
     fetch_memory_bytes: Annotated[
         int,
-        Meta(ge=2**20, le=2**40, description="Memory for fetches that are on their way; a larger one goes alone."),
+        Meta(ge=2**20, le=2**40, description="Memory for fetches under way; a larger one runs alone."),
     ] = 50_331_648
     fetch_retention_days: Annotated[
-        int, Meta(ge=1, le=90, description="How long a fetch that has ended is kept, with its result.")
+        int, Meta(ge=1, le=90, description="How long an ended fetch is kept, with its result.")
     ] = 7
     run_retention_days: Annotated[
-        int, Meta(ge=1, le=3650, description="How long the ledger of jobs keeps what became of an instant.")
+        int, Meta(ge=1, le=3650, description="How long the job ledger keeps the outcome of an instant.")
     ] = 30
     kept_answer_bytes: Annotated[
         Bytes,
-        Meta(description="Answers kept for repeats with the same Idempotency-Key; beyond it only that it was done."),
+        Meta(description="Answers kept for repeats with an Idempotency-Key; beyond it, only completion is kept."),
     ] = 268_435_456
     shard_limit: Annotated[
-        Positive, Meta(description="Shards of all namespaces together; a namespace that needs more is refused.")
+        Positive, Meta(description="Shards of all namespaces together; a namespace that would exceed it is refused.")
     ] = 16_384
     max_body_bytes: Annotated[Positive, Meta(description="Largest request body of the API.")] = 1_000_000
     max_payload_bytes: Annotated[Positive, Meta(description="Largest payload of a timer.")] = 102_400
     request_seconds: Annotated[PositiveSeconds, Meta(description="Deadline for receiving a whole API request.")] = 10.0
     max_connections: Annotated[
-        Positive, Meta(description="API connections at once; idle ones without a token make room for more.")
+        Positive, Meta(description="Concurrent API connections; idle ones without a token make room for new ones.")
     ] = 2048
     max_tokenless_connections: Annotated[
-        Positive, Meta(description="API connections from one address that have never shown a token.")
+        Positive, Meta(description="API connections from one address that have never presented a token.")
     ] = 256
 
     @property
@@ -205,7 +204,7 @@ PREFIX = "MAINSPRING_"
 OTHER_VARIABLES: Final = frozenset({PREFIX + "CONFIG", PREFIX + "URL", CRASH_VARIABLE})
 """Variables that are no settings: the file, the server that commands talk to, and where a test has us crash."""
 SECRET_SETTINGS: Final = ("token", "job_token")
-"""Never shown, and no flags."""
+"""Never shown, and without flags."""
 SHORTEST_TOKEN: Final = 22
 """Characters of base64 that hold 128 bits."""
 
@@ -267,7 +266,7 @@ def check_token(token: str) -> None:
             "`openssl rand -base64 24` makes a good one"
         )
     if not (token.isascii() and token.isprintable()) or " " in token:
-        raise ConfigError("Expected visible ASCII characters, got others")
+        raise ConfigError("Expected visible ASCII characters only, got others")
 
 
 def read_token_file(path: Path, *, generated: bool) -> str:
@@ -282,8 +281,8 @@ def read_token_file(path: Path, *, generated: bool) -> str:
         token = data.decode().strip()
         check_token(token)
     except (ConfigError, UnicodeDecodeError) as error:
-        reason = error.detail if isinstance(error, ConfigError) else "Expected text, got other bytes"
-        hint = "; remove the file, and a new one is made at the next start" if generated else ""
+        reason = error.detail if isinstance(error, ConfigError) else "Expected text, got bytes that are not UTF-8"
+        hint = "; remove the file, and the next start creates a new one" if generated else ""
         raise ConfigError(f"{reason}, in {path}{hint}") from error
     return token
 
@@ -298,8 +297,8 @@ def _check_private(path: Path, status: os.stat_result, *, generated: bool) -> No
     if stat.S_IMODE(status.st_mode) & ~may:
         raise ConfigError(
             f"Expected a token that only its owner can read, got {path} of user {status.st_uid} with mode "
-            f"{stat.S_IMODE(status.st_mode):o}; others may know it: "
-            f"{'remove the file, and a new one is made at the next start' if generated else 'put another into it'}, "
+            f"{stat.S_IMODE(status.st_mode):o}; others may know the token: "
+            f"{'remove the file, and the next start creates a new one' if generated else 'replace it'}, "
             f"or `chmod 600 {path}`"
         )
 
@@ -326,7 +325,7 @@ def _wrong_values(merged: Mapping[str, Any]) -> Iterator[FieldError]:
 
 def _closest(name: str, known: Iterable[str]) -> str:
     found = difflib.get_close_matches(name, known, n=1)
-    return f"; is {found[0]} meant?" if found else ""
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def _check_token(config: Config) -> None:
@@ -343,12 +342,12 @@ def _check_advertised(config: Config) -> None:
 
 def _check_job_base(config: Config) -> None:
     if config.job_base_url and not re.fullmatch(r"https?://[^/\s?#@]+(/[^\s?#]*)?", config.job_base_url):
-        raise ConfigError("Expected http(s)://host, with a path or without, got something else")
+        raise ConfigError("Expected http(s)://host with an optional path, got something else")
 
 
 def _check_job_token(config: Config) -> None:
     if config.job_token and (not (config.job_token.isascii() and config.job_token.isprintable())):
-        raise ConfigError("Expected visible ASCII characters, got others")
+        raise ConfigError("Expected visible ASCII characters only, got others")
 
 
 def _check_hosts(config: Config) -> None:
@@ -360,7 +359,7 @@ def _check_hosts(config: Config) -> None:
 def _check_secret_names(config: Config) -> None:
     for name in config.secret_names:
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
-            raise ConfigError(f"Expected names of headers or of parameters, separated by commas, got {name!r}")
+            raise ConfigError(f"Expected names of headers or parameters, separated by commas, got {name!r}")
 
 
 def _check_renewal(config: Config) -> None:

@@ -166,9 +166,9 @@ async def drop_namespace(store: Store, name: str) -> int:
     """
     now = await store.time()
     if alive := await _alive(store, now):
-        raise Conflict(f"Expected no instance to be running, got {len(alive)}: stop all of them first")
+        raise Conflict(f"{len(alive)} instance{'s are' if len(alive) > 1 else ' is'} running: stop all of them first")
     if name == DEFAULT:
-        raise Conflict("Expected another namespace than 'default', which every start would make anew")
+        raise Conflict("Namespace 'default' cannot be removed: every start would create it again")
     record = await store.get_record(NAMESPACES, name, now=now)
     if record is None:
         raise NotFound(f"Namespace {name!r} does not exist")
@@ -178,16 +178,16 @@ async def drop_namespace(store: Store, name: str) -> int:
     unreadable.forget()
     if await store.list_timers(namespace.shards, TimerFilter(), after=START, limit=1):
         raise Conflict(
-            f"Expected a namespace without timers, got {name!r}: delete them first, while an instance runs, with "
+            f"Namespace {name!r} has timers: delete them first, while an instance is running, with "
             f"mainspring timer delete --namespace {name} --all-matching"
         )
     if damaged := sum(one.kind == "timer" for one in unreadable.known()):
         raise Conflict(
-            f"Expected a namespace without timers, got {name!r} with {damaged} timer{'s' * (damaged > 1)} "
+            f"Namespace {name!r} has {damaged} timer{'s' * (damaged > 1)} "
             "that cannot be read: see `mainspring admin doctor`, which also removes them"
         )
     if not await store.delete_record(NAMESPACES, name, expect=record.version, now=now):
-        raise Conflict(f"Somebody changed namespace {name!r} meanwhile")
+        raise Conflict(f"Namespace {name!r} was changed in the meantime")
     return namespace.shard_count
 
 

@@ -3,7 +3,7 @@
     MainspringError
     ├── InvalidInput             the request cannot be understood or breaks a rule
     ├── NotFound                 the named thing does not exist
-    ├── Conflict                 the thing is not in the state that the request expects
+    ├── Conflict                 the named thing is not in the state that the request expects
     │   ├── LockTaken            somebody else holds the lock
     │   └── LockLost             the lock is no longer ours, or may not be
     ├── Unauthenticated          no valid token
@@ -15,7 +15,7 @@
     ├── Unsupported              a capability that this store or build does not have
     ├── ConfigError              the configuration is wrong
     ├── UnsafeTarget             the destination address may not be called
-    ├── ServerError              the server failed in a way it does not explain
+    ├── ServerError              the server failed without saying why
     └── NetworkError             the server could not be reached, or its answer was not understood
 
 A class's docstring is its default message. HTTP status codes live in `mainspring.api`.
@@ -27,6 +27,8 @@ import re
 from typing import Final
 
 import msgspec
+
+from mainspring.text import FORMS
 
 _WORDS: Final = {
     "str": "text",
@@ -71,13 +73,13 @@ class InvalidInput(MainspringError):
 
 
 class NotFound(MainspringError):
-    """There is no such thing."""
+    """It does not exist."""
 
     code = "not_found"
 
 
 class Conflict(MainspringError):
-    """The thing has changed or is not in the expected state."""
+    """It has changed or is not in the expected state."""
 
     code = "conflict"
 
@@ -165,9 +167,11 @@ class NetworkError(MainspringError):
 
 
 def plain_words(text: str) -> str:
-    """What msgspec says of a wrong value, without the names that types have in Python."""
+    """What msgspec says of a wrong value, without Python's names for types and without patterns."""
 
     def words(found: re.Match[str]) -> str:
         return " or ".join(_WORDS.get(name, name) for name in found[1].split(" | "))
 
+    for pattern, form in FORMS.items():
+        text = text.replace(f"`str` matching regex {pattern!r}", form)
     return _QUOTED.sub(words, text)

@@ -8,13 +8,13 @@
         await ms.timers.create("app", "t1", in_seconds=5, handler="remind", payload={"to": "ann"})
 
 A handler is treated like a receiver: when it returns, the timer is done; when it raises or takes too long, it is
-retried by the policy; a returned dict is an answer with `ok`, `nextExecuteAt` and `payload`. Timers outlive the
+retried by its policy; a returned dict is an answer with `ok`, `nextExecuteAt` and `payload`. Timers outlive the
 program: register the handlers of earlier runs before the block is entered, or at its start.
 
-`@ms.job("0 9 * * *", timezone="Europe/Berlin")` has a function run by a calendar: see `mainspring.jobs.program`.
+`@ms.job("0 9 * * *", timezone="Europe/Berlin")` runs a function on a calendar: see `mainspring.jobs.program`.
 With `connection=`, a timer is created in a transaction of the program: see `mainspring.transactional`.
-`ms.fetch(url)` is a call that is made at most once, and whose result outlives the program that asked for it.
-`ms.origin(kind, id)` is an object with durable state that gets the results of fetches: see `mainspring.origins`.
+`ms.fetch(url)` is a call made at most once, whose result outlives the program that requested it.
+`ms.origin(kind, id)` is an object with durable state that receives the results of fetches: see `mainspring.origins`.
 `ms.lock(name)` is a lock that programs on one store share; `open_lock` is for those that run no engine.
 `ms.records(name, type)` keeps documents of the program, each with a version: see `mainspring.records`.
 """
@@ -78,9 +78,9 @@ class Mainspring:
         services: Mapping[str, ServiceFactory] | None = None,
         **settings: Any,
     ) -> None:
-        """`origins` that earlier runs of the program may have left waiting for results; `services` are for them.
+        """`origins`: those that earlier runs of the program may have left waiting for results; `services` are for them.
 
-        `clock` and `randomness` are the machine's; a test of the program that gives its own has the same run again.
+        `clock` and `randomness` default to the machine's; a test that passes its own can repeat a run exactly.
         """
         config = load_config({**settings, "store": store or None})
         surroundings = Surroundings(clock=clock or SystemClock(), randomness=randomness or Unpredictable())
@@ -118,10 +118,10 @@ class Mainspring:
         return register
 
     def job(self, schedule: str, *, name: str | None = None, **fields: Unpack[FunctionFields]) -> Callable[[J], J]:
-        """Have a function run by a calendar, as a job with its name.
+        """Run a function on a calendar, as a job of the same name.
 
-        The registry is made equal to this when the block is entered, or at once inside of it. A coroutine function is
-        awaited, another one runs in a thread; it is called with a `DueJob`.
+        The registry is updated to match when the block is entered, or at once if it already has been. A coroutine
+        function is awaited, any other runs in a thread; it is called with a `DueJob`.
         """
 
         def register(function: J) -> J:
@@ -130,12 +130,12 @@ class Mainspring:
         return register
 
     async def create_namespace(self, name: str) -> None:
-        """Make a namespace, if there is none of that name."""
+        """Create a namespace, unless it exists."""
         with suppress(Conflict):
             await self._instance.namespaces.create(CreateNamespace(name=name))
 
     async def fetch(self, url: str, **fields: Unpack[FetchFields]) -> FetchResult:
-        """A call that is made at most once, and its result: `mainspring.fetches.program` says more.
+        """Make a call at most once, and return its result: see `mainspring.fetches.program`.
 
         result = await ms.fetch("https://example.com/pay", method="POST", json={"amount": 12}, req_id="payment-42")
         response = result.raise_for_error()
@@ -143,26 +143,26 @@ class Mainspring:
         return await self.fetches.run(url, **fields)
 
     def origin(self, kind: type[O], origin_id: str) -> OriginRef[O]:
-        """An origin by its id: see `mainspring.origins`. To be used inside the block."""
+        """An origin by its id: see `mainspring.origins`. Use it inside the block."""
         return self._origins.ref(kind, origin_id)
 
     def lock(self, name: str, *, ttl_seconds: float = TTL_SECONDS) -> Lock:
-        """A lock in this store: see `mainspring.locks`. To be used inside the block."""
+        """A lock in this store: see `mainspring.locks`. Use it inside the block."""
         instance = self._instance
         return Lock(instance.store, instance.clock, name, ttl_seconds=ttl_seconds, owner=instance.ownership.instance)
 
     def now(self) -> datetime:
-        """The time of the store, which all programs on it agree upon, whatever their machines' clocks say."""
+        """The store's time, on which all programs that share it agree, whatever their own clocks say."""
         return to_instant(self._instance.clock.now_ms())
 
     @property
     def idempotency_store(self) -> RecordsStore:
-        """Where `mainspring.idempotency` keeps its claims beside the timers: for processors and middleware of this
-        program, inside the block."""
+        """A store for `mainspring.idempotency` that keeps claims next to the timers: for processors and middleware of
+        this program, inside the block."""
         return RecordsStore(self._instance.store, clock=self._instance.clock)
 
     def records(self, name: str, kind: type[T]) -> Records[T]:
-        """A collection of documents of this program: see `mainspring.records`. To be used inside the block."""
+        """A collection of documents of this program: see `mainspring.records`. Use it inside the block."""
         instance = self._instance
         return Records(instance.store, instance.clock, instance.randomness, name, kind)
 
@@ -179,7 +179,7 @@ class Mainspring:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        """What the program raised comes out as itself; a failure of the engine, alone or beside it, in a group."""
+        """What the program raised is raised as is; a failure of the engine, alone or with it, in a group."""
         try:
             return await self._stack.__aexit__(kind, error, traceback)
         except BaseExceptionGroup as group:
@@ -189,8 +189,8 @@ class Mainspring:
 
     @asynccontextmanager
     async def at_rest(self) -> AsyncIterator[Self]:
-        """Instead of `async with` itself: timers and documents can be read and written, and nothing runs here, no
-        timer, job or fetch. For a tool beside the programs that do run."""
+        """Use instead of `async with ms`: timers and documents can be read and written, but no timer, job or fetch runs
+        here. For tools that work alongside the programs that do run them."""
         async with self._instance.at_rest():
             yield self
 
@@ -202,11 +202,11 @@ def _creation(instance: Instance) -> Creation:
 
     def accept(dialect: Dialect, driver: str) -> None:
         if dialect.name.lower() != url.scheme:
-            raise InvalidInput(f"Expected a connection to the store, which is {url.scheme}, got one to {dialect.name}")
+            raise InvalidInput(f"Expected a connection to the {url.scheme} store, got one to {dialect.name}")
         if dialect is SQLITE and driver != "apsw":
             raise InvalidInput(
-                f"Expected a connection of apsw, got one of {driver}: it brings a second SQLite into this process, and "
-                "two of them do not see each other's locks on a file and overwrite each other's commits"
+                f"Expected an apsw connection, got one of {driver}, which loads a second SQLite into this process: "
+                "the two would not see each other's locks on the file and would overwrite each other's commits"
             )
 
     return Creation(

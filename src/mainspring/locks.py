@@ -6,19 +6,19 @@ A lock is a record: collection `lock`, the name as key. Whoever holds it has wri
 until an instant of the store's time (*engine time*, so `clock` must be aligned with the store). Invariants:
 
 - **One at a time.** A holder counts its lease from before the request that wrote it, by the monotonic clock, and
-  believes in nine tenths of it. The others wait for all of it, unless they know that the holder is no more.
+  relies on nine tenths of it. The others wait for all of it, unless they know that the holder is gone.
 - **Tokens only grow.** Each holder of a name has a greater token than the one before: at least one more, and at least
-  the present millisecond. So tokens grow also when the record is gone, be it unused for a week or lost by a cache.
-- **Only the holder lets go or renews.** Both are compare-and-set; what is not ours any more stays as it is.
+  the present millisecond. So tokens grow even if the record is gone, unused for a week or lost by a cache.
+- **Only the holder releases or renews.** Both are compare-and-set; what is no longer ours stays as it is.
 - **What a successor has written stays.** `held.records` proves the lock *before* it compares and sets the record. If
   the holder is stopped between the two, and its successor writes, the version is no longer the expected one. This needs
   no clock. What is kept in other systems needs the token: they compare it, or are not protected.
 
-What it does not do: queue (whoever asks first after the end gets it), nest (a holder that asks again waits for itself).
+What it does not do: queue (the first to ask after a release gets it), nest (a holder that asks again waits for itself).
 
 When the store's clock jumps ahead, a successor may come early; the holder finds out at its next renewal, and what it
-writes through `held.records` is refused. When it jumps back, those who wait take a lock whose record has not changed
-for the length of its lease while they looked.
+writes through `held.records` is refused. When it jumps back, those waiting take a lock whose record has not changed
+for the length of its lease while they watched.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 class LockRecord(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the record of a lock says. One that was let go has no owner and ended long ago."""
+    """What the record of a lock says. A released one has no owner and ended long ago."""
 
     owner: str
     nonce: str
-    """Tells this holding from every other, also when nobody knows whether its writes arrived."""
+    """Distinguishes this holding from every other, even when it is unknown whether its writes arrived."""
     token: int
     acquired_at: int
     lease_until: int
@@ -71,7 +71,7 @@ class LockRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Lock:
-    """One name, for one program. Any number of tasks may use it; they exclude each other like anybody else."""
+    """One name, for one program. Any number of tasks may use it; they exclude each other like any others."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class Lock:
         randomness: random.Random | None = None,
         is_gone: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
-        """`ttl_seconds` is how long the lock outlives a holder that stops renewing it; `owner` is for people.
+        """`ttl_seconds` is how long the lock outlives a holder that stops renewing it; `owner` is a name.
 
-        `is_gone` may know that an owner has ended, and that nothing of it acts as a holder any more: then nobody waits
-        for its lease.
+        `is_gone` may know that an owner has ended and that no part of it still acts as a holder: then nobody waits for
+        its lease.
         """
         if not 1 <= len(name) <= LONGEST_NAME:
             raise InvalidInput(f"Expected a lock name of 1 to {LONGEST_NAME} characters, got {len(name)}")
@@ -110,9 +110,9 @@ class Lock:
     async def hold(self, *, wait_seconds: float = 0.0) -> AsyncIterator[Held]:
         """Hold the lock for the length of the block, renewing it every third of its lease.
 
-        Raises `LockTaken` if it cannot be had in `wait_seconds`. If it is lost, the block is cancelled and `LockLost`
-        raised: when the lease ends before a renewal succeeds, and as soon as a renewal finds somebody else. A block
-        that ended without noticing raises `LockLost` if somebody else held the lock before it ended.
+        Raises `LockTaken` if it cannot be acquired within `wait_seconds`. If it is lost, the block is cancelled and
+        `LockLost` raised: when the lease ends before a renewal succeeds, or as soon as a renewal finds another holder.
+        A block that ended without noticing raises `LockLost` if somebody else held the lock before it ended.
         """
         held = await self._wait(wait_seconds)
         try:
@@ -121,12 +121,12 @@ class Lock:
         finally:
             was_ours = await _let_go(held)
         if not was_ours:
-            raise LockLost(f"Expected to hold the lock {self.name!r} to the end, got another holder meanwhile")
+            raise LockLost(f"Lock {self.name!r} was taken by somebody else before the block ended")
 
     async def try_acquire(self) -> Held | None:
-        """Take the lock if it is free; None, and a line in the debug log, if it is not. Nothing renews it by itself.
+        """Acquire the lock if it is free; None, and a line in the debug log, if not. It is not renewed automatically.
 
-        After `StoreUnavailable` the lock may be taken, by nobody: this `Lock` knows that, the others wait for its end.
+        After `StoreUnavailable` the lock may be taken without a holder: this `Lock` knows that, others wait it out.
         """
         now = self._clock.now_ms()
         record = await self._records.get_record(LOCKS, self.name, now=now)
@@ -172,7 +172,7 @@ class Lock:
         )
         if not held.seconds_left:
             self._unheld.append(lease.nonce)
-            telemetry.debug("a lock was taken too slowly: its lease has ended", lock=self.name)
+            telemetry.debug("a lock was acquired too slowly: its lease has ended", lock=self.name)
             return None
         return held
 
@@ -186,14 +186,14 @@ class Lock:
             left = deadline - self._clock.monotonic()
             if left <= 0:
                 raise LockTaken(
-                    f"Expected the lock {self.name!r} to be free within {wait_seconds} s, got another holder"
+                    f"Lock {self.name!r} is held by somebody else, and was not released within {wait_seconds} s"
                 )
             await asyncio.sleep(min(left, pause))
             pause = min(_LONGEST_PAUSE_SECONDS, 2 * pause)
 
 
 class Held:
-    """A lock that was acquired. It may have been lost since: `check` and `confirm` tell."""
+    """A lock that was acquired. It may have been lost since: use `check` and `confirm`."""
 
     def __init__(
         self,
@@ -206,10 +206,10 @@ class Held:
         since: float,
         unheld: deque[str],
     ) -> None:
-        """`unheld` is told the nonce of this holding when it is let go."""
+        """`unheld` receives the nonce of this holding when it is released."""
         self.name = name
         self.token = lease.token
-        """Greater than that of every earlier holder. Others that do work for this one refuse a lesser token."""
+        """Greater than that of every earlier holder. Systems that work for the holder should refuse a lesser one."""
         self.records = FencedRecords(records, clock, self)
         """The records of the store; writes are refused when the lock is lost."""
         self._records = records
@@ -230,30 +230,30 @@ class Held:
         return max(0.0, self._believed_until - self._clock.monotonic())
 
     def check(self) -> None:
-        """Raise `LockLost` if the lease may have ended, by this machine's monotonic clock. Asks nobody."""
+        """Raise `LockLost` if the lease may have ended, by this machine's monotonic clock. Does not ask the store."""
         if not self.seconds_left:
-            raise LockLost(f"Expected to hold the lock {self.name!r}, got a lease that has ended")
+            raise LockLost(f"The lease of lock {self.name!r} has ended")
 
     async def confirm(self) -> None:
         """Raise `LockLost` if the lease may have ended, or if the store names another holder."""
         self.check()
         if await self._find() is None:
-            raise LockLost(f"Expected to hold the lock {self.name!r}, got another holder")
+            raise LockLost(f"Lock {self.name!r} is no longer held: somebody else took it")
 
     async def renew(self) -> None:
-        """Begin the lease anew. Raises `LockLost` if it may have ended, or if somebody else holds the lock."""
+        """Start the lease afresh. Raises `LockLost` if it may have ended, or if somebody else holds the lock."""
         async with self._turn:
             self.check()
             before, now = self._clock.monotonic(), self._clock.now_ms()
             if not await self._write(replace(self._lease, lease_until=now + self._lease.lease_ms), now):
                 self._believed_until = before
-                raise LockLost(f"Expected to renew the lock {self.name!r}, got another holder")
+                raise LockLost(f"Lock {self.name!r} cannot be renewed: somebody else took it")
             self._believed_until = before + self.ttl_seconds * _BELIEVED
 
     async def release(self) -> bool:
-        """Let the lock go. False, and nothing is done, if somebody else has taken it.
+        """Release the lock. False, and nothing is done, if somebody else has taken it.
 
-        For locks from `try_acquire`: a block of `hold` lets go at its end, and is cancelled when it no longer holds.
+        For locks from `try_acquire`: a `hold` block releases at its end, and is cancelled when the lock is lost.
         """
         async with self._turn:
             self._believed_until = self._clock.monotonic()
@@ -349,7 +349,7 @@ async def _renewed(held: Held) -> AsyncIterator[None]:
     except TimeoutError:
         if not scope.expired():
             raise
-        raise LockLost(f"Expected to hold the lock {held.name!r} to the end, got a lease that has ended") from None
+        raise LockLost(f"The lease of lock {held.name!r} ended before the block did") from None
 
 
 async def _keep_renewing(held: Held, scope: asyncio.Timeout) -> None:
@@ -377,7 +377,7 @@ async def _let_go(held: Held) -> bool:
         return await held.release()
     except StoreUnavailable as error:
         telemetry.warning(
-            "a lock could not be let go; it ends with its lease",
+            "a lock could not be released; it ends with its lease",
             lock=held.name,
             token=held.token,
             reason=error.detail,
@@ -397,12 +397,12 @@ def _read(record: Record) -> LockRecord:
     try:
         return msgspec.json.decode(record.value, type=LockRecord)
     except ValueError:
-        raise Conflict(f"Expected the record of a lock at {record.key!r}, got one that somebody else wrote") from None
+        raise Conflict(f"The record {record.key!r} is not that of a lock") from None
 
 
 @asynccontextmanager
 async def open_lock(store: str, name: str, *, ttl_seconds: float = TTL_SECONDS, owner: str = "") -> AsyncIterator[Lock]:
-    """A lock in the database that a store URL names, for programs that run no engine. Redis will do, too."""
+    """A lock in the database named by a store URL, for programs that run no engine. Redis works, too."""
     clock = SystemClock()
     records = store_from_url(store, clock=clock)
     await records.open()

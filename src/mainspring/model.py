@@ -13,6 +13,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from mainspring.text import STATUS_RULE
+
 FOREVER: Final = 2**62
 """The due instant of a timer that waits for nobody: parked timers sort behind all others."""
 
@@ -25,7 +27,7 @@ Count = Annotated[int, Meta(lt=LAST_VERSION)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
-StatusRule = Annotated[str, Meta(pattern=r"^([1-5]xx|[1-5][0-9][0-9]|network|timeout)(?!\n)$")]
+StatusRule = Annotated[str, Meta(pattern=STATUS_RULE)]
 
 
 class State(StrEnum):
@@ -38,7 +40,7 @@ class State(StrEnum):
 
 
 class Result(StrEnum):
-    """The three outcomes. There is no fourth."""
+    """The outcome of an attempt: one of three."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -55,21 +57,21 @@ class Delivery(StrEnum):
 class RetryPolicy(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """How often and when a failed delivery is tried again. The defaults are the published default policy."""
 
-    max_attempts: Annotated[int, Meta(ge=1, le=1000, description="Counts the first try.")] = 8
+    max_attempts: Annotated[int, Meta(ge=1, le=1000, description="Includes the first attempt.")] = 8
     initial_interval_seconds: Seconds = 1.0
     backoff_multiplier: Annotated[float, Meta(ge=1, le=100)] = 2.0
     max_interval_seconds: Seconds = 600.0
     max_elapsed_seconds: (
-        Annotated[float, Meta(ge=0, le=31_536_000, description="Counted from the first attempt.")] | None
+        Annotated[float, Meta(ge=0, le=31_536_000, description="Measured from the first attempt.")] | None
     ) = None
-    jitter: Annotated[Ratio, Meta(description="Up to this part of an interval is added at random.")] = 0.1
+    jitter: Annotated[Ratio, Meta(description="Up to this fraction of an interval is added at random.")] = 0.1
     schedule: Annotated[tuple[Seconds, ...], Meta(min_length=1, max_length=1000)] | None = None
     """Explicit waits in seconds; replaces the computed ones, and its length + 1 bounds the attempts."""
     retry_on: Annotated[tuple[StatusRule, ...], Meta(max_length=100)] | None = None
     """What is retried: a status (503), a class (5xx), network, timeout. None: 408, 425, 429, 5xx, network, timeout."""
     on_exhausted: Annotated[
         Literal["park", "drop"],
-        Meta(description="park keeps the timer, visible and resumable; drop leaves its history."),
+        Meta(description="park keeps the timer, visible and resumable; drop keeps only its history."),
     ] = "park"
 
 

@@ -1,16 +1,16 @@
-"""The documents of a program, in the store that its timers are in: each under a key, and with a version.
+"""The documents of a program, in the same store as its timers: each with a key and a version.
 
     carts = ms.records("carts", Cart)
     found = await carts.get("ann")                                   # Document(key, value, version), or None
-    await carts.put("ann", Cart(...))                                # whatever there was
+    await carts.put("ann", Cart(...))                                # whatever is there
     await carts.put("ann", changed, expect=found.version)            # Conflict if somebody was faster
 
-A write is compare-and-set on the version, which no other document of that key has ever had or will have, so programs
-on one store, and several tasks of one program, never overwrite what they have not seen. `expect=0`: there is none yet.
-When `StoreUnavailable` is raised by a write, it may have happened or may still happen: read, and decide again.
+A write is compare-and-set on the version, which no other document of that key has ever had or will have. So programs
+that share a store, and tasks of one program, never overwrite what they have not seen. `expect=0`: there is none yet.
+When a write raises `StoreUnavailable`, it may have happened or may still happen: read, and decide again.
 
-What can be kept is what msgspec reads as the type of the collection: dataclasses, structs, dicts. There are no
-indexes: keep what you look up under the key by which you look it up.
+Values can be anything that msgspec reads as the type of the collection: dataclasses, structs, dicts. There are no
+indexes: store a value under the key by which you will look it up.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PAGE: Final = 100
 
 
 class Document(Struct, Generic[T], frozen=True):
-    """A value as it stands, and the version by which it can be replaced or removed."""
+    """The current value, and the version needed to replace or remove it."""
 
     key: str
     value: T
@@ -55,27 +55,27 @@ class Records(Generic[T]):
         try:
             self._read = msgspec.json.Decoder(kind).decode
         except TypeError as error:
-            raise InvalidInput(f"Expected a type that msgspec reads, got {kind!r:.200}: {error}") from error
+            raise InvalidInput(f"Expected a type that msgspec can read, got {kind!r:.200}: {error}") from error
 
     async def get(self, key: str) -> Document[T] | None:
-        """The document, or None. `Conflict`: there is one, and it cannot be read as the collection's type."""
+        """The document, or None. Raises `Conflict` if there is one that cannot be read as the collection's type."""
         record = await self._records.get_record(self._collection, _checked_key(key), now=self._clock.now_ms())
         if record is None:
             return None
         found = self._document(record)
         if found is None:
-            raise Conflict(f"The record {self._collection}/{key} cannot be read: mainspring admin doctor says why")
+            raise Conflict(f"Record {self._collection}/{key} cannot be read: mainspring admin doctor says why")
         return found
 
     async def put(
         self, key: str, value: T, *, expect: int | None = None, expires_in: float | None = None
     ) -> Document[T]:
-        """Write, if the present version is `expect`; 0: if there is none; None: in any case. `expires_in` are seconds.
+        """Write if the current version is `expect`; 0: if there is none; None: in any case. `expires_in` is in seconds.
 
-        `Conflict` if it is another one: nothing was written.
+        Raises `Conflict` if the version is another one: nothing was written.
         """
         if value is None:
-            raise InvalidInput("Expected a value, got None: what there is not is not kept")
+            raise InvalidInput("Expected a value, got None: to remove a document, use delete")
         if expires_in is not None and not expires_in > 0:
             raise InvalidInput(f"Expected a time to live of more than 0 seconds, got {expires_in!r}")
         encoded = self._written(value)
@@ -97,16 +97,18 @@ class Records(Generic[T]):
             if put is not None:
                 return Document(key, value, put.version)
             if expect is not None:
-                raise Conflict(f"{key!r} is not at the version that was expected: it was changed, made or removed")
+                raise Conflict(
+                    f"Document {key!r} does not have the expected version: it was changed, created or removed"
+                )
 
     async def delete(self, key: str, *, expect: int) -> bool:
-        """Remove it, if it has that version. False if it has not."""
+        """Remove it if it has that version. False if it does not."""
         return await self._records.delete_record(
             self._collection, _checked_key(key), expect=expect, now=self._clock.now_ms()
         )
 
     async def scan(self, *, after: str = "") -> AsyncIterator[Document[T]]:
-        """All documents behind a key, in the order of keys. What cannot be read is passed over, and set aside."""
+        """All documents after a key, in key order. Those that cannot be read are skipped and set aside."""
         found = all_records(self._records, self._collection, self._clock.now_ms, after=after, limit=_PAGE)
         async for record in found:
             if (document := self._document(record)) is not None:

@@ -1,9 +1,26 @@
-"""Text from elsewhere: made fit for a terminal or a log, and judged by whether it looks like what it is."""
+"""Text from elsewhere: made fit for a terminal or a log, and judged by whether it looks like what it is.
+
+Ids and names have forms. A form is a pattern for programs and a phrase for people: `FORMS` has both.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Final
+
+NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*(?!\n)$"
+REQUEST_ID: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]*(?!\n)$"
+POOL: Final = r"^[a-z0-9][a-z0-9-]*(?!\n)$"
+PATH: Final = r"^/"
+STATUS_RULE: Final = r"^([1-5]xx|[1-5][0-9][0-9]|network|timeout)(?!\n)$"
+
+FORMS: Final = {
+    NAME: "only letters, digits, dots, underscores and dashes, the first a letter or a digit",
+    REQUEST_ID: "only letters, digits, dots, underscores, colons and dashes, the first a letter or a digit",
+    POOL: "only lower-case letters, digits and dashes, the first a letter or a digit",
+    PATH: "a path that begins with a slash",
+    STATUS_RULE: "a status such as 503, a class such as 5xx, network or timeout",
+}
 
 _HIDDEN: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u2069\ufeff]"

@@ -45,7 +45,7 @@ def set_aside(found: Unreadable) -> None:
     _named[place] = found
     telemetry.unreadable.add(found.kind)
     if len(_named) > NAMED_LIMIT:
-        telemetry.warning("more rows cannot be read than are named here; see `mainspring admin doctor`")
+        telemetry.warning("more rows cannot be read than are listed here; see `mainspring admin doctor`")
     else:
         telemetry.warning(
             "a row cannot be read and was set aside", kind=found.kind, name=found.name, reason=found.reason

@@ -27,7 +27,7 @@ class WatchedClock:
             direction = "forward" if jump > 0 else "backward"
             telemetry.clock_jumps.add(direction)
             telemetry.error(
-                "the store's clock has jumped: timers fire by it, and those that it skipped are due now"
+                "the store's clock has jumped ahead: timers fire by it, and those it skipped are due now"
                 if jump > 0
                 else "the store's clock has jumped back: timers fire by it, and nothing is due until it has caught up",
                 days=round(jump / DAY_MS, 3),

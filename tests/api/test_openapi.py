@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from mainspring.api.app import all_routes, build_app
 from mainspring.api.docs import render
 from mainspring.api.openapi import openapi_document
 from mainspring.api.routes import Route
+from mainspring.errors import plain_words
 
 from .calling import call
 from .services import Edge
@@ -33,6 +35,24 @@ def test_every_reference_leads_somewhere() -> None:
         found: Any = DOCUMENT
         for step in reference.removeprefix("#/").split("/"):
             found = found[step]
+
+
+def patterns(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        own = {value["pattern"]} if isinstance(value.get("pattern"), str) else set()
+        return own.union(*(patterns(child) for child in value.values()))
+    if isinstance(value, list):
+        return set().union(*(patterns(child) for child in value))
+    return set()
+
+
+def test_every_pattern_is_said_in_words_to_people() -> None:
+    found = patterns(DOCUMENT["components"])
+    assert len(found) >= 5
+    page = render(DOCUMENT)
+    for pattern in found:
+        assert "regex" not in plain_words(f"Expected `str` matching regex {pattern!r}"), pattern
+        assert escape(pattern) not in page, pattern
 
 
 def test_the_document_is_the_same_every_time() -> None:

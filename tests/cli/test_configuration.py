@@ -96,7 +96,7 @@ def test_a_wrong_variable_gives_exit_code_two_in_every_command(monkeypatch: pyte
     for command in (("timer", "list"), VALIDATE, ("serve",)):
         result = run_alone(*command)
         assert result.exit_code == 2
-        assert "unknown variable; is MAINSPRING_TOKEN meant?" in result.stderr
+        assert "unknown variable; did you mean MAINSPRING_TOKEN?" in result.stderr
 
 
 def test_variables_that_are_documented_but_no_settings_are_let_be() -> None:
@@ -110,7 +110,7 @@ def test_variables_that_are_documented_but_no_settings_are_let_be() -> None:
 
 
 def test_a_setting_that_a_program_misspells_is_named() -> None:
-    with pytest.raises(ConfigError, match="prot: unknown setting; is port meant"):
+    with pytest.raises(ConfigError, match="prot: unknown setting; did you mean port"):
         load_config({"prot": 1}, environ={})
 
 

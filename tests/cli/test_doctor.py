@@ -106,13 +106,13 @@ def test_what_damage_keeps_from_being_counted_is_not_told_as_nothing(url: str) -
         assert result.exit_code == 1
         assert "damage" in result.stdout
         counts = result.stdout.partition("FOUND")[0].splitlines()[1:]
-        assert {line.rpartition("  ")[2].strip() for line in counts if line.strip()} == {"not known"}
+        assert {line.rpartition("  ")[2].strip() for line in counts if line.strip()} == {"unknown"}
         assert path.read_bytes() == content
 
 
 def test_a_store_that_nobody_keeps_is_refused() -> None:
     result = run_alone("admin", "doctor", "--store", "memory://")
-    assert (result.exit_code, "a store that is kept" in result.stderr) == (2, True)
+    assert (result.exit_code, "a persistent store" in result.stderr) == (2, True)
 
 
 def test_the_doctor_names_what_cannot_be_read_and_removes_it_when_told_to(url: str) -> None:
@@ -127,9 +127,7 @@ def test_the_doctor_names_what_cannot_be_read_and_removes_it_when_told_to(url: s
     findings = json.loads(run_alone("admin", "doctor", "--store", url, "--output", "json").stdout)
     assert sorted(one["kind"] for one in findings["unreadable"]) == ["namespace", "timer"]
     removed = run_alone("admin", "doctor", "--store", url, "--remove-unreadable")
-    assert (
-        "1 of 2 that cannot be read were removed" in removed.stderr
-    )  # a namespace has timers that would be lost with it
+    assert "Removed 1 of 2 that cannot be read" in removed.stderr  # a namespace has timers that would be lost with it
     left = json.loads(run_alone("admin", "doctor", "--store", url, "--output", "json").stdout)
     assert [one["kind"] for one in left["unreadable"]] == ["namespace"]
 
@@ -146,7 +144,7 @@ def test_the_doctor_names_answers_kept_for_a_key_that_cannot_be_read_and_leaves_
     assert result.exit_code == 1
     found = {(one["kind"], one["name"]) for one in json.loads(result.stdout)["unreadable"]}
     assert found == {(COLLECTION, "bad"), (COLLECTION, "worse")}
-    assert "0 of 2 that cannot be read were removed" in result.stderr  # nobody knows whether their work was done
+    assert "Removed 0 of 2 that cannot be read" in result.stderr  # nobody knows whether their work was done
 
 
 def test_the_doctor_has_sqlite_check_its_file(url: str) -> None:
@@ -180,7 +178,7 @@ def test_the_doctor_tells_of_shards_whose_owner_is_not_alive_while_others_are(ur
 def test_a_namespace_without_timers_is_dropped_with_its_shards(url: str) -> None:
     result = run_alone("admin", "drop-namespace", "big", "--store", url)
     assert result.exit_code == 0, result.stderr
-    assert "big is gone, with its 64 shards." in result.stderr
+    assert "Removed big and its 64 shards." in result.stderr
     assert json.loads(run_alone("admin", "doctor", "--store", url, "--output", "json").stdout)["shards"] == 16
     assert run_alone("admin", "drop-namespace", "big", "--store", url).exit_code == 3
 
@@ -188,7 +186,7 @@ def test_a_namespace_without_timers_is_dropped_with_its_shards(url: str) -> None
 def test_a_namespace_is_not_dropped_beside_a_server_nor_with_timers_nor_if_every_start_makes_it(url: str) -> None:
     refused = run_alone("admin", "drop-namespace", "default", "--store", url)
     assert refused.exit_code == 5
-    assert "every start would make anew" in refused.stderr
+    assert "every start would create it again" in refused.stderr
 
     async def fill(store: Store) -> None:
         record = await store.get_record(NAMESPACES, "big", now=await store.time())
@@ -199,7 +197,7 @@ def test_a_namespace_is_not_dropped_beside_a_server_nor_with_timers_nor_if_every
     with_store(url, fill)
     refused = run_alone("admin", "drop-namespace", "big", "--store", url)
     assert refused.exit_code == 5
-    assert "without timers" in refused.stderr
+    assert "has timers" in refused.stderr
 
     async def leave_a_lease(store: Store) -> None:
         now = await store.time()
@@ -209,7 +207,7 @@ def test_a_namespace_is_not_dropped_beside_a_server_nor_with_timers_nor_if_every
     with_store(url, leave_a_lease)
     refused = run_alone("admin", "drop-namespace", "big", "--store", url)
     assert refused.exit_code == 5
-    assert "no instance to be running, got 1" in refused.stderr
+    assert "1 instance is running" in refused.stderr
 
 
 def test_a_namespace_is_not_dropped_with_a_timer_that_cannot_be_read(url: str) -> None:
@@ -227,7 +225,7 @@ def test_a_namespace_is_not_dropped_with_a_timer_that_cannot_be_read(url: str) -
     assert refused.exit_code == 5
     assert "1 timer that cannot be read" in refused.stderr
     assert (
-        "1 of 1 that cannot be read were removed"
+        "Removed 1 of 1 that cannot be read"
         in run_alone("admin", "doctor", "--store", url, "--remove-unreadable").stderr
     )
     assert run_alone("admin", "drop-namespace", "big", "--store", url).exit_code == 0

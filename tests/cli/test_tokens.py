@@ -206,6 +206,6 @@ def test_only_of_the_generated_token_is_it_said_that_a_new_one_would_be_made(
         path.chmod(mode)
     named = ("--token-file", str(tmp_path / "named"))
     for command in (("admin", "config", "--validate"), ("timer", "list")):
-        assert "new one is made" in run_alone(*command).stderr
+        assert "creates a new one" in run_alone(*command).stderr
         refused = run_alone(*command, *named)
-        assert (refused.exit_code, "made" in refused.stderr) == (2, False)
+        assert (refused.exit_code, "creates" in refused.stderr) == (2, False)

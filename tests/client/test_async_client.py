@@ -174,5 +174,5 @@ async def test_a_wrong_token_is_an_authentication_error(server: Running) -> None
 
 async def test_a_client_that_is_not_open_says_so(server: Running) -> None:
     client = AsyncClient(server.url, server.token)
-    with pytest.raises(NetworkError, match="open client"):
+    with pytest.raises(NetworkError, match="client is not open"):
         await client.timers.get("x")

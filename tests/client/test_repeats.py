@@ -140,7 +140,7 @@ async def test_a_delete_that_finds_nothing_after_a_lost_answer_says_so(
     with pytest.raises(NotFound) as caught:
         await client.timers.delete("t")
     assert caught.value.outcome_unknown
-    assert "earlier try" in caught.value.__notes__[0]
+    assert "earlier attempt" in caught.value.__notes__[0]
     target.script("/v1/timers/delete", LOST, Answer(body=msgspec.json.encode(DeletedView(timer=VIEW))))
     assert (await client.timers.delete("t")).timer.timer_id == "t"
 

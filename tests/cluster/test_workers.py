@@ -101,7 +101,7 @@ async def test_a_worker_that_is_refused_after_it_was_ready_is_started_again_and_
 def _exit_codes(server: ServerProcess) -> list[int]:
     """How workers have ended so far."""
     lines = server.log.read_text().splitlines()
-    return [int(json.loads(line)["exit_code"]) for line in lines if "a worker has ended" in line]
+    return [int(json.loads(line)["exit_code"]) for line in lines if "a worker exited" in line]
 
 
 def _execute(path: str, statement: str) -> None:

@@ -188,7 +188,7 @@ async def test_the_caller_is_not_told_what_a_name_resolves_to_but_the_log_is(
         told.add(refused.value.detail)
         [line] = caplog.records
         assert str(line.__dict__["fields"]["address"]) == inside
-    assert told == {"Expected a public address, got intranet.example, which does not lead to public addresses only"}
+    assert told == {"Expected a public address, got intranet.example, which does not resolve to public addresses only"}
 
 
 async def test_every_resolve_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:

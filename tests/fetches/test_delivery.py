@@ -54,7 +54,7 @@ async def test_after_its_deadline_a_result_is_offered_no_more(instance: Instance
     asked = asking(target.url + "/call", result_url=target.url + "/result", req_id="c1", delivery_seconds=1.0)
     await instance.fetches.create(asked)
     view = await until(instance.fetches, "c1", lambda view: view.delivery.state == "failed")
-    assert "It was offered for 1 s" in view.delivery.detail
+    assert "Given up after 1 s" in view.delivery.detail
     assert view.state == "succeeded", "the result is there for whoever asks"
 
 

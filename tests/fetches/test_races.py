@@ -26,7 +26,7 @@ WAITING = 1_500
 
 @pytest.mark.slow
 def test_of_a_result_and_a_watchdog_that_come_together_one_counts(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, logger="mainspring")  # ten thousand times "a result came after the first"
+    caplog.set_level(logging.CRITICAL, logger="mainspring")  # ten thousand times "a second result arrived for a fetch"
 
     async def main(loop: SimulatedLoop) -> tuple[Counter[str], Counter[str]]:
         dice = random.Random(1)

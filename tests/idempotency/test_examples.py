@@ -24,8 +24,8 @@ PRINTED = {
     "charge_once.py": [
         "order 17: 1 charge, 10 times 'receipt of 17'",
         "  1 executed, 9 replayed",
-        "order 18: the work was begun, and the process that ran it stopped answering. It may have been done wholly, "
-        "in part, or not at all, and is not run again by itself",
+        "order 18: the work was started, and the process running it stopped responding. It may have been done "
+        "completely, in part, or not at all, and is not run again automatically",
         "  asked the bank: 'receipt of 18', 1 charge",
     ],
     "order_once.py": [

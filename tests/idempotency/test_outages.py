@@ -39,7 +39,7 @@ def test_work_whose_outcome_cannot_be_recorded_says_so(start_server: Callable[[s
         return "done"
 
     processor = IdempotentProcessor(store, work, scope="outage")
-    with pytest.raises(NotRecorded, match="work that was done") as lost:
+    with pytest.raises(NotRecorded, match="The work was done") as lost:
         processor.process(1)
     assert lost.value.result == "done"
     store.close()

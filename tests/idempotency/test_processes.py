@@ -73,7 +73,7 @@ def test_a_crash_between_effect_and_record_is_unknown_and_never_run_again(
         shared_store, lambda _: "again", scope=SCOPE, wait_seconds=LEASE_SECONDS + 5
     )
     for _ in range(3):
-        with pytest.raises(UnknownOutcome, match="stopped answering") as unknown:
+        with pytest.raises(UnknownOutcome, match="stopped responding") as unknown:
             processor.process(PAYLOAD)
     assert len(effects.read_text().split()) == 1
 

@@ -275,7 +275,7 @@ async def test_cancelled_work_is_unknown() -> None:
 def test_settle_and_forget_refuse_what_they_cannot_mean(store: IdempotencyStore) -> None:
     processor = IdempotentProcessor(store, Work("done"), scope="by hand")
     key = processor.process(1).key
-    with pytest.raises(InvalidInput, match="which is done"):
+    with pytest.raises(InvalidInput, match="is done: only one"):
         processor.settle(key, "other")
     with pytest.raises(InvalidInput, match="unused"):
         processor.settle("never", "other")

@@ -212,9 +212,9 @@ def test_other_connections_are_refused(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "b.db")
     with pytest.raises(InvalidInput, match="autocommit"):
         sqlite.process("o1", connection=apsw_connection)
-    with pytest.raises(InvalidInput, match="Expected a connection of apsw"):
+    with pytest.raises(InvalidInput, match="Expected an apsw connection"):
         sqlite.process("o1", connection=other)
-    with apsw_connection, pytest.raises(InvalidInput, match="which is memory"):
+    with apsw_connection, pytest.raises(InvalidInput, match="to the memory store"):
         memory.process("o1", connection=apsw_connection)
     with pytest.raises(InvalidInput, match="Expected a connection or session"):
         sqlite.process("o1", connection=object())

@@ -347,7 +347,7 @@ def test_runs_behind_rows_that_cannot_be_read_wait_are_told_of_and_go_afterwards
             await world.create(other, "* * * * *", overlap=overlap)
             store.bad_shards = {bad}
             await world.until(500)
-            assert "a run waits for the store" in caplog.messages
+            assert "a run is waiting for the store" in caplog.messages
             store.bad_shards = set()
             await world.until(1175)
             assert [state for _, state, _ in await world.told(other)] == ["succeeded"] * 18

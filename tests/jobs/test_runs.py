@@ -139,7 +139,7 @@ def test_a_job_whose_function_is_gone_fails_with_the_reason() -> None:
             await world.until(3660)
             [run] = await world.runs()
             assert run.state == "failed"
-            assert run.reason.startswith("Expected a handler named 'work', got none.")
+            assert run.reason.startswith("Handler 'work' does not exist.")
 
     simulate(main)
 
@@ -235,13 +235,13 @@ def test_changes_are_compared_with_what_is_there() -> None:
     async def main(world: World) -> None:
         async with world.running() as instance:
             await world.create()
-            with pytest.raises(Conflict, match="which exists"):
+            with pytest.raises(Conflict, match="already exists"):
                 await world.create()
             changed = await instance.jobs.update(UpdateJob(name="job", if_generation=1, timeout_seconds=3.0))
             assert (changed.generation, changed.timeout_seconds, changed.schedule) == (2, 3.0, "0 * * * *")
             with pytest.raises(Conflict, match="generation 1, got 2"):
                 await instance.jobs.update(UpdateJob(name="job", if_generation=1, timeout_seconds=4.0))
-            with pytest.raises(Conflict, match="paused job"):
+            with pytest.raises(Conflict, match="is not paused"):
                 await instance.jobs.resume(ResumeJob(name="job"))
             await instance.jobs.pause(PauseJob(name="job", note="once"))
             again = await instance.jobs.pause(PauseJob(name="job", note="twice"))

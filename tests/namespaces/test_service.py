@@ -163,7 +163,7 @@ async def test_nobody_is_given_shards_while_neither_the_counter_nor_a_namespace_
     await instance.store.put_record(NAMESPACES, "before", b"\xff", expect=record.version, now=0)
     await instance.namespaces.create(CreateNamespace(name="beside"))  # the counter says what is free
     await set_counter(instance, None)
-    with pytest.raises(Conflict, match=r"counter of shards is lost, and 1 records.*doctor"):
+    with pytest.raises(Conflict, match=r"shard counter is lost, and 1 namespace record cannot.*doctor"):
         await instance.namespaces.create(CreateNamespace(name="after"))
 
 

@@ -66,7 +66,7 @@ def test_a_name_that_is_no_public_synchronous_method_is_refused_with_those_that_
 
 
 def test_arguments_that_do_not_fit_or_are_not_json_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"Shop\.paid takes beside the result: too many"):
+    with pytest.raises(InvalidInput, match=r"Shop\.paid accepts in addition to the result: too many"):
         CTN.paid(1, 2)
     with pytest.raises(InvalidInput, match="missing a required argument"):
         CTN.paid()

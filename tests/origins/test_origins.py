@@ -232,7 +232,7 @@ async def test_state_and_waiting_are_bounded_and_say_so() -> None:
         with pytest.raises(TooLarge, match=f"state of Accounts/ann to take at most {STATE_BYTES} bytes"):
             await ann.grow(STATE_BYTES)
         await ann.grow(STATE_BYTES - 100)
-        with pytest.raises(TooLarge, match="at most 100 fetches of one unit"):
+        with pytest.raises(TooLarge, match="at most 100 fetches in one unit"):
             await ann.ask_often(CLOSED_PORT, 101)
         records, now = ms._instance.store, ms._instance.clock.now_ms()
         full = msgspec.json.encode({"state": {}, "waiting": {f"r{n}": now for n in range(WAITING_LIMIT)}})

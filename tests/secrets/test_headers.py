@@ -115,7 +115,7 @@ async def test_a_hidden_value_that_stands_for_nothing_is_refused_and_says_how_to
         instance.jobs.create(CreateJob(name="k", schedule="@daily", url=URL, headers=hidden)),
         instance.jobs.update(UpdateJob(name="j", headers=hidden)),
     ):
-        with pytest.raises(InvalidInput, match="write the value itself") as refused:
+        with pytest.raises(InvalidInput, match="send the value itself") as refused:
             await attempt
         assert refused.value.errors
     fine = await instance.timers.create(timer(headers={"X-Stars": HIDDEN}))

@@ -177,7 +177,7 @@ async def test_a_nul_or_an_integer_of_65_bits_fails_its_item_of_a_batch_alone(in
     problems = [result.problem.detail if result.problem else "" for result in answer.results]
     assert [bool(problem) for problem in problems] == [False, True, True, True, False]
     assert "NUL" in problems[1]
-    assert "64 bits" in problems[2]
+    assert "64-bit" in problems[2]
 
 
 async def test_lists_are_filtered_ordered_and_paged(instance: Instance) -> None:

@@ -108,7 +108,7 @@ def test_a_handler_needs_a_name(connection: sqlite3.Connection) -> None:
 
 
 def test_a_namespace_must_exist(connection: sqlite3.Connection) -> None:
-    with pytest.raises(NotFound, match="got 'nowhere'"):
+    with pytest.raises(NotFound, match="'nowhere' does not exist"):
         TimerWriter("nowhere").create(connection, "t1", in_seconds=1, handler="note")
 
 
@@ -243,6 +243,6 @@ async def test_a_connection_to_another_kind_of_database_is_refused() -> None:
     async with Mainspring("memory://") as ms:
         connection = apsw.Connection(":memory:")
         connection.execute("BEGIN")
-        with pytest.raises(InvalidInput, match="which is memory, got one to SQLite"):
+        with pytest.raises(InvalidInput, match="to the memory store, got one to SQLite"):
             await ms.timers.create("default", "t1", in_seconds=1, url="https://example.com/", connection=connection)
         connection.close()

@@ -100,7 +100,7 @@ def test_a_time_that_was_long_on_its_way_is_asked_for_again(monkeypatch: pytest.
 
 def test_a_namespace_is_looked_for_again_while_there_is_none() -> None:
     shared = creation()
-    with pytest.raises(NotFound, match="got 'app'"):
+    with pytest.raises(NotFound, match="'app' does not exist"):
         drive(shared, lambda _: [])
     assert drive(shared, a_new_row)[0] == ["SELECT", "INSERT"]
 

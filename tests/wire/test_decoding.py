@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainspring.errors import InvalidInput
+from mainspring.fetches.messages import CreateFetch, FetchRef
+from mainspring.jobs.messages import CreateJob
 from mainspring.timers.messages import CreateTimer, CreateTimers, ListTimers
 from mainspring.wire.decoding import decode, decode_items
 
@@ -169,6 +171,30 @@ def test_what_is_wrong_is_said_without_words_of_python() -> None:
     batch = decode(b'{"timers":[3]}', CreateTimers)
     [found_in_item] = decode_items(batch.timers, CreateTimer)
     assert "Expected an object, got a whole number" in str(found_in_item)
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "value", "words"),
+    [
+        (CreateTimer, "/namespace", "-a", "Expected only letters, digits, dots, underscores and dashes, the first"),
+        (CreateJob, "/name", "a b", "Expected only letters, digits, dots, underscores and dashes, the first"),
+        (CreateJob, "/route", "a", "Expected a path that begins with a slash"),
+        (FetchRef, "/reqId", "a b", "Expected only letters, digits, dots, underscores, colons and dashes, the first"),
+        (CreateFetch, "/executor", "A", "Expected only lower-case letters, digits and dashes, the first"),
+    ],
+)
+def test_what_an_id_may_contain_is_said_in_words(
+    message: type[msgspec.Struct], field: str, value: str, words: str
+) -> None:
+    error = refusal(json.dumps({field[1:]: value}).encode(), message)
+    found = {item.pointer: item.detail for item in error.errors}
+    assert found[field].startswith(words)
+
+
+def test_which_outcomes_are_retried_is_said_in_words() -> None:
+    error = refusal(b'{"retryPolicy":{"retryOn":["6xx"]}}')
+    found = {item.pointer: item.detail for item in error.errors}
+    assert found["/retryPolicy/retryOn/0"] == "Expected a status such as 503, a class such as 5xx, network or timeout"
 
 
 def test_the_number_of_named_fields_is_bounded() -> None:

@@ -263,7 +263,7 @@ def _admit(scope: Scope, headers: dict[bytes, bytes], digests: tuple[bytes, ...]
     _check_token(headers.get(b"authorization", b""), digests)
     recognise = scope.get("state", {}).get("recognise")
     if recognise is not None and not recognise():
-        raise Unavailable("Expected fewer connections, got too many; only what needs no token is answered on this one")
+        raise Unavailable("Too many connections: this one only serves requests that need no token")
 
 
 def _check_token(header: bytes, digests: tuple[bytes, ...]) -> None:
@@ -300,7 +300,9 @@ def _misdirected(method: str, route: Route | None, request_id: str) -> tuple[Pro
 
 def _wrong_type(request_id: str) -> Problem:
     return problem(
-        "unsupported_media_type", "Expected content-type application/json in UTF-8, got another", request_id=request_id
+        "unsupported_media_type",
+        "Expected content-type application/json in UTF-8, got something else",
+        request_id=request_id,
     )
 
 

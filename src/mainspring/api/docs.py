@@ -14,6 +14,7 @@ import msgspec
 
 from mainspring.api.openapi import Document
 from mainspring.api.routes import Route
+from mainspring.text import FORMS
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --accent: #2563eb; }
@@ -112,7 +113,7 @@ def _operation(document: Document, method: str, path: str, operation: Document) 
     yield f"<pre>{escape(curl)} \\\n  http://127.0.0.1:8700{escape(path)}</pre>"
     answer = next(iter(operation["responses"]["200"]["content"].values()))["schema"]
     statuses = ", ".join(status for status in operation["responses"] if status != "200")
-    yield f'<p class="note">Answers {_type(answer)}'
+    yield f'<p class="note">Returns {_type(answer)}'
     yield f'; <a href="#problems">problems</a> {statuses}.</p></article>' if statuses else ".</p></article>"
 
 
@@ -132,7 +133,7 @@ def _fields(schema: Document) -> Iterator[str]:
 
 
 def _problems(document: Document) -> Iterator[str]:
-    yield '<section id="problems"><h2>problems</h2><p>Every error has this shape; decide by <code>code</code>.</p>'
+    yield '<section id="problems"><h2>problems</h2><p>Every error has this shape; programs read <code>code</code>.</p>'
     yield from _fields(document["components"]["schemas"]["Problem"])
     yield "<table><thead><tr><th>Code</th><th>Meaning</th></tr></thead><tbody>"
     for code, response in document["components"]["responses"].items():
@@ -164,6 +165,7 @@ def _type(schema: dict[str, Any]) -> str:
     if kind == "array":
         return f"array of {_type(schema.get('items', {}))}"
     limits = [f"{word} {schema[key]}" for key, word in _LIMITS.items() if key in schema]
+    limits += [FORMS[schema["pattern"]]] if schema.get("pattern") in FORMS else []
     return escape(kind) + (f' <span class="note">({escape(", ".join(limits))})</span>' if limits else "")
 
 
@@ -173,7 +175,6 @@ _LIMITS: Final = {
     "minLength": "length from",
     "maxLength": "length to",
     "maxProperties": "entries to",
-    "pattern": "pattern",
 }
 
 

@@ -50,7 +50,7 @@ def fetch_routes(fetches: Fetches) -> tuple[Route, ...]:
     return (
         operation(
             "/v1/fetches/create",
-            "Ask for a call that is made at most once",
+            "Request a call that is made at most once",
             fetches.create,
             example=_CREATE,
             answer=FetchView,
@@ -82,7 +82,7 @@ def fetch_routes(fetches: Fetches) -> tuple[Route, ...]:
         ),
         operation(
             "/v1/fetches/stats",
-            "Count fetches by state, and see how long they take",
+            "Count fetches by state and see how long they take",
             fetches.stats,
             example=FetchStats(),
             answer=StatsView,

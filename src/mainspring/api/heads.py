@@ -41,15 +41,15 @@ def objection(version: str, headers: Headers, *, authority: bytes | None, hosts:
     for name, value in headers:
         if name in _COUNTING:
             if name in found:
-                return _invalid(f"Expected the header {name.decode()} once, got it twice")
+                return _invalid(f"Expected one {name.decode()} header, got two")
             found[name] = value
         elif name == _CHUNKED and version == "1.0":
-            return _invalid("Expected HTTP/1.0 without the header transfer-encoding, got it")
+            return _invalid("Expected no transfer-encoding header with HTTP/1.0, got one")
     if found.get(_ENCODING, b"identity").lower() != b"identity":
         return Objection("unsupported_media_type", "Expected a body without content-encoding, got an encoded one")
     host = found.get(_HOST)
     if host is None:
-        return None if version == "1.0" else _invalid("Expected the header host once, got none")
+        return None if version == "1.0" else _invalid("Expected one host header, got none")
     return _of_host(host if authority is None else authority, hosts)
 
 
@@ -67,11 +67,12 @@ def hosts_on(host: str, further: Iterable[str] = ()) -> Hosts:
 def _of_host(value: bytes, hosts: Hosts) -> Objection | None:
     name = _name(value.decode("latin-1").strip(" \t"))
     if name is None:
-        return _invalid("Expected a host name or an address in the header host, got something else")
+        return _invalid("Expected a host name or an address in the host header, got something else")
     if hosts is None or name in hosts or _is_loopback(name):
         return None
     return Objection(
-        "misdirected", "Expected a name of this server in the header host, got another; allow_hosts names further ones"
+        "misdirected",
+        "Expected a name of this server in the host header, got another; further names are set by allow_hosts",
     )
 
 

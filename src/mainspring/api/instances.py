@@ -10,7 +10,7 @@ from mainspring.wire.message import Message
 
 
 class ListInstances(Message, frozen=True, kw_only=True):
-    """All instances that share the store and are alive."""
+    """All live instances that share the store."""
 
 
 def instance_routes(instances: Callable[[], Awaitable[InstancesView]]) -> tuple[Route, ...]:

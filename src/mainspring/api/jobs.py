@@ -122,7 +122,7 @@ def job_routes(jobs: Jobs) -> tuple[Route, ...]:
         ),
         operation(
             "/v1/jobs/backfill",
-            "Run instants of the past that were not run",
+            "Run past instants that were not run",
             jobs.backfill,
             example=_BACKFILL,
             answer=BackfillView,

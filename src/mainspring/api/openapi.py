@@ -17,19 +17,19 @@ from mainspring.wire.problems import PROBLEM_TYPE, STATUSES, Problem
 Document = dict[str, Any]
 
 DESCRIPTION: Final = (
-    "Mainspring is the durable clock and courier of HTTP services. Ask for an HTTP call that must happen at a moment "
-    "or on a calendar, or now and at most once; an acknowledged request is a committed one. Every operation is a POST "
-    "with a JSON object; every error is an application/problem+json. Instants are read as RFC 3339 with an offset or "
-    "as epoch milliseconds and written as RFC 3339 in UTC."
+    "Mainspring is the durable clock and courier of HTTP services. Request an HTTP call that must happen at a given "
+    "time or on a calendar, or now and at most once; an acknowledged request has been committed. Every operation is a "
+    "POST with a JSON object; every error is an application/problem+json. Instants are read as RFC 3339 with an offset "
+    "or as epoch milliseconds and written as RFC 3339 in UTC."
 )
 _TAGS: Final = {
     "timers": "HTTP calls that must happen.",
     "jobs": "HTTP calls on a calendar, and what became of each of its instants.",
-    "fetches": "HTTP calls that are made at most once, and whose result is brought back.",
-    "namespaces": "Spaces of timer ids with their own shards, secrets and defaults.",
-    "shards": "Who owns what.",
-    "instances": "Who is there.",
-    "status": "For whoever runs the server.",
+    "fetches": "HTTP calls that are made at most once, with a result that is delivered.",
+    "namespaces": "Separate sets of timer ids, each with its own shards, secrets and defaults.",
+    "shards": "Which instance owns which shard.",
+    "instances": "Which instances are alive.",
+    "status": "For operators of the server.",
 }
 _ONE_TIME: Final = [{"required": ["executeAt"]}, {"required": ["delaySeconds"]}]
 _RULES: Final[Mapping[str, Mapping[str, object]]] = {
@@ -41,14 +41,14 @@ _KEY_PARAMETER: Final[Mapping[str, object]] = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "A repeat of the same bytes under the same key and token within 24 h gets the first answer, with "
-    "Idempotent-Replayed: true, and changes nothing. In progress: 409 in_progress with Retry-After; other bytes: 422 "
-    "key_reuse. Answers other than 200 are not kept.",
+    "description": "Repeating the same bytes with the same key and token within 24 h returns the first answer, with "
+    "Idempotent-Replayed: true, and changes nothing. Still in progress: 409 in_progress with Retry-After; different "
+    "bytes: 422 key_reuse. Answers other than 200 are not kept.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 }
-_NOT_REPEATED: Final = " If nobody knows whether the first was carried out: 409 unknown_outcome."
+_NOT_REPEATED: Final = " If it is unknown whether the first was carried out: 409 unknown_outcome."
 _REPLAYED: Final[Mapping[str, object]] = {
-    "Idempotent-Replayed": {"schema": {"const": "true"}, "description": "The answer was recorded before."}
+    "Idempotent-Replayed": {"schema": {"const": "true"}, "description": "The answer was recorded earlier."}
 }
 
 

@@ -268,7 +268,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _decline_upgrade(self) -> None:
         """Have the request parsed without its offer. A server may ignore one, but the parser would skip the body."""
         if self.parser.get_method() == b"CONNECT":
-            self._refuse("invalid_input", "Expected a request to this server, got one to be passed on")
+            self._refuse("invalid_input", "Expected a request to this server, got one for a proxy")
             return
         lines = b"".join(b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade")
         version = self.parser.get_http_version().encode()

@@ -14,7 +14,7 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class HealthView(View, frozen=True, kw_only=True):
-    """The process runs."""
+    """The process is running."""
 
     status: Literal["ok"] = "ok"
     version: str
@@ -44,12 +44,20 @@ def status_routes(
         return metrics().encode()
 
     return (
-        Route("GET", "/health", "status", "Whether the process runs", respond_health, answer=HealthView, is_open=True),
+        Route(
+            "GET",
+            "/health",
+            "status",
+            "Check whether the process is running",
+            respond_health,
+            answer=HealthView,
+            is_open=True,
+        ),
         Route(
             "GET",
             "/ready",
             "status",
-            "Whether the instance can do its work",
+            "Check whether the instance can do its work",
             respond_ready,
             answer=ReadyView,
             problems=("unauthenticated", "unavailable"),

@@ -97,7 +97,9 @@ def timer_routes(timers: Timers) -> tuple[Route, ...]:
             is_page=True,
         ),
         operation(one + "run-now", "Make a timer due now", timers.run_now, example=_TIMER, answer=TimerView),
-        operation(one + "park", "Park a timer: keep it, do not fire it", timers.park, example=_TIMER, answer=TimerView),
+        operation(
+            one + "park", "Park a timer: keep it without firing it", timers.park, example=_TIMER, answer=TimerView
+        ),
         operation(one + "resume", "Resume a parked timer", timers.resume, example=_TIMER, answer=TimerView),
         operation(
             one + "history",

@@ -15,12 +15,12 @@ from mainspring import __version__
 COMMANDS = {
     "serve": ("mainspring.cli.serve:serve", "Run an instance: the API and the engine."),
     "executor": ("mainspring.cli.executor:executor", "Run an executor: a process that makes the calls of fetches."),
-    "timer": ("mainspring.cli.timer:timer", "Create, look at, change, import and export timers."),
-    "job": ("mainspring.cli.job:job", "HTTP calls on a calendar: create, change, run, apply a file of them."),
-    "fetch": ("mainspring.cli.fetch:fetch", "HTTP calls made at most once: create, wait for, look at, cancel."),
-    "namespace": ("mainspring.cli.namespace:namespace", "Create, look at and change namespaces."),
+    "timer": ("mainspring.cli.timer:timer", "Create, inspect, change, import and export timers."),
+    "job": ("mainspring.cli.job:job", "HTTP calls on a calendar: create, change, run, apply from a file."),
+    "fetch": ("mainspring.cli.fetch:fetch", "HTTP calls made at most once: create, wait for, inspect, cancel."),
+    "namespace": ("mainspring.cli.namespace:namespace", "Create, inspect and change namespaces."),
     "admin": ("mainspring.cli.admin:admin", "Health, configuration, migrations, instances, shards, metrics."),
-    "dev": ("mainspring.cli.dev:dev", "Tools for trying things: a receiver, sample data, a small load."),
+    "dev": ("mainspring.cli.dev:dev", "Tools for trying things out: a receiver, sample data, a small load test."),
 }
 
 EPILOG = """\b
@@ -35,14 +35,14 @@ Examples:
 Exit codes:
   0  done
   1  error
-  2  the command was not used as described, or the configuration is wrong
+  2  wrong usage, or the configuration is not valid
   3  not found
   4  not authenticated, or not allowed
   5  conflict
   6  the server is unavailable or cannot be reached
   7  `job apply --dry-run`: the registry differs from the file
-  8  `fetch create --wait`: no response, and the target has certainly not acted
-  9  `fetch create --wait`: no response, and the target may have acted
+  8  `fetch create --wait`: no response; the target has certainly not acted
+  9  `fetch create --wait`: no response; the target may have acted
 """
 
 
@@ -73,20 +73,20 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="mainspring", message="%(prog)s %(version)s")
-@click.option("--url", metavar="URL", help="The server. Else MAINSPRING_URL, else http://127.0.0.1:8700.")
+@click.option("--url", metavar="URL", help="URL of the server. [default: MAINSPRING_URL, then http://127.0.0.1:8700]")
 @click.option(
     "--token",
     metavar="TOKEN",
-    help="Else MAINSPRING_TOKEN. Others see it in the list of processes: prefer the variable or --token-file.",
+    help="Token of the API. Visible in process lists: prefer the variable or --token-file. [default: MAINSPRING_TOKEN]",
 )
 @click.option(
     "--token-file",
     metavar="FILE",
-    help="Else MAINSPRING_TOKEN_FILE. A server on this machine gets the token in the data directory if none is given.",
+    help="File with the token. [default: MAINSPRING_TOKEN_FILE, then, for a local server, its data directory]",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), help="How to print. [default: table]")
-@click.option("--no-color", is_flag=True, help="No colours, also on a terminal.")
-@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is sent and answered.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), help="Output format. [default: table]")
+@click.option("--no-color", is_flag=True, help="Never use colours, even on a terminal.")
+@click.option("-v", "--verbose", is_flag=True, help="Log requests and responses to stderr.")
 @click.pass_context
 def main(
     ctx: click.Context,

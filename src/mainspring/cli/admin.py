@@ -35,7 +35,7 @@ admin.add_command(drop_namespace)
 @connection_options
 @click.pass_context
 def health(ctx: click.Context) -> None:
-    """Ask whether the server's process answers. Exit code 6 if not.
+    """Check whether the server's process answers. Exit code 6 if it does not.
 
     \b
     Example:
@@ -49,7 +49,7 @@ def health(ctx: click.Context) -> None:
 @connection_options
 @click.pass_context
 def ready(ctx: click.Context) -> None:
-    """Ask whether the server can do its work. Exit code 6 and the reason if not.
+    """Check whether the server can do its work. Exit code 6 and the reason if it cannot.
 
     \b
     Example:
@@ -63,7 +63,7 @@ def ready(ctx: click.Context) -> None:
 @connection_options
 @click.pass_context
 def shards(ctx: click.Context) -> None:
-    """Show who owns which shard. The version is the fence; it grows with every claim.
+    """Show which instance owns which shard. The version is the fence; it grows with every claim.
 
     \b
     Example:
@@ -105,15 +105,15 @@ def metrics(ctx: click.Context) -> None:
 
 
 @admin.command()
-@click.option("--validate", is_flag=True, help="Only check; print nothing if it is valid.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), help="How to print.")
+@click.option("--validate", is_flag=True, help="Only check; print nothing to stdout.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), help="Output format.")
 @config_options
 @click.pass_context
 def config(ctx: click.Context, /, validate: bool, output: str | None, file: Path | None, **flags: Any) -> None:
     """Print the configuration as `mainspring serve` would see it here, and where each value comes from.
 
-    Secrets are masked. Takes the same flags as `serve`, and refuses what `serve` refuses, all at once and with the
-    exit code 2. Nothing is opened: a port that is taken or a database that does not answer shows at the start.
+    Secrets are masked. Takes the same flags as `serve` and reports everything that `serve` would refuse, all at once,
+    with exit code 2. Nothing is opened: a port in use or a database that does not respond only shows at startup.
 
     \b
     Examples:

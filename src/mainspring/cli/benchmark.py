@@ -27,7 +27,7 @@ from mainspring.wire.message import View
 
 DELAY_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
-"""So long without a callback, and the rest is given up."""
+"""After this long without a callback, the rest is given up."""
 _ANSWER: Final = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n{"ok":true}'
 
 

@@ -40,7 +40,7 @@ def _add_options(names: Sequence[str], command: F) -> F:
         "--config",
         "file",
         type=click.Path(path_type=Path, dir_okay=False),
-        help=f"TOML file with the same names as the flags, with underscores. Else {PREFIX}CONFIG.",
+        help=f"TOML file; settings are named like the flags, with underscores. [default: {PREFIX}CONFIG]",
     )
     return file(command)
 

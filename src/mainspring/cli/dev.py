@@ -22,7 +22,7 @@ from mainspring.wire.instants import to_instant
 
 @click.group()
 def dev() -> None:
-    """Tools for trying things: a receiver for callbacks, sample data, a small load.
+    """Tools for trying things out: a receiver for callbacks, sample data, a small load test.
 
     \b
     Examples:
@@ -36,11 +36,13 @@ def dev() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8711, show_default=True, help="0 picks a free one.")
 @click.option("--status", type=click.IntRange(200, 599), default=200, show_default=True, help="Status to answer with.")
-@click.option("--fail-first", type=click.IntRange(0), default=0, help="Answer the first N attempts of each with 500.")
+@click.option(
+    "--fail-first", type=click.IntRange(0), default=0, help="Answer the first N attempts of each delivery with 500."
+)
 @click.option("--next-in", type=DURATION, help="Ask to be called again after this time.")
 @click.option("--delay", type=DURATION, default=0.0, help="Wait this long before answering.")
-@click.option("--secret", "secrets", multiple=True, help="whsec_…: check signatures with it. Repeatable.")
-@click.option("--body", type=JSON, help="Answer with exactly this JSON, @file or -.")
+@click.option("--secret", "secrets", multiple=True, help="Check signatures with this secret (whsec_…). Repeatable.")
+@click.option("--body", type=JSON, help="Answer with exactly this body: JSON text, @file, or - for stdin.")
 def receive(
     *,
     host: str,
@@ -52,7 +54,7 @@ def receive(
     secrets: tuple[str, ...],
     body: Raw | None,
 ) -> None:
-    """Receive callbacks on this machine, print each one, and answer as told. Until Ctrl-C.
+    """Receive callbacks on this machine, print each one and answer as the options say, until Ctrl-C.
 
     \b
     Examples:
@@ -79,10 +81,10 @@ def receive(
 @dev.command()
 @click.argument("count", type=click.IntRange(1, 10_000_000))
 @click.option("--callback-url", default="http://127.0.0.1:8711/", show_default=True, help="Where the calls go.")
-@click.option("--prefix", default="sample-", show_default=True, help="What the ids start with.")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Where the timers live.")
-@click.option("--within", type=DURATION, default=3600.0, help="Due at random in this time from now. [default: 1h]")
-@click.option("--seed", type=int, help="The same seed, the same choices.")
+@click.option("--prefix", default="sample-", show_default=True, help="Start of the ids.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the timers.")
+@click.option("--within", type=DURATION, default=3600.0, help="Due at random times within this period. [default: 1h]")
+@click.option("--seed", type=int, help="Seed of the random choices, to repeat them.")
 def generate(*, count: int, callback_url: str, prefix: str, namespace: str, within: float, seed: int | None) -> None:
     """Write COUNT sample timers as JSONL, for `timer import`.
 
@@ -109,20 +111,22 @@ def generate(*, count: int, callback_url: str, prefix: str, namespace: str, with
 
 @dev.command("benchmark")
 @click.option("--count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Timers to create.")
-@click.option("--connections", type=click.IntRange(1, 128), default=16, show_default=True, help="Creates at once.")
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address at which the server reaches this machine."
+    "--connections", type=click.IntRange(1, 128), default=16, show_default=True, help="Concurrent connections."
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address of this machine, as the server reaches it."
 )
 @namespace_option
 @connection_options
 @click.pass_context
 def benchmark_command(ctx: click.Context, *, count: int, connections: int, host: str, namespace: str) -> None:
-    """Put a small load on a running server: how fast it takes timers, and how late it calls.
+    """Put a small load on a running server: how fast it accepts timers, and how late it calls.
 
-    Creates timers that are due after a second and receives their callbacks itself. Timers that did not arrive are
-    deleted in the end. A server that listens on more than this machine wants --allow-target for the address. If it
-    runs on another machine, the clocks of both must agree, or the lateness is theirs. The rate is what one client
-    can reach; careful figures come from `python -m bench`.
+    Creates timers that are due after a second and receives their callbacks itself. Timers that never arrived are
+    deleted at the end. A server that listens on more than loopback needs --allow-target for this address. If it
+    runs on another machine, both clocks must agree: their difference counts as lateness. The rate is what one client
+    can achieve; for careful figures use `python -m bench`.
 
     \b
     Examples:

@@ -24,24 +24,24 @@ T = TypeVar("T")
 FILE = "sqlite:///"
 MEMORY = "memory://"
 SHOWN = 20
-"""Of many shards, so many are named."""
+"""Of many shards, this many are named."""
 
 
 @click.command()
 @click.option("--remove-unreadable", is_flag=True, help="Remove what cannot be read. Make a backup first.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), help="How to print.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), help="Output format.")
 @config_options
 @click.pass_context
 def doctor(ctx: click.Context, /, remove_unreadable: bool, output: str | None, file: Path | None, **flags: Any) -> None:
-    """Look the whole store through: rows and records that cannot be read, shards without an owner, a damaged file.
+    """Check the whole store for unreadable rows and records, shards without an owner, and a damaged file.
 
-    Reads everything once and changes nothing, beside running servers, too. A SQLite file is also checked by SQLite
+    Reads everything once and changes nothing, even while servers are running. A SQLite file is also checked by SQLite
     itself (PRAGMA quick_check).
 
     \b
-    It ends with
+    Exit codes:
       0  nothing was found
-      1  something was found, also if it has been removed since
+      1  something was found, even if it has been removed since
       2  the configuration is wrong
       3  there is no database file
       6  the database cannot be reached
@@ -57,7 +57,7 @@ def doctor(ctx: click.Context, /, remove_unreadable: bool, output: str | None, f
         findings = await examine(store)
         if remove_unreadable:
             removed = await discard(store, findings.unreadable)
-            say(f"{removed} of {len(findings.unreadable)} that cannot be read were removed.")
+            say(f"Removed {removed} of {len(findings.unreadable)} that cannot be read.")
         return findings
 
     url = load(flags, file).store_url
@@ -87,7 +87,7 @@ def _show(ctx: click.Context, findings: Findings) -> None:
         *(("cannot be read", f"{one.kind} {one.name}: {one.reason}") for one in findings.unreadable),
         *(("damage", line) for line in findings.damage),
     ]
-    rows = [(name, "not known" if count is None else str(count)) for name, count in counts.items()]
+    rows = [(name, "unknown" if count is None else str(count)) for name, count in counts.items()]
     show_table(("LOOKED AT", ""), rows, settings(ctx))
     click.echo()
     show_table(("FOUND", ""), found or [("nothing", "")], settings(ctx))
@@ -97,7 +97,7 @@ def _show(ctx: click.Context, findings: Findings) -> None:
 @click.argument("names", nargs=-1, required=True)
 @config_options
 def drop_namespace(names: tuple[str, ...], file: Path | None, **flags: Any) -> None:
-    """Remove namespaces that have no timers, with their shards. Every server of the store must be stopped.
+    """Remove namespaces without timers, and their shards. All servers that use the store must be stopped.
 
     \b
     Example:
@@ -108,7 +108,7 @@ def drop_namespace(names: tuple[str, ...], file: Path | None, **flags: Any) -> N
     async def work(store: Store) -> None:
         for name in names:
             shards = await drop(store, name)
-            say(f"{name} is gone, with its {shards} shards.")
+            say(f"Removed {name} and its {shards} shards.")
 
     _with_store(load(flags, file).store_url, work)
 
@@ -119,11 +119,11 @@ def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
     from mainspring.stores import timer_store_from_url  # noqa: PLC0415
 
     if url.startswith(FILE) and not Path(path := url.removeprefix(FILE)).exists():
-        raise NotFound(f"There is no database at {path}. Say where it is, with --store or --data-dir.")
+        raise NotFound(f"There is no database at {path}. Say where it is with --store or --data-dir.")
     if url.startswith(FILE) and Path(path).stat().st_size == 0 and not Path(f"{path}-wal").exists():
-        raise StoreUnavailable(f"The file {path} is empty: a database has at least a page")
+        raise StoreUnavailable(f"The file {path} is empty: a database has at least one page")
     if url == MEMORY:
-        raise ConfigError("Expected a store that is kept, got memory://, which every process has for itself")
+        raise ConfigError("Expected a persistent store, got memory://, which is private to each process")
 
     async def run() -> T:
         store = timer_store_from_url(url, clock=SystemClock())

@@ -35,25 +35,27 @@ SETTINGS: Final = (
     "max_connections",
     "max_tokenless_connections",
 )
-"""Those of a server that an executor goes by."""
+"""The settings of a server that apply to an executor."""
 
 
 def _pool(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", value) or value == "in-process":
-        raise click.BadParameter("Expected lower-case letters, digits and hyphens, and not in-process.")
+        raise click.BadParameter("Expected lower-case letters, digits and dashes, but not in-process.")
     return value
 
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 picks a free one.")
-@click.option("--pool", default="default", show_default=True, callback=_pool, help="Which fetches it makes calls for.")
+@click.option(
+    "--pool", default="default", show_default=True, callback=_pool, help="Pool whose fetches it makes calls for."
+)
 @click.option("--limit", type=click.IntRange(1, 1_000_000), help="Calls in flight. [default: fetch_limit, 2000]")
 @some_config_options(SETTINGS)
 def executor(file: Path | None, port: int, pool: str, limit: int | None, **flags: Any) -> None:
     """Run an executor: a process that makes the calls of fetches, until SIGTERM or Ctrl-C.
 
-    It uses the store of the servers, and they find it there. They hand it the fetches that ask for its pool, when it
-    has room. Several executors may share a pool. Its settings are those of a server; give both the same.
+    It uses the same store as the servers, which find it there and, while it has room, hand it the fetches of its
+    pool. Several executors may share a pool. Its settings are those of a server; give both the same values.
 
     \b
     Examples:

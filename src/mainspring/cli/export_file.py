@@ -16,7 +16,7 @@ import click
 
 @contextmanager
 def export_file(file: str, *, private: bool) -> Iterator[IO[bytes]]:
-    """A private one is its owner's from its first byte on. So it is a regular file: who reads a pipe, nobody knows."""
+    """A private file is its owner's from the first byte, and a regular one: anybody may be reading from a pipe."""
     if file == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -36,8 +36,8 @@ EXIT_CODES: tuple[tuple[type[MainspringError], int], ...] = (
 HINTS: tuple[tuple[type[MainspringError], str], ...] = (
     (
         Unauthenticated,
-        "Give --token-file or MAINSPRING_TOKEN, or run the command where the server's data directory (.mainspring) is. "
-        "The token that is found there is for a server on this machine: to another one it is not sent.",
+        "Set --token-file or MAINSPRING_TOKEN, or run the command where the server's data directory (.mainspring) is. "
+        "The token found there is only sent to a server on this machine.",
     ),
 )
 
@@ -61,7 +61,7 @@ def report(error: MainspringError) -> None:
     lines += [f"  {text}" for text in field_texts(error.errors)]
     lines += list(getattr(error, "__notes__", []))
     if error.outcome_unknown:
-        lines.append("The request may have taken effect all the same: look before you repeat it.")
+        lines.append("The request may have taken effect nevertheless: check before you repeat it.")
     hint = _hint(error)
     if hint:
         lines.append(f"Hint: {hint}")
@@ -77,5 +77,5 @@ def field_texts(errors: Sequence[FieldError]) -> list[str]:
 
 def _hint(error: MainspringError) -> str:
     if isinstance(error, NetworkError) and not error.outcome_unknown:
-        return "Is the server running? Start it with `mainspring serve`, or name another with --url."
+        return "Is the server running? Start it with `mainspring serve`, or choose another with --url."
     return next((hint for kind, hint in HINTS if isinstance(error, kind)), "")

@@ -24,7 +24,7 @@ LOOK_SECONDS: Final = 5.0
 
 @click.group()
 def fetch() -> None:
-    """HTTP calls that are made at most once, and whose result is kept and brought back.
+    """HTTP calls that are made at most once, with a result that is kept and delivered.
 
     \b
     Examples:
@@ -38,31 +38,31 @@ def fetch() -> None:
 
 @fetch.command()
 @click.argument("target_url", metavar="TARGET_URL")
-@click.option("-X", "--method", type=click.Choice(get_args(Method)), help="[default: GET, with a body POST]")
+@click.option("-X", "--method", type=click.Choice(get_args(Method)), help="[default: GET, or POST with a body]")
 @click.option("-H", "--header", "headers", type=HEADER, multiple=True, help="Sent with the call. Repeatable.")
 @click.option("-d", "--data", help="The body, as text.")
 @click.option("--data-file", type=click.File("rb"), help="The body from a file, byte for byte; - for stdin.")
-@click.option("--max-redirects", type=click.IntRange(0, 10), help="Followed for GET and HEAD. [default: 0]")
-@click.option("--timeout", type=DURATION, help="For the whole call, 0.1s to 30m. [default: 30s]")
-@click.option("--req-id", help="Names the fetch: the same again makes no second call. [default: made]")
-@click.option("--result-url", help="Where the result is sent, signed.")
-@click.option("--context", type=JSON, help="JSON text, @file or -: comes back with the result.")
-@click.option("--delivery-time", type=DURATION, help="How long the result is offered to it. [default: 1d]")
-@click.option("--executor", metavar="POOL", help="A pool of executors. [default: the server itself]")
-@click.option("--label", "labels", type=LABEL, multiple=True, help="For finding it again. Repeatable.")
+@click.option("--max-redirects", type=click.IntRange(0, 10), help="Redirects to follow, for GET and HEAD. [default: 0]")
+@click.option("--timeout", type=DURATION, help="Deadline of the whole call, 0.1s to 30m. [default: 30s]")
+@click.option("--req-id", help="Id of the fetch; repeating it makes no second call. [default: generated]")
+@click.option("--result-url", help="URL to which the signed result is sent.")
+@click.option("--context", type=JSON, help="JSON text, @file, or - for stdin; returned with the result.")
+@click.option("--delivery-time", type=DURATION, help="How long delivery of the result is attempted. [default: 1d]")
+@click.option("--executor", metavar="POOL", help="Pool of executors that makes the call. [default: the server itself]")
+@click.option("--label", "labels", type=LABEL, multiple=True, help="Label to find it by. Repeatable.")
 @click.option("--wait", "waits", is_flag=True, help="Wait for the result and print it as curl would.")
 @connection_options
 @click.pass_context
 def create(ctx: click.Context, /, target_url: str, waits: bool, **options: Any) -> None:
-    """Ask for a call. It is made once, or not at all, whatever crashes meanwhile.
+    """Request a call. It is made once or not at all, whatever crashes in between.
 
-    With --wait the body of the response is printed as it is, and its status on stderr. Ctrl-C ends the waiting, not
-    the fetch: `fetch wait` goes on with it. Exit codes with --wait:
+    With --wait, the body of the response is printed as is, and its status on stderr. Ctrl-C stops waiting, not the
+    fetch; `fetch wait` resumes waiting. Exit codes with --wait:
 
     \b
-      0  there is a response, of whatever status
-      8  there is none, and the target has certainly not acted
-      9  there is none, and the target may have acted: check before you try again
+      0  a response, whatever its status
+      8  no response; the target has certainly not acted
+      9  no response; the target may have acted: check before you try again
 
     \b
     Examples:
@@ -110,7 +110,7 @@ def _fields(options: dict[str, Any]) -> FetchFields:
 @connection_options
 @click.pass_context
 def wait(ctx: click.Context, req_id: str) -> None:
-    """Wait for the result of a fetch, and print it as `fetch create --wait` does, with the same exit codes.
+    """Wait for the result of a fetch and print it like `fetch create --wait`, with the same exit codes.
 
     \b
     Examples:
@@ -128,7 +128,7 @@ def _wait(client: Client, view: FetchView, chosen: Globals) -> int:
                 view = client.fetches.wait(view.req_id, LOOK_SECONDS)
                 tell(f"{view.method} {view.url}: {view.state}")
     except KeyboardInterrupt:
-        say(f"The fetch goes on. Its result: mainspring fetch wait {view.req_id}")
+        say(f"The fetch continues. For its result: mainspring fetch wait {view.req_id}")
         raise
     if not show_document(view, chosen.output if chosen.output != "table" else None):
         _print(view.result)
@@ -146,7 +146,7 @@ def _print(result: FetchResult) -> None:
     sys.stdout.buffer.write(result.response.content)
     sys.stdout.buffer.flush()
     if result.response.truncated:
-        say("The body went on: only its beginning is kept.")
+        say("The body was longer: only its beginning is kept.")
 
 
 @fetch.command()
@@ -167,16 +167,16 @@ def get(ctx: click.Context, req_id: str) -> None:
 
 @fetch.command("list")
 @click.option("--state", "states", type=click.Choice(get_args(FetchState)), multiple=True, help="Repeatable.")
-@click.option("--unknown", is_flag=True, help="Short for --state unknown: those that somebody has to look at.")
-@click.option("--label", "labels", type=LABEL, multiple=True, help="With this label. Repeatable: all of them.")
+@click.option("--unknown", is_flag=True, help="Short for --state unknown: fetches that need a person to look at them.")
+@click.option("--label", "labels", type=LABEL, multiple=True, help="Has this label. Repeatable; all must match.")
 @click.option("--since", type=MOMENT, help="Created at or after this instant.")
 @click.option("--until", type=MOMENT, help="Created before this instant.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Fetches on this page.")
-@click.option("--cursor", help="Where the page before ended.")
+@click.option("--cursor", help="Continue from the previous page.")
 @connection_options
 @click.pass_context
 def list_fetches(ctx: click.Context, /, unknown: bool, limit: int, cursor: str | None, **options: Any) -> None:
-    """List fetches: those that wait first, then the ended ones.
+    """List fetches: those still under way first, then those that have ended.
 
     \b
     Examples:
@@ -203,7 +203,7 @@ def list_fetches(ctx: click.Context, /, unknown: bool, limit: int, cursor: str |
 @connection_options
 @click.pass_context
 def cancel(ctx: click.Context, req_id: str) -> None:
-    """Cancel a fetch. One that has ended stays what it was; a call that is under way goes on.
+    """Cancel a fetch. One that has ended stays as it is; a call under way continues.
 
     \b
     Example:
@@ -217,7 +217,7 @@ def cancel(ctx: click.Context, req_id: str) -> None:
 @connection_options
 @click.pass_context
 def stats(ctx: click.Context) -> None:
-    """Count the fetches by state; how long the last ones took; who makes the calls.
+    """Show fetches by state, how long recent ones took, and which executors make the calls.
 
     \b
     Examples:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from mainspring.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
-TOKEN_HELP = "Token of the API. Others see it in the list of processes: prefer --token-file."  # noqa: S105
+TOKEN_HELP = "Token of the API. Visible in the process list: prefer --token-file."  # noqa: S105
 
 
 @dataclass(frozen=True)
 class Globals:
-    """The options that stand before or behind the command."""
+    """The options that may come before or after the command."""
 
     url: str | None = None
     token: str | None = None
@@ -55,18 +55,20 @@ def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None
 
 
 def connection_options(command: F) -> F:
-    """The global options once more behind the command, where people look for them first."""
+    """The global options again, after the command, where people look for them first."""
     for option in (
         click.option("--token", metavar="TOKEN", expose_value=False, callback=_keep, help=TOKEN_HELP),
-        click.option("--token-file", metavar="FILE", expose_value=False, callback=_keep, help="File with the token."),
-        click.option("--url", metavar="URL", expose_value=False, callback=_keep, help="The server."),
+        click.option(
+            "--token-file", metavar="FILE", expose_value=False, callback=_keep, help="File with the token of the API."
+        ),
+        click.option("--url", metavar="URL", expose_value=False, callback=_keep, help="URL of the server."),
         click.option(
             "-o",
             "--output",
             type=click.Choice(["table", "json", "yaml"]),
             expose_value=False,
             callback=_keep,
-            help="How to print.",
+            help="Output format.",
         ),
     ):
         command = option(command)

@@ -35,7 +35,7 @@ CLEARABLE = {
 
 @click.group()
 def job() -> None:
-    """HTTP calls on a calendar: create, look at, change, pause, run, and see what became of each instant.
+    """HTTP calls on a calendar: create, inspect, change, pause and run jobs, and see what became of each instant.
 
     \b
     Examples:
@@ -54,21 +54,21 @@ def _content_options(command: Any, *, is_new: bool) -> Any:
         return f"{words} [default: {default}]" if is_new else words
 
     for option in (
-        click.option("--callback-url", help="Where the call goes; http or https."),
-        click.option("--route", help="Instead: a path below the server's job_base_url."),
-        click.option("--timezone", help=text("The zone of the schedule, such as Europe/Berlin.", "UTC")),
+        click.option("--callback-url", help="URL to call; http or https."),
+        click.option("--route", help="Instead of a URL: a path below the server's job_base_url."),
+        click.option("--timezone", help=text("Time zone of the schedule, such as Europe/Berlin.", "UTC")),
         click.option("--seconds/--no-seconds", default=None, help="The schedule has six fields, seconds first."),
-        click.option("--method", type=click.Choice(get_args(Method)), help=text("Of the request.", "POST")),
+        click.option("--method", type=click.Choice(get_args(Method)), help=text("Method of the request.", "POST")),
         click.option("--header", "headers", type=HEADER, multiple=True, help="Sent with the call. Repeatable."),
-        click.option("--body", type=JSON, help="JSON text, @file, or - for stdin; else a description of the run."),
+        click.option("--body", type=JSON, help=text("JSON text, @file, or - for stdin.", "a description of the run")),
         click.option("--timeout", "timeout_seconds", type=DURATION, help=text("Deadline of one attempt.", "10s")),
         click.option(
             "--overlap",
             type=click.Choice([each for each in get_args(Overlap) if each != "terminateOther"]),
-            help=text("When the run before is not over yet.", "skip"),
+            help=text("What to do while the previous run is not over.", "skip"),
         ),
         click.option(
-            "--catchup", type=click.Choice(get_args(Catchup)), help=text("Which missed instants run late.", "latest")
+            "--catchup", type=click.Choice(get_args(Catchup)), help=text("Which missed instants to run late.", "latest")
         ),
         click.option(
             "--catchup-window", "catchup_window_seconds", type=DURATION, help=text("How late they may be.", "1h")
@@ -76,16 +76,18 @@ def _content_options(command: Any, *, is_new: bool) -> Any:
         click.option(
             "--on-gap",
             type=click.Choice(["shift", "skip"]),
-            help=text("Times that a clock change leaves out.", "shift"),
+            help=text("What to do with times that a clock change skips.", "shift"),
         ),
         click.option(
-            "--on-overlap", type=click.Choice(["first", "last", "both"]), help=text("Times that come twice.", "first")
+            "--on-overlap",
+            type=click.Choice(["first", "last", "both"]),
+            help=text("What to do with times that occur twice.", "first"),
         ),
-        click.option("--jitter", "jitter_seconds", type=DURATION, help="Spread runs over this time."),
+        click.option("--jitter", "jitter_seconds", type=DURATION, help="Spread runs randomly over this period."),
         click.option("--start-at", type=MOMENT, help="No instant before this one."),
         click.option("--end-at", type=MOMENT, help="No instant after this one."),
-        click.option("--max-runs", type=int, help="So many runs by the calendar; then it is finished."),
-        click.option("--label", "labels", type=LABEL, multiple=True, help="For finding it again. Repeatable."),
+        click.option("--max-runs", type=int, help="Finish the job after this many runs by the calendar."),
+        click.option("--label", "labels", type=LABEL, multiple=True, help="Label to find it by. Repeatable."),
         job_retry_options,
     )[::-1]:
         command = option(command)
@@ -112,18 +114,18 @@ def _take_fields(options: dict[str, Any]) -> JobFields:
 @job.command()
 @click.argument("name")
 @click.argument("schedule")
-@click.option("--paused", is_flag=True, help="Do not run it before it is resumed.")
-@click.option("--note", default="", help="A word about it, for others to read.")
-@click.option("--by", default="", help="Who you are, for others to read.")
+@click.option("--paused", is_flag=True, help="Do not run it until it is resumed.")
+@click.option("--note", default="", help="A remark about it, as a note to others.")
+@click.option("--by", default="", help="Who you are, as a note to others.")
 @partial(_content_options, is_new=True)
 @connection_options
 @click.pass_context
 def create(
     ctx: click.Context, /, name: str, schedule: str, *, paused: bool, note: str, by: str, **options: Any
 ) -> None:
-    """Create a job. Without a URL and a route, the route is /jobs/trigger/NAME.
+    """Create a job. With neither a URL nor a route, the route is /jobs/trigger/NAME.
 
-    A SCHEDULE has five fields (minute, hour, day of month, month, day of week) or is a name such as @daily. Look at
+    A SCHEDULE has five fields (minute, hour, day of month, month, day of week) or is a name such as @daily. Check
     it first with `mainspring job preview`. Instants before the creation are not run.
 
     \b
@@ -136,18 +138,18 @@ def create(
     fields = _take_fields(options)
     is_server_named = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
     if is_server_named and not fields.keys() & {"url", "callback_url", "route"}:
-        raise click.UsageError("--url is the server. Say where the job calls with --callback-url or --route.")
+        raise click.UsageError("--url is the server. Set the target of the job with --callback-url or --route.")
     with settings(ctx).connect() as client:
         show(client.jobs.create(name, schedule, paused=paused, note=note, by=by, **fields), settings(ctx))
 
 
 @job.command()
 @click.argument("name")
-@click.option("--schedule", help="The new schedule; it counts from now on.")
+@click.option("--schedule", help="The new schedule, in effect from now on.")
 @click.option(
-    "--clear", type=click.Choice(list(CLEARABLE)), multiple=True, help="Set back what the job has now. Repeatable."
+    "--clear", type=click.Choice(list(CLEARABLE)), multiple=True, help="Reset this field to its default. Repeatable."
 )
-@click.option("--if-generation", type=int, help="Only if the job has this generation; else a conflict.")
+@click.option("--if-generation", type=int, help="Only if the job has this generation; otherwise a conflict.")
 @partial(_content_options, is_new=False)
 @connection_options
 @click.pass_context
@@ -160,8 +162,8 @@ def update(
     if_generation: int | None,
     **options: Any,
 ) -> None:
-    """Change a job; what is not given stays. Headers, labels, the retry policy and both rules for clock changes are
-    replaced as a whole. What was run before goes on as it was.
+    """Change a job; fields not given stay as they are. Headers, labels, the retry policy and both rules for clock
+    changes are replaced as a whole. Runs that have begun continue unchanged.
 
     \b
     Examples:
@@ -177,7 +179,7 @@ def update(
         raise click.UsageError(f"Expected --clear {both[0]} or a new value for it, got both.")
     fields |= {CLEARABLE[each]: None for each in clear}
     if not fields and schedule is None:
-        raise click.UsageError("Expected something to change, got no option that says what.")
+        raise click.UsageError("Expected at least one option that changes the job, got none.")
     with settings(ctx).connect() as client:
         view = client.jobs.update(
             name,
@@ -193,7 +195,7 @@ def update(
 @connection_options
 @click.pass_context
 def get(ctx: click.Context, name: str) -> None:
-    """Show a job. A broken one has a problem, and what could be read of it.
+    """Show a job; for a broken one, its problem and what could be read of it.
 
     \b
     Example:
@@ -208,7 +210,7 @@ def get(ctx: click.Context, name: str) -> None:
 @connection_options
 @click.pass_context
 def delete(ctx: click.Context, name: str) -> None:
-    """Delete a job. A call that is in flight goes on, and the ledger of its runs stays until it expires.
+    """Delete a job. A call in flight continues, and the ledger of its runs stays until it expires.
 
     \b
     Example:
@@ -220,10 +222,10 @@ def delete(ctx: click.Context, name: str) -> None:
 
 @job.command("list")
 @click.option("--state", "states", type=click.Choice(get_args(JobState)), multiple=True, help="Repeatable.")
-@click.option("--prefix", default="", help="Names that start with this.")
-@click.option("--label", "labels", type=LABEL, multiple=True, help="With this label. Repeatable: all of them.")
+@click.option("--prefix", default="", help="Names starting with this.")
+@click.option("--label", "labels", type=LABEL, multiple=True, help="Has this label. Repeatable; all must match.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Jobs on this page.")
-@click.option("--cursor", help="Where the page before ended.")
+@click.option("--cursor", help="Continue from the previous page.")
 @connection_options
 @click.pass_context
 def list_jobs(
@@ -235,7 +237,7 @@ def list_jobs(
     limit: int,
     cursor: str | None,
 ) -> None:
-    """List jobs by name. The remark is what is wrong with a broken job, or the note of another.
+    """List jobs by name. The remark is the problem of a broken job, or the note of any other.
 
     \b
     Examples:
@@ -249,7 +251,7 @@ def list_jobs(
         show_table(LIST_COLUMNS, [_row(each) for each in page.jobs], settings(ctx))
     broken = sum(each.state == "broken" for each in page.jobs)
     if broken:
-        say(f"{broken} broken: not run before its record is put right. See `mainspring job get NAME`.")
+        say(f"{broken} broken: a broken job does not run until its record is repaired. See `mainspring job get NAME`.")
     if page.next_cursor:
         say(f"There are more: --cursor {page.next_cursor}")
 
@@ -269,8 +271,8 @@ def _row(view: JobView) -> tuple[str, ...]:
 
 @job.command()
 @click.argument("name")
-@click.option("--note", default="", help="Why, for others to read.")
-@click.option("--by", default="", help="Who you are, for others to read.")
+@click.option("--note", default="", help="The reason, as a note to others.")
+@click.option("--by", default="", help="Who you are, as a note to others.")
 @connection_options
 @click.pass_context
 def pause(ctx: click.Context, name: str, note: str, by: str) -> None:
@@ -286,11 +288,11 @@ def pause(ctx: click.Context, name: str, note: str, by: str) -> None:
 
 @job.command()
 @click.argument("name")
-@click.option("--by", default="", help="Who you are, for others to read.")
+@click.option("--by", default="", help="Who you are, as a note to others.")
 @connection_options
 @click.pass_context
 def resume(ctx: click.Context, name: str, by: str) -> None:
-    """Run a paused job again, from now on. For the instants of the pause see `mainspring job backfill`.
+    """Run a paused job again, from now on. To run the instants of the pause, see `mainspring job backfill`.
 
     \b
     Example:

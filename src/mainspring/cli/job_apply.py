@@ -47,19 +47,19 @@ class ApplyView(View, frozen=True, kw_only=True):
 @click.command("apply")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--dry-run", is_flag=True, help="Only show the difference; the exit code is 7 if there is one.")
-@click.option("--prune/--no-prune", default=True, show_default=True, help="Delete jobs that the file does not have.")
+@click.option("--prune/--no-prune", default=True, show_default=True, help="Delete jobs that are not in the file.")
 @click.option("--yes", is_flag=True, help="Do not ask before deletions.")
-@click.option("--by", default="", help="Who you are, for others to read.")
+@click.option("--by", default="", help="Who you are, as a note to others.")
 @connection_options
 @click.pass_context
 def apply_command(ctx: click.Context, file: str, *, dry_run: bool, prune: bool, yes: bool, by: str) -> None:
-    """Make the jobs of the server equal to those of a TOML or JSON file; - is stdin.
+    """Make the jobs of the server match a TOML or JSON file; - is stdin.
 
     The file has a table `jobs` with a table for each job, or a list `jobs`. The fields are those of
-    `POST /v1/jobs/create`; one that is absent has its default. Whether a job is paused is only changed where the
-    file says `paused`. All jobs are checked before the first is changed. Jobs that are not in the file are deleted,
-    after a question, unless --no-prune says otherwise. What was changed by somebody else meanwhile is a conflict:
-    run it again.
+    `POST /v1/jobs/create`; an absent field takes its default. A job is only paused or resumed if the file says
+    `paused` for it. All jobs are checked before the first is changed. Jobs that are not in the file are deleted after
+    a confirmation, unless --no-prune is given. If somebody else changes a job at the same time, the command ends with
+    a conflict: run it again.
 
     \b
     Examples:
@@ -106,7 +106,7 @@ def _tell(planned: list[Step], unchanged: int) -> None:
             click.echo(printable(f"    {change.field}: {_json(change.old)} → {_json(change.new)}"))
     counts = {kind: sum(step.kind == kind for step in planned) for kind in SIGNS}
     click.echo(f"{counts['create']} to create, {counts['update']} to update, {counts['delete']} to delete, ", nl=False)
-    click.echo(f"{unchanged} as they should be.")
+    click.echo(f"{unchanged} unchanged.")
 
 
 def _json(value: object) -> str:
@@ -131,7 +131,7 @@ def _check(client: Client, planned: list[Step], chosen: Globals) -> None:
                 wrong += [FieldError(f"/jobs/{step.name}{field.pointer}", field.detail) for field in found]
             advance(done)
     if wrong:
-        raise InvalidInput(f"Expected jobs that the server accepts, got {len(wrong)} mistakes", errors=tuple(wrong))
+        raise InvalidInput(f"The server does not accept these jobs: {len(wrong)} mistakes", errors=tuple(wrong))
 
 
 def _apply(client: Client, planned: list[Step], *, by: str, chosen: Globals) -> None:
@@ -141,7 +141,9 @@ def _apply(client: Client, planned: list[Step], *, by: str, chosen: Globals) -> 
                 _write(client, step, by=by, dry_run=False)
                 _pause_or_resume(client, step, by=by)
             except MainspringError as error:
-                error.add_note(f"At {step.name}. {done} of {len(planned)} changes were made; the others were not.")
+                error.add_note(
+                    f"Stopped at {step.name}: {done} of {len(planned)} changes were made, the others were not."
+                )
                 raise
             advance(done + 1)
 

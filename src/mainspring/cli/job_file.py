@@ -30,7 +30,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A job as the file has it, and which fields it names."""
+    """A job as the file describes it, and the fields that are named there."""
 
     job: CreateJob
     named: frozenset[str]
@@ -50,10 +50,10 @@ def read_jobs(data: bytes) -> dict[str, Wanted]:
         if "dryRun" in fields:
             wrong.append(FieldError(f"{pointer}/dryRun", "unknown field"))
         if job.name in jobs:
-            wrong.append(FieldError(f"{pointer}/name", "Expected every name once, got it again"))
+            wrong.append(FieldError(f"{pointer}/name", "Expected each name once, got it again"))
         jobs[job.name] = Wanted(job, frozenset(fields))
     if wrong:
-        raise InvalidInput(f"Expected a file of jobs, got {len(wrong)} mistakes in it", errors=tuple(wrong))
+        raise InvalidInput(f"Expected a valid file of jobs, got one with {len(wrong)} mistakes", errors=tuple(wrong))
     return jobs
 
 

@@ -24,7 +24,7 @@ POLL_SECONDS: Final = 0.25
 FINAL: Final = get_args(RunState)[-5:]
 MARKS: Final[dict[Mark, str]] = {
     "": "",
-    "gap": "moved: the clock leaves out the scheduled time",
+    "gap": "moved: the clock skips the scheduled time",
     "first": "the first of two: the clock is set back",
     "last": "the second of two: the clock is set back",
 }
@@ -33,14 +33,16 @@ RUN_COLUMNS: Final = ("scheduledAt", "name", "kind", "state", "late", "attempts"
 
 @click.command("trigger")
 @click.argument("name")
-@click.option("--body", type=JSON, help="Sent this once instead of the job's own: JSON text, @file, or - for stdin.")
-@click.option("--by", default="", help="Who you are, for others to read.")
+@click.option(
+    "--body", type=JSON, help="Sent this once instead of the job's own body: JSON text, @file, or - for stdin."
+)
+@click.option("--by", default="", help="Who you are, as a note to others.")
 @click.option("--wait", is_flag=True, help="Wait until it is over; the exit code is 1 unless it succeeded.")
-@click.option("--wait-for", type=DURATION, default=600.0, help="How long at most, with --wait. [default: 10m]")
+@click.option("--wait-for", type=DURATION, default=600.0, help="Longest wait, with --wait. [default: 10m]")
 @connection_options
 @click.pass_context
 def trigger_command(ctx: click.Context, name: str, *, body: Any, by: str, wait: bool, wait_for: float) -> None:
-    """Run a job now, beside its calendar, whether or not it is paused or running.
+    """Run a job now, in addition to its calendar, even if it is paused or running.
 
     \b
     Examples:
@@ -53,7 +55,7 @@ def trigger_command(ctx: click.Context, name: str, *, body: Any, by: str, wait: 
             run = _wait_until_over(client, run, wait_for, settings(ctx))
     show(run, settings(ctx))
     if wait and run.state not in FINAL:
-        say(f"Not over after {wait_for:g} s. It goes on; see `mainspring job runs {name}`.")
+        say(f"Not over after {wait_for:g} s. It continues; see `mainspring job runs {name}`.")
     if wait and run.state != "succeeded":
         sys.exit(1)
 
@@ -73,19 +75,21 @@ def _wait_until_over(client: Client, run: RunView, seconds: float, chosen: Globa
 
 @click.command("preview")
 @click.argument("name_or_schedule")
-@click.option("--name", help="With a schedule: the job that it is for. H follows from the name.")
-@click.option("--timezone", help="The zone of the schedule, such as Europe/Berlin.")
+@click.option("--name", help="With a schedule: name of the job, from which H is derived.")
+@click.option("--timezone", help="Time zone of the schedule, such as Europe/Berlin.")
 @click.option("--seconds/--no-seconds", default=None, help="The schedule has six fields, seconds first.")
-@click.option("--on-gap", type=click.Choice(["shift", "skip"]), help="Times that a clock change leaves out.")
-@click.option("--on-overlap", type=click.Choice(["first", "last", "both"]), help="Times that come twice.")
+@click.option("--on-gap", type=click.Choice(["shift", "skip"]), help="What to do with times that a clock change skips.")
+@click.option(
+    "--on-overlap", type=click.Choice(["first", "last", "both"]), help="What to do with times that occur twice."
+)
 @click.option("--from", "from_", type=MOMENT, help="Instants after this one. [default: now]")
-@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many.")
+@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of instants.")
 @connection_options
 @click.pass_context
 def preview_command(ctx: click.Context, /, name_or_schedule: str, **options: Any) -> None:
-    """Show the next instants of a job, or of a schedule that you are thinking of.
+    """Show the next instants of a job, or of a schedule you want to try.
 
-    What has spaces in it, or starts with @, is a schedule. Clock changes are told in words.
+    An argument with spaces, or starting with @, is a schedule. Clock changes are explained in words.
 
     \b
     Examples:
@@ -96,7 +100,7 @@ def preview_command(ctx: click.Context, /, name_or_schedule: str, **options: Any
     """
     is_schedule = " " in name_or_schedule.strip() or name_or_schedule.startswith("@")
     if options["name"] and not is_schedule:
-        raise click.UsageError("Expected a schedule beside --name, got the name of a job.")
+        raise click.UsageError("Expected a schedule with --name, got the name of a job.")
     gap, overlap = options["on_gap"], options["on_overlap"]
     name = options["name"] if is_schedule else name_or_schedule
     with settings(ctx).connect() as client:
@@ -130,13 +134,13 @@ def _instant_row(instant: InstantView) -> tuple[str, ...]:
 @click.option("--since", type=MOMENT, help="Scheduled at or after this instant.")
 @click.option("--until", type=MOMENT, help="Scheduled before this instant.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Entries on this page.")
-@click.option("--cursor", help="Where the page before ended.")
+@click.option("--cursor", help="Continue from the previous page.")
 @connection_options
 @click.pass_context
 def runs_command(ctx: click.Context, /, name: str | None, limit: int, cursor: str | None, **options: Any) -> None:
-    """Show what became of each instant of a job, newest first; without a name, of all jobs, one by one.
+    """Show what became of each instant of a job, newest first; without a name, of all jobs, one after another.
 
-    Instants that were skipped for one reason in a row are one entry. `late` counts from the planned moment.
+    Consecutive instants skipped for the same reason are one entry. `late` is measured from the planned moment.
 
     \b
     Examples:
@@ -187,14 +191,14 @@ def duration_text(ms: int | None) -> str:
 @click.argument("name")
 @click.option("--since", type=MOMENT, required=True, help="From this instant on.")
 @click.option("--until", type=MOMENT, required=True, help="Before this instant; not in the future.")
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--by", default="", help="Who you are, for others to read.")
+@click.option("--dry-run", is_flag=True, help="Only count the instants.")
+@click.option("--by", default="", help="Who you are, as a note to others.")
 @connection_options
 @click.pass_context
 def backfill_command(
     ctx: click.Context, name: str, *, since: datetime, until: datetime, dry_run: bool, by: str
 ) -> None:
-    """Run the instants of a range of the past that were not run, one after another.
+    """Run the instants of a past range that were not run, one after another.
 
     \b
     Examples:

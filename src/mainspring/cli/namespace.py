@@ -16,7 +16,7 @@ COLUMNS = ("name", "shardCount", "firstShard", "hostLimit", "historyRetentionDay
 
 @click.group()
 def namespace() -> None:
-    """Create, look at and change namespaces: spaces of timer ids with their own shards, secret and defaults.
+    """Create, inspect and change namespaces, each with its own timer ids, shards, secret and defaults.
 
     \b
     Examples:
@@ -27,8 +27,10 @@ def namespace() -> None:
 
 @namespace.command()
 @click.argument("name")
-@click.option("--shard-count", type=int, default=16, show_default=True, help="Fixed from then on: 16, 256, 1024, 4096.")
-@click.option("--secret", help="whsec_ and base64 of 24 to 64 bytes; made for you if absent.")
+@click.option(
+    "--shard-count", type=int, default=16, show_default=True, help="Cannot be changed later: 16, 256, 1024, 4096."
+)
+@click.option("--secret", help="whsec_ and 24 to 64 bytes in base64. [default: generated]")
 @click.option("--host-limit", type=int, help="Calls in flight to one destination host.")
 @click.option("--history-retention-days", type=int, default=7, show_default=True, help="How long attempts are kept.")
 @retry_options
@@ -64,7 +66,7 @@ def get(ctx: click.Context, name: str) -> None:
 
 @namespace.command("list")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Namespaces on this page.")
-@click.option("--cursor", help="Where the page before ended.")
+@click.option("--cursor", help="Continue from the previous page.")
 @connection_options
 @click.pass_context
 def list_namespaces(ctx: click.Context, limit: int, cursor: str | None) -> None:
@@ -83,15 +85,15 @@ def list_namespaces(ctx: click.Context, limit: int, cursor: str | None) -> None:
 
 @namespace.command()
 @click.argument("name")
-@click.option("--secret", help="The new secret; the one before stays in use beside it.")
+@click.option("--secret", help="The new secret; the previous one stays in use alongside it.")
 @click.option("--host-limit", type=int, help="Calls in flight to one destination host.")
-@click.option("--no-host-limit", is_flag=True, help="Back to the server's own limit.")
+@click.option("--no-host-limit", is_flag=True, help="Return to the server's own limit.")
 @click.option("--history-retention-days", type=int, help="How long attempts are kept.")
 @retry_options
 @connection_options
 @click.pass_context
 def update(ctx: click.Context, /, name: str, **options: Any) -> None:
-    """Change a namespace; what is not given stays. The retry policy is replaced as a whole.
+    """Change a namespace; fields not given stay as they are. The retry policy is replaced as a whole.
 
     \b
     Examples:

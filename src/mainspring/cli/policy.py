@@ -14,20 +14,26 @@ import msgspec
 from mainspring.cli.parameters import DURATION, DURATIONS
 from mainspring.errors import FieldError, InvalidInput
 from mainspring.model import RetryPolicy
+from mainspring.wire.decoding import decode
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 Option = tuple[str, click.ParamType[Any] | type | None, bool, str]
 OPTIONS: dict[str, Option] = {
-    "max_attempts": ("--retry-max-attempts", int, False, "Attempts in all, the first included."),
+    "max_attempts": ("--retry-max-attempts", int, False, "Attempts in total, including the first."),
     "initial_interval_seconds": ("--retry-initial-interval", DURATION, False, "Wait before the first retry."),
-    "backoff_multiplier": ("--retry-multiplier", float, False, "Each wait is this many times the one before."),
+    "backoff_multiplier": ("--retry-multiplier", float, False, "Each wait is this many times the previous one."),
     "max_interval_seconds": ("--retry-max-interval", DURATION, False, "Longest wait."),
     "max_elapsed_seconds": ("--retry-max-elapsed", DURATION, False, "Give up this long after the first attempt."),
-    "jitter": ("--retry-jitter", float, False, "Part of a wait that is added at random, 0 to 1."),
+    "jitter": ("--retry-jitter", float, False, "Random extra wait, as a fraction of the wait, 0 to 1."),
     "schedule": ("--retry-schedule", DURATIONS, False, "Explicit waits, such as 10s,1m,1h."),
     "retry_on": ("--retry-on", str, True, "What is retried: 503, 5xx, network, timeout. Repeatable."),
-    "on_exhausted": ("--retry-on-exhausted", click.Choice(["park", "drop"]), False, "What becomes of it then."),
+    "on_exhausted": (
+        "--retry-on-exhausted",
+        click.Choice(["park", "drop"]),
+        False,
+        "What becomes of the timer when attempts run out.",
+    ),
 }
 
 
@@ -53,8 +59,7 @@ def take_policy(options: dict[str, Any]) -> RetryPolicy | None:
         return None
     wire = dict(zip(RetryPolicy.__struct_fields__, RetryPolicy.__struct_encode_fields__, strict=True))
     try:
-        return msgspec.convert({wire[name]: value for name, value in chosen.items()}, RetryPolicy)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(
-            "The retry policy is not valid.", errors=(FieldError("/retryPolicy", str(error)),)
-        ) from error
+        return decode(msgspec.json.encode({wire[name]: value for name, value in chosen.items()}), RetryPolicy)
+    except InvalidInput as error:
+        errors = tuple(FieldError(f"/retryPolicy{wrong.pointer}", wrong.detail) for wrong in error.errors)
+        raise InvalidInput("The retry policy is not valid.", errors=errors) from error

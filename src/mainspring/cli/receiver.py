@@ -1,6 +1,6 @@
-"""A small HTTP server that prints the callbacks it gets and answers as it was told; for trying things out.
+"""A small HTTP server that prints the callbacks it gets and answers as configured; for trying things out.
 
-One thread per connection; bodies over a bound are refused; it never listens elsewhere than it was told.
+One thread per connection; bodies over a bound are refused; it listens only where it was asked to.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def namespace_option(command: F) -> F:
-    return click.option("-n", "--namespace", default="default", show_default=True, help="Where timers live.")(command)
+    return click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the timers.")(
+        command
+    )
 
 
 def filter_options(command: F) -> F:
@@ -30,8 +32,10 @@ def filter_options(command: F) -> F:
             multiple=True,
             help="In this state. Repeatable.",
         ),
-        click.option("--prefix", "id_prefix", help="Ids that start with this."),
-        click.option("--label", "labels", type=LABEL, multiple=True, help="With this label. Repeatable: all of them."),
+        click.option("--prefix", "id_prefix", help="Ids starting with this."),
+        click.option(
+            "--label", "labels", type=LABEL, multiple=True, help="Has this label. Repeatable; all must match."
+        ),
         click.option("--due-from", type=MOMENT, help="Next due at or after this instant."),
         click.option("--due-to", type=MOMENT, help="Next due before this instant."),
     )[::-1]:

@@ -16,8 +16,8 @@ from mainspring.cli.config_flags import config_options, load
 def serve(file: Path | None, **flags: Any) -> None:
     """Run an instance: the API and the engine, until SIGTERM or Ctrl-C.
 
-    Settings come from flags, then MAINSPRING_* variables, then the TOML file of --config. Without any, the
-    data lives in .mainspring and a token is made there, which the other commands find by themselves.
+    Settings come from flags, then MAINSPRING_* variables, then the TOML file of --config. By default, data is kept in
+    .mainspring, together with a generated token that the other commands find on their own.
 
     \b
     Examples:

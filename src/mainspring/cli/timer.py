@@ -24,7 +24,7 @@ HISTORY_COLUMNS = ("startedAt", "attempt", "outcome", "status", "durationMs", "n
 
 @click.group()
 def timer() -> None:
-    """Create, look at, change, import and export timers.
+    """Create, inspect, change, import and export timers.
 
     \b
     Examples:
@@ -38,14 +38,16 @@ def timer() -> None:
 def _content_options(command: Any) -> Any:
     """What a timer is made of; the same for create and update."""
     for option in (
-        click.option("--in", "delay", type=DURATION, help="Due after this time: 90, 5m, 1h30m."),
+        click.option("--in", "delay", type=DURATION, help="Due after this delay: 90, 5m, 1h30m."),
         click.option("--at", type=MOMENT, help="Due at this instant: 2026-12-01T09:00:00+01:00."),
         click.option("--payload", type=JSON, help="JSON text, @file, or - for stdin."),
         click.option("--header", "headers", type=HEADER, multiple=True, help="Sent with the callback. Repeatable."),
-        click.option("--label", "labels", type=LABEL, multiple=True, help="For finding it again. Repeatable."),
+        click.option("--label", "labels", type=LABEL, multiple=True, help="Label to find it by. Repeatable."),
         click.option("--callback-timeout", type=DURATION, help="Deadline of one attempt, 1s to 30m."),
         click.option(
-            "--delivery", type=click.Choice([each.value for each in Delivery]), help="What to risk: a repeat or a loss."
+            "--delivery",
+            type=click.Choice([each.value for each in Delivery]),
+            help="What to risk: repeating the call, or losing it.",
         ),
         retry_options,
     )[::-1]:
@@ -62,7 +64,7 @@ def _take_time(options: dict[str, Any]) -> tuple[datetime | None, float | None]:
 
 @timer.command()
 @click.argument("timer_id")
-@click.option("--callback-url", required=True, help="Where the call goes; http or https.")
+@click.option("--callback-url", required=True, help="URL to call; http or https.")
 @namespace_option
 @_content_options
 @connection_options
@@ -101,14 +103,14 @@ def create(ctx: click.Context, /, timer_id: str, **options: Any) -> None:
 
 @timer.command()
 @click.argument("timer_id")
-@click.option("--callback-url", help="Where the call goes.")
-@click.option("--if-generation", type=int, help="Only if the timer has this generation; else a conflict.")
+@click.option("--callback-url", help="URL to call; http or https.")
+@click.option("--if-generation", type=int, help="Only if the timer has this generation; otherwise a conflict.")
 @namespace_option
 @_content_options
 @connection_options
 @click.pass_context
 def update(ctx: click.Context, /, timer_id: str, **options: Any) -> None:
-    """Change a timer; what is not given stays. A new time starts the attempts again.
+    """Change a timer; fields not given stay as they are. A new time starts counting attempts afresh.
 
     Headers, labels and the retry policy are replaced as a whole.
 
@@ -147,7 +149,7 @@ def update(ctx: click.Context, /, timer_id: str, **options: Any) -> None:
 @connection_options
 @click.pass_context
 def get(ctx: click.Context, timer_id: str, namespace: str) -> None:
-    """Show a timer. One that is done is gone: see `timer history`.
+    """Show a timer. A timer that is done no longer exists: see `timer history`.
 
     \b
     Examples:
@@ -160,12 +162,12 @@ def get(ctx: click.Context, timer_id: str, namespace: str) -> None:
 
 @timer.command("list")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Timers on this page.")
-@click.option("--cursor", help="Where the page before ended.")
+@click.option("--cursor", help="Continue from the previous page.")
 @filter_options
 @connection_options
 @click.pass_context
 def list_timers(ctx: click.Context, /, limit: int, cursor: str | None, **options: Any) -> None:
-    """List timers, in the order in which they are due. For all of many, see `timer export`.
+    """List timers in due order. To get all of a large number, see `timer export`.
 
     \b
     Examples:
@@ -208,12 +210,12 @@ def run_now(ctx: click.Context, timer_id: str, namespace: str) -> None:
 @click.option("--since", type=MOMENT, help="Started at or after this instant.")
 @click.option("--until", type=MOMENT, help="Started before this instant.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Attempts on this page.")
-@click.option("--cursor", help="Where the page before ended.")
+@click.option("--cursor", help="Continue from the previous page.")
 @namespace_option
 @connection_options
 @click.pass_context
 def history(ctx: click.Context, /, timer_id: str, outcomes: tuple[str, ...], **options: Any) -> None:
-    """Show the attempts of a timer, newest first; also of one that is done.
+    """Show the attempts of a timer, newest first, even if it is done.
 
     \b
     Examples:
@@ -234,7 +236,7 @@ def _one_or_many(verb: str, help_text: str) -> None:
     @click.argument("timer_id", required=False)
     @click.option("--all-matching", "everything", is_flag=True, help="Every timer of the namespace that matches.")
     @click.option("--dry-run", is_flag=True, help="Only count what matches.")
-    @click.option("--yes", is_flag=True, help="Do not ask.")
+    @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
     @filter_options
     @connection_options
     @click.pass_context
@@ -245,7 +247,7 @@ def _one_or_many(verb: str, help_text: str) -> None:
         where = take_where(options)
         conditions = len(where) > 1
         if timer_id is not None and (conditions or everything or dry_run):
-            raise click.UsageError("Expected a TIMER_ID or a filter for many, got both.")
+            raise click.UsageError("Expected a TIMER_ID or a filter, got both.")
         if timer_id is None and not conditions and not everything:
             raise click.UsageError("Expected a TIMER_ID, a filter such as --prefix, or --all-matching.")
         with settings(ctx).connect() as client:

@@ -41,17 +41,19 @@ class ImportView(View, frozen=True, kw_only=True):
 
 @click.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), help="Else by the file's name; stdin is JSONL.")
-@click.option("--from-line", type=click.IntRange(1), default=1, help="Leave out the lines before this one.")
+@click.option(
+    "--format", "form", type=click.Choice(["jsonl", "csv"]), help="[default: by the file's name; JSONL for stdin]"
+)
+@click.option("--from-line", type=click.IntRange(1), default=1, help="Skip the lines before this one.")
 @click.option("--dry-run", is_flag=True, help="Only have the server check the lines; nothing is created.")
 @connection_options
 @click.pass_context
 def import_command(ctx: click.Context, file: str, form: Format | None, from_line: int, dry_run: bool) -> None:
     """Create the timers of a file; - is stdin. An id that exists is replaced.
 
-    A line has the fields of `POST /v1/timers/create`. Wrong lines are reported with their numbers and left out;
-    the exit code is then 1. An import that was interrupted says with which line to go on; from the beginning it
-    would create once more what has been called since.
+    A line has the fields of `POST /v1/timers/create`. Invalid lines are reported by number and skipped; the exit
+    code is then 1. An interrupted import says at which line to continue; starting over would create again the
+    timers whose calls have been made since.
 
     \b
     Examples:
@@ -72,9 +74,13 @@ def import_command(ctx: click.Context, file: str, form: Format | None, from_line
 
 @click.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, readable=False, allow_dash=True), default="-")
-@click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), help="Else by the file's name; stdout is JSONL.")
-@click.option("--include-parked", is_flag=True, help="Also those that are parked. Imported, they are not parked.")
-@click.option("--secrets", is_flag=True, help="Also what is hidden, into a file that only you may read.")
+@click.option(
+    "--format", "form", type=click.Choice(["jsonl", "csv"]), help="[default: by the file's name; JSONL for stdout]"
+)
+@click.option(
+    "--include-parked", is_flag=True, help="Also export parked timers. Once imported, they are no longer parked."
+)
+@click.option("--secrets", is_flag=True, help="Include secrets, in a file that only you can read.")
 @filter_options
 @connection_options
 @click.pass_context
@@ -83,14 +89,14 @@ def export_command(
 ) -> None:
     """Write timers to a file, or to stdout, as `timer import` reads them.
 
-    A line says what was asked for, not what has happened since: attempts, history and whether a timer is parked
-    are not in it. An import would run a parked timer, at its time or at once; so parked ones are left out and
-    counted, unless --include-parked or --state parked asks for them.
+    A line says what was requested, not what has happened since: attempts, history and whether a timer is parked
+    are not part of it. An import would run a parked timer, at its time or at once; so parked timers are left out and
+    counted, unless --include-parked or --state parked is given.
 
-    Secrets in headers and URLs are left out: *** stands in their place, and `timer import` refuses such a line. With
-    --secrets they are in the file, which then only its owner may read; stdout, pipes and devices are refused.
+    Secrets in headers and URLs are replaced by ***, and `timer import` refuses such a line. With --secrets they are
+    included, in a file that only its owner can read; stdout, pipes and devices are then refused.
 
-    A file appears when it is whole, and a link is followed to it. A pipe or a device is written to as it is.
+    A file appears only once it is complete; links are followed. Pipes and devices are written to directly.
 
     Timers that change while the export runs may be in it twice or not at all.
 
@@ -120,9 +126,9 @@ def export_command(
             hidden += not secrets and _hides(timer)
             advance(count)
     if hidden:
-        say(f"{hidden} timers have secrets, which are not in the export; --secrets takes them along")
+        say(f"{hidden} timers have secrets, which were left out; --secrets includes them")
     if left_out:
-        say(f"{left_out} parked timers were left out; --include-parked takes them along, no longer parked")
+        say(f"{left_out} parked timers were left out; --include-parked includes them, no longer parked")
     if file != "-":
         say(f"{count} timers written to {file}")
 
@@ -161,7 +167,7 @@ class _Import:
             answer = self._client.timers.create_batch([timer for _, timer in batch], dry_run=self._dry_run)
         except MainspringError as error:
             done = "checked" if self._dry_run else "created"
-            error.add_note(f"{self._created} timers were {done}. To go on: --from-line {batch[0][0]}")
+            error.add_note(f"{self._created} timers were {done}. To continue: --from-line {batch[0][0]}")
             raise
         self._created += answer.created
         self._failed += answer.failed

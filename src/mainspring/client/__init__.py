@@ -1,4 +1,4 @@
-"""The Python SDK: `AsyncClient` and `Client` for programs that ask, `read_callback` for programs that are called.
+"""The Python SDK: `AsyncClient` and `Client` for programs that make calls, `read_callback` for those that receive them.
 
     with Client() as client:
         client.timers.create("remind-7", callback_url="https://example.com/remind", delay_seconds=300)

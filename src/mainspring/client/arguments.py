@@ -16,7 +16,7 @@ from mainspring.model import State
 
 
 class Where(TypedDict, total=False):
-    """Which timers of a namespace; all conditions hold together, none matches everything."""
+    """Which timers of a namespace; all conditions must hold; without any, everything matches."""
 
     namespace: str
     states: Sequence[State]
@@ -29,7 +29,7 @@ class Where(TypedDict, total=False):
 
 
 class RunsWhere(TypedDict, total=False):
-    """Which entries of the ledger of runs; all conditions hold together, none matches everything."""
+    """Which entries of the ledger of runs; all conditions must hold; without any, everything matches."""
 
     states: Sequence[RunState]
     kinds: Sequence[RunKind]
@@ -40,7 +40,7 @@ class RunsWhere(TypedDict, total=False):
 
 
 class FetchesWhere(TypedDict, total=False):
-    """Which fetches; all conditions hold together, none matches everything."""
+    """Which fetches; all conditions must hold; without any, everything matches."""
 
     states: Sequence[FetchState]
     labels: Mapping[str, str]

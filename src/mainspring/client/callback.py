@@ -1,10 +1,10 @@
-"""The receiving end of a timer: check who calls, read what is said, and answer.
+"""The receiving end of a timer: check who is calling, read the message, and answer.
 
     callback = read_callback(request.headers, request.body, secrets=[secret])
     ...
     return 200, callback_answer(next_execute_at=tomorrow)
 
-`delivery_id` is the same for every repeat of one delivery: what was done under it need not be done again.
+`delivery_id` is the same for every repeat of a delivery: work already done for it need not be done again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mainspring.wire.message import Message, View
 
 
 class Callback(View, frozen=True, kw_only=True):
-    """What a timer brings."""
+    """What a timer delivers."""
 
     namespace: str
     timer_id: str
@@ -37,7 +37,7 @@ class Callback(View, frozen=True, kw_only=True):
 
 
 class CallbackAnswer(Message, frozen=True, kw_only=True):
-    """What a receiver says: done or not, when to come again, and with which payload."""
+    """What a receiver answers: done or not, when to call again, and with which payload."""
 
     ok: bool
     next_execute_at: datetime | UnsetType = UNSET
@@ -56,7 +56,7 @@ def read_callback(headers: Mapping[str, str], body: bytes, *, secrets: Sequence[
 
 
 def callback_answer(*, ok: bool = True, next_execute_at: datetime | None = None, payload: object = UNSET) -> bytes:
-    """The body to answer with. `ok=False` asks for a retry; `next_execute_at` schedules the timer anew."""
+    """The body to answer with. `ok=False` asks for a retry; `next_execute_at` reschedules the timer."""
     answer = CallbackAnswer(
         ok=ok,
         next_execute_at=instant(next_execute_at),

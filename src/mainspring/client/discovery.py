@@ -1,4 +1,4 @@
-"""Where the server is and which token opens it, when the program does not say.
+"""Where the server is and which token to use, if the program does not say.
 
 The URL: argument, `MAINSPRING_URL`, else the default address. The token: argument, `MAINSPRING_TOKEN` or
 `MAINSPRING_TOKEN_FILE`, the configuration file, else the token file in the data directory. The last two belong to the
@@ -20,7 +20,7 @@ DEFAULT_URL = "http://127.0.0.1:8700"
 
 
 def find_url(url: str | None) -> str:
-    """The server's address without a trailing slash. Raises ConfigError when it is no http(s) URL."""
+    """The server's address without a trailing slash. Raises ConfigError if it is not an http(s) URL."""
     chosen = url or os.environ.get(PREFIX + "URL") or DEFAULT_URL
     try:
         parts = urlsplit(chosen)
@@ -28,12 +28,12 @@ def find_url(url: str | None) -> str:
     except ValueError:
         valid = False
     if not valid or parts.query or parts.fragment or parts.username is not None:
-        raise ConfigError(f"Expected the server's URL as {DEFAULT_URL}, got {chosen!r}")
+        raise ConfigError(f"Expected a server URL such as {DEFAULT_URL}, got {chosen!r}")
     return chosen.rstrip("/")
 
 
 def find_token(token: str | None, *, url: str) -> str:
-    """The bearer token, or an empty text when there is none to be found."""
+    """The bearer token, or an empty string if none is found."""
     if token:
         return _checked(token)
     config = load_config()
@@ -48,7 +48,7 @@ def find_token(token: str | None, *, url: str) -> str:
 
 
 def token_in(path: Path, *, generated: bool = False) -> str:
-    """The token in a file that was named, or generated. Raises ConfigError for none, or one that others may read."""
+    """The token in a named or generated file. Raises ConfigError if there is none, or if others may read it."""
     try:
         return read_token_file(path, generated=generated)
     except OSError as error:
@@ -57,7 +57,7 @@ def token_in(path: Path, *, generated: bool = False) -> str:
 
 def _checked(token: str) -> str:
     if not (token.isascii() and token.isprintable()) or " " in token:
-        raise ConfigError("Expected a token of visible ASCII characters, got others")
+        raise ConfigError("Expected a token of visible ASCII characters only, got others")
     return token
 
 

@@ -139,4 +139,4 @@ def _problem_in(reply: Reply) -> Problem:
 
 
 def _words(problem: Problem, status: int) -> str:
-    return problem.detail or problem.title or f"Expected an answer of the Mainspring API, got status {status}"
+    return problem.detail or problem.title or f"Expected an answer from the Mainspring API, got status {status}"

@@ -32,7 +32,7 @@ def _new_sender() -> Sender:
 
 
 def _not_open() -> NetworkError:
-    return NetworkError("Expected an open client, got one that was not opened or is closed")
+    return NetworkError("The client is not open: it was never opened, or has been closed")
 
 
 class AsyncTransport:

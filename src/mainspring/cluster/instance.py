@@ -313,7 +313,7 @@ class Instance:
         await self.store.time()
         await self.store.get_record("instance", self.ownership.instance, now=self.clock.now_ms())
         if not self.ownership.valid():
-            raise Unavailable("Expected a valid lease, got one that could not be renewed")
+            raise Unavailable("The lease of this instance could not be renewed")
 
     async def shards(self) -> ShardsView:
         return await shards_view(self.store, self.namespaces.known, instance=self.ownership.instance)

@@ -1,4 +1,4 @@
-"""What is said about instances and shards over the wire."""
+"""Instances and shards on the wire."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ShardsView(View, frozen=True, kw_only=True):
 
 
 class InstanceView(View, frozen=True, kw_only=True):
-    """An instance that is alive. `address` is where the others reach it; empty: they do not."""
+    """A live instance. `address` is where the others reach it; empty if they cannot."""
 
     instance: str
     address: str
@@ -36,7 +36,7 @@ class InstanceView(View, frozen=True, kw_only=True):
 
 
 class InstancesView(View, frozen=True, kw_only=True):
-    """All instances that are alive, and the one that answered."""
+    """All live instances, and the one that answered."""
 
     instance: str
     instances: tuple[InstanceView, ...]

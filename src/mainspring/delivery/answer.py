@@ -134,13 +134,15 @@ class AnswerReader:
         if encoding in ("", "identity") or not body:
             return body
         if encoding not in _WINDOW_BITS:
-            raise Unreadable(f"Expected an answer that is not compressed, got content-encoding {_shown(encoding)}")
+            raise Unreadable(f"Expected an uncompressed answer, got content-encoding {_shown(encoding)}")
         try:
             plain, whole = decompress(body, _WINDOW_BITS[encoding], self._limit)
         except zlib.error as error:
-            raise Unreadable(f"Expected {encoding} data as the answer said, got something else: {error}") from error
+            raise Unreadable(
+                f"Expected {encoding} data, as the answer declared, got something else: {error}"
+            ) from error
         if not whole and not self.truncated and len(plain) < self._limit:
-            raise Unreadable(f"Expected {encoding} data as the answer said, got a part of it")
+            raise Unreadable(f"Expected {encoding} data, as the answer declared, got only part of it")
         self.truncated = self.truncated or not whole
         return plain
 

@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waits = self._has_stalled = False
         self._reader.begin(bodiless=head)
         if self._transport is None or self._closing:
-            self._fail("network", "Expected an open connection, got one that was just closed", sent=False)
+            self._fail("network", "The connection was just closed", sent=False)
             return answer
         if sent is not None:
             self._transport.set_write_buffer_limits(0)  # so that it tells when nothing is left

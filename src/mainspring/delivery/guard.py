@@ -76,9 +76,14 @@ class Guard:
         for address in found:
             if reason := self._why_not(address):
                 # What a name means inside is nothing that a caller may learn from us; whoever reads the log may.
-                telemetry.warning("a name leads where no call may go", host=target.host, address=address, reason=reason)
+                telemetry.warning(
+                    "a host name resolves to an address that may not be called",
+                    host=target.host,
+                    address=address,
+                    reason=reason,
+                )
                 raise UnsafeTarget(
-                    f"Expected a public address, got {target.host}, which does not lead to public addresses only"
+                    f"Expected a public address, got {target.host}, which does not resolve to public addresses only"
                 )
         return found
 

@@ -84,5 +84,5 @@ class Secrets:
 def _stands_for_nothing(pointer: str) -> FieldError:
     return FieldError(
         pointer,
-        f"Expected a secret, got {HIDDEN}, which is shown in place of one, and none is stored: write the value itself",
+        f"Expected a secret, got {HIDDEN}, which only stands for one, and none is stored: send the value itself",
     )

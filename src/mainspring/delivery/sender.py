@@ -200,7 +200,7 @@ def render(call: Call, target: Target) -> bytes:
     headers = "".join([f"{name}: {value}\r\n" for name, value in call.headers])
     # Headers were checked when they were accepted. This is the last door: no value may end its own line.
     if not headers.count("\n") == headers.count("\r") == len(call.headers) or "\0" in headers:
-        raise InvalidInput("Expected headers without line breaks, got some in a name or a value")
+        raise InvalidInput("Expected headers without line breaks, got one in a name or a value")
     head = (
         f"{call.method} {target.path_and_query} HTTP/1.1\r\nhost: {target.host_header}\r\n"
         f"accept-encoding: identity\r\n{length}{headers}\r\n"

@@ -46,7 +46,7 @@ def verify(
         _header(lower, name) for name in ("webhook-id", "webhook-timestamp", "webhook-signature")
     )
     if not (sent_at.isascii() and sent_at.isdigit() and len(sent_at) < 20):
-        raise InvalidInput("Expected webhook-timestamp to be whole seconds since the epoch, got something else")
+        raise InvalidInput("Expected whole seconds since the epoch as webhook-timestamp, got something else")
     if abs(now - int(sent_at)) > tolerance_seconds:
         raise InvalidInput(f"Expected webhook-timestamp within {tolerance_seconds} s of now, got {sent_at}")
     message = f"{message_id}.{sent_at}.".encode("utf-8", "surrogateescape") + body

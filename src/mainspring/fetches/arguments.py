@@ -17,7 +17,7 @@ CONTENT_TYPE = "content-type"
 
 
 class RequestFields(TypedDict, total=False):
-    """The call. One of `body` and `json`, which is written as JSON and sent as such."""
+    """The call. At most one of `body` and `json`; the latter is encoded and sent as JSON."""
 
     method: Method
     headers: Mapping[str, str]
@@ -27,13 +27,13 @@ class RequestFields(TypedDict, total=False):
 
 
 class FetchFields(RequestFields, total=False):
-    """The call, and what is to become of it."""
+    """The call, and how it is to be handled."""
 
     timeout_seconds: float
     req_id: str
     result_url: str
     context: object
-    """Any JSON-like value; comes back with the result."""
+    """Any JSON-like value; returned with the result."""
     executor: str
     delivery_seconds: float
     labels: Mapping[str, str]

@@ -42,5 +42,5 @@ def _body_errors(request: CreateFetch, limit: int) -> list[FieldError]:
     try:
         size = len(body_of(call))
     except ValueError:
-        return [FieldError(pointer, "Expected base64, got something else")]
+        return [FieldError(pointer, "Expected valid base64, got something else")]
     return [] if size <= limit else [FieldError(pointer, f"Expected at most {limit} bytes, got {size}")]

@@ -63,7 +63,7 @@ class Inside:
         """Hand a result to its origin. Why it was not taken; empty if it was."""
         name, _, origin_id = url.removeprefix(SCHEME).partition("/")
         if self.receiver is None:
-            return f"Expected a program with the origin {name!r}, got one without origins."
+            return f"This program does not have the origin {name!r}: it has no origins."
         limit = asyncio.timeout(timeout_ms / 1000)
         try:
             async with limit:
@@ -71,6 +71,6 @@ class Inside:
         except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its answer
             if limit.expired():
                 return f"The origin {name} {origin_id!r} did not end within {timeout_ms / 1000:g} s."
-            telemetry.logger.exception("an origin did not take a result")
+            telemetry.logger.exception("an origin failed to process a result")
             return f"{type(error).__name__}: {error}"
         return ""

@@ -1,7 +1,7 @@
-"""What is said about fetches over the wire: requests, answers, and the views of stored values.
+"""Fetches on the wire: requests, answers, and the views of stored values.
 
 Like those of timers: camelCase, unknown fields refused, instants written as RFC 3339 in UTC.
-`FetchResult` is what an origin gets, and what `FetchView.result` shows: the same words everywhere.
+`FetchResult` is what an origin receives and what `FetchView.result` shows: the same type everywhere.
 """
 
 from __future__ import annotations
@@ -14,25 +14,21 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from mainspring.fetches.errors import fetch_error
+from mainspring.text import POOL, REQUEST_ID
 from mainspring.wire.instants import Instant
 from mainspring.wire.message import CallbackUrl, Cursor, Headers, Labels, Message, PageSize, View
 
 RequestId = Annotated[
     str,
-    Meta(
-        min_length=1,
-        max_length=128,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*(?!\n)$",
-        description="Chosen by the origin.",
-    ),
+    Meta(min_length=1, max_length=128, pattern=REQUEST_ID, description="Chosen by the origin."),
 ]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 FetchTimeout = Annotated[float, Meta(ge=0.1, le=1800)]
 FetchState = Literal["pending", "running", "succeeded", "failed", "unknown", "cancelled"]
-"""The last four are final. `succeeded` means that there is a response, of whatever status."""
+"""The last four are final. `succeeded` means that there is a response, whatever its status."""
 ErrorKind = Literal["network", "timeout", "unreadable", "watchdog", "refused", "overloaded", "cancelled"]
 DeliveryState = Literal["none", "waiting", "delivered", "failed"]
-PoolName = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9][a-z0-9-]*(?!\n)$")]
+PoolName = Annotated[str, Meta(min_length=1, max_length=63, pattern=POOL)]
 
 
 class OutboundRequest(Message, frozen=True, kw_only=True):
@@ -44,21 +40,21 @@ class OutboundRequest(Message, frozen=True, kw_only=True):
     body: str | UnsetType = UNSET
     body_base64: str | UnsetType = UNSET
     max_redirects: Annotated[
-        int, Meta(ge=0, le=10, description="Followed for GET and HEAD only. 0: a redirect is the response.")
+        int, Meta(ge=0, le=10, description="Redirects to follow, for GET and HEAD only. 0: a redirect is the response.")
     ] = 0
 
 
 class CreateFetch(Message, frozen=True, kw_only=True):
-    """Ask for a call. A second create with the same reqId answers with the first, and makes no second call."""
+    """Request a call. A second create with the same reqId returns the first fetch and makes no second call."""
 
     request: OutboundRequest
     timeout_seconds: FetchTimeout = 30.0
     result_url: CallbackUrl | None = None
-    context: Annotated[Raw | UnsetType, Meta(description="Any JSON; comes back with the result.")] = UNSET
+    context: Annotated[Raw | UnsetType, Meta(description="Any JSON; returned with the result.")] = UNSET
     req_id: RequestId | UnsetType = UNSET
     executor: Annotated[PoolName | None, Meta(description="A pool of executors; null: the server itself.")] = None
     delivery_seconds: Annotated[
-        float, Meta(ge=1, le=2_592_000, description="How long the result is offered to the resultUrl.")
+        float, Meta(ge=1, le=2_592_000, description="How long delivery to the resultUrl is attempted.")
     ] = 86_400.0
     labels: Labels = {}
 
@@ -70,7 +66,7 @@ class FetchRef(Message, frozen=True, kw_only=True):
 
 
 class ListFetches(Message, frozen=True, kw_only=True):
-    """A page of fetches, newest change last. `states: ["unknown"]` gives those that somebody has to look at."""
+    """A page of fetches, newest change last. `states: ["unknown"]` gives those that need a person to look at them."""
 
     states: Annotated[tuple[FetchState, ...], Meta(max_length=6)] = ()
     labels: Labels = {}
@@ -91,19 +87,19 @@ class ResponseView(View, frozen=True, kw_only=True):
     headers: dict[str, str]
     body: str | None
     body_base64: str | None
-    truncated: Annotated[bool, Meta(description="The body went on behind what is here, or there was no room for it.")]
+    truncated: Annotated[bool, Meta(description="The body was longer than what is here, or there was no room for it.")]
     url: str
     redirected: bool
 
     @property
     def content(self) -> bytes:
-        """The body as it came."""
+        """The body as it arrived."""
         if self.body_base64 is not None:
             return base64.b64decode(self.body_base64)
         return (self.body or "").encode()
 
     def json(self) -> object:
-        """The body read as JSON. Raises ValueError when it is not."""
+        """The body, read as JSON. Raises ValueError if it is not JSON."""
         value: object = msgspec.json.decode(self.content)
         return value
 
@@ -117,7 +113,7 @@ class ErrorView(View, frozen=True, kw_only=True):
 
 
 class FetchResult(View, frozen=True, kw_only=True):
-    """What became of a fetch: a response, or an error. This is POSTed to the resultUrl, with the context."""
+    """What became of a fetch: a response, or an error. It is POSTed to the resultUrl, with the context."""
 
     req_id: str
     state: Literal["succeeded", "failed", "unknown", "cancelled"]
@@ -129,7 +125,7 @@ class FetchResult(View, frozen=True, kw_only=True):
     duration_ms: int
 
     def raise_for_error(self) -> ResponseView:
-        """The response, of whatever status, or the `FetchError` of why there is none."""
+        """Return the response, whatever its status, or raise the `FetchError` that says why there is none."""
         if self.response is not None:
             return self.response
         error = self.error
@@ -139,7 +135,7 @@ class FetchResult(View, frozen=True, kw_only=True):
 
 
 class DeliveryView(View, frozen=True, kw_only=True):
-    """How the result got to its origin."""
+    """The delivery of the result to its origin."""
 
     state: DeliveryState
     attempts: int
@@ -149,7 +145,7 @@ class DeliveryView(View, frozen=True, kw_only=True):
 
 
 class FetchView(View, frozen=True, kw_only=True):
-    """A fetch. `lateResult` came after the one that counts."""
+    """A fetch. A `lateResult` arrived after the one that counts."""
 
     req_id: str
     state: FetchState
@@ -169,7 +165,7 @@ class FetchView(View, frozen=True, kw_only=True):
 
 
 class FetchSummary(View, frozen=True, kw_only=True):
-    """A fetch in a list; `get` tells the rest."""
+    """A fetch in a list; `get` returns the rest."""
 
     req_id: str
     state: FetchState
@@ -198,7 +194,7 @@ class ExecutorView(View, frozen=True, kw_only=True):
 
 
 class StatsView(View, frozen=True, kw_only=True):
-    """Counts by state of what is stored, and the times of the fetches that this instance has ended lately."""
+    """Stored fetches by state, and how long those took that ended recently on this instance."""
 
     pending: int
     running: int

@@ -106,17 +106,14 @@ def of_reply(reply: Reply, *, method: str, url: str, redirected: bool, finished_
 
 def of_no_executor(pool: str, *, created_at: int, now: int) -> Outcome:
     """Nobody of the pool was there to make the call, for as long as it may take."""
-    message = (
-        f"Expected a live executor of the pool {pool} within {(now - created_at) / 1000:g} s, got none. "
-        "Nothing was sent."
-    )
+    message = f"No executor of the pool {pool} was alive for {(now - created_at) / 1000:g} s. Nothing was sent."
     return _overloaded(message, now)
 
 
 def of_no_room(*, created_at: int, now: int) -> Outcome:
     """Nobody has begun the call: all places were taken, or nobody was there."""
     seconds = (now - created_at) / 1000
-    return _overloaded(f"Expected room for the call within {seconds:g} s, got none. Nothing was sent.", now)
+    return _overloaded(f"There was no room for the call for {seconds:g} s. Nothing was sent.", now)
 
 
 def _overloaded(message: str, now: int) -> Outcome:
@@ -127,7 +124,7 @@ def _overloaded(message: str, now: int) -> Outcome:
 def of_silence(executor: str, *, started_at: int, watchdog_at: int, now: int) -> Outcome:
     """The watchdog has come, and no result."""
     budget = (watchdog_at - started_at) / 1000
-    reason = f"Expected a result from the executor {executor} within {budget:g} s, got none."
+    reason = f"The executor {executor} did not report a result within {budget:g} s."
     return _unknown(reason, started_at=started_at, now=now)
 
 

@@ -212,7 +212,9 @@ class Pools:
                     self._busy.clear()
                 self._busy[lease.pool, host] = self._clock.monotonic() + BUSY_SECONDS
             return not told.is_busy
-        telemetry.debug("an executor took no call", executor=lease.instance, reason=reply.detail or reply.status)
+        telemetry.debug(
+            "an executor did not accept a call", executor=lease.instance, reason=reply.detail or reply.status
+        )
         if reply.problem == "exhausted":
             return False  # that says nothing about the executor
         if not reply.sent:
@@ -227,7 +229,9 @@ class Pools:
         """Tell whoever is there that the call of this mark is not wanted any more. Should that be lost, it goes on."""
         reply = await self._post(address + CUT_OFF_PATH, CutOff(mark=mark))
         if reply.status != 200:
-            telemetry.debug("a cancelled call was not cut off", address=address, reason=reply.detail or reply.status)
+            telemetry.debug(
+                "a cancelled call was not interrupted", address=address, reason=reply.detail or reply.status
+            )
 
     async def _post(self, url: str, message: Execute | CutOff) -> Reply:
         headers = (("content-type", "application/json"), ("authorization", f"Bearer {self._secret()}"))

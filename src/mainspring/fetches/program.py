@@ -1,4 +1,4 @@
-"""The fetches of a program that has Mainspring inside: the service, asked with Python arguments."""
+"""The fetches of a program that embeds Mainspring: the service, called with Python arguments."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Fetches:
         self._service = service
 
     async def run(self, url: str, **fields: Unpack[FetchFields]) -> FetchResult:
-        """Ask for a call and wait for its result. There is one ten seconds after the timeout at the latest, counted
-        from the moment when the call is begun. It is begun within the same time, or ends as failed with nothing sent.
+        """Request a call and wait for its result, which arrives at the latest ten seconds after the timeout, counted
+        from the start of the call. The call starts within the same time, or the fetch fails with nothing sent.
 
-        With a `req_id` that was asked for before, also by an earlier life of this program, nothing is sent: the answer
-        is the result that is recorded, or that of the call under way. Cancelling the wait does not cancel the fetch.
+        With a `req_id` that was used before, even by an earlier run of this program, nothing is sent: the recorded
+        result, or that of the call under way, is returned. Cancelling the wait does not cancel the fetch.
         """
         fetch = await self.create(url, **fields)
         while fetch.result is None:
@@ -42,20 +42,20 @@ class Fetches:
         return fetch.result
 
     async def create(self, url: str, **fields: Unpack[FetchFields]) -> FetchView:
-        """Ask for a call. Returns once it is stored; a `req_id` that exists answers with what is there."""
+        """Request a call. Returns once it is stored; a `req_id` that exists returns what is there."""
         return await self._service.create(create_request(url, **fields))
 
     async def get(self, req_id: str) -> FetchView:
         return await self._service.get(FetchRef(req_id=req_id))
 
     async def cancel(self, req_id: str) -> FetchView:
-        """Cancel a fetch. One that has ended stays what it was; a call under way goes on."""
+        """Cancel a fetch. One that has ended stays as it is; a call under way continues."""
         return await self._service.cancel(FetchRef(req_id=req_id))
 
     async def list(
         self, *, states: Sequence[FetchState] = (), labels: Mapping[str, str] | None = None
     ) -> AsyncIterator[FetchSummary]:
-        """All matching fetches: those that wait first, then the ended ones."""
+        """All matching fetches: those still under way first, then those that have ended."""
         cursor: str | UnsetType | None = UNSET
         while cursor is not None:
             request = ListFetches(states=tuple(states), labels=dict(labels or {}), cursor=cursor)

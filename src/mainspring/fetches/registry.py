@@ -157,7 +157,7 @@ class FetchRegistry:
         elif fetch is not None and fetch.outcome is not None and by_executor and not first:
             telemetry.late_results.add()
             telemetry.error(
-                "a result came after the first",
+                "a second result arrived for a fetch",
                 req_id=fetch.req_id,
                 result=outcome.state,
                 first=fetch.outcome.state,
@@ -216,7 +216,7 @@ class FetchRegistry:
                 if await self._put_row(moved(row, fetch, self._clock.now_ms()), row.version):
                     return
         except TooLarge as error:  # the alarm that is set in the row stays as it is
-            telemetry.error("the row of a fetch was not moved", req_id=fetch.req_id, reason=error.detail)
+            telemetry.error("the row of a fetch could not be rescheduled", req_id=fetch.req_id, reason=error.detail)
 
     async def hasten(self, row: Timer) -> None:
         """Have the owner of a row look at it now, unless it has been moved since it was read."""

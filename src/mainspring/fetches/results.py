@@ -159,7 +159,7 @@ def judged(
         return replace(tried, state="delivered", detail="", delivered_at=now)
     detail = answer.detail or f"The origin answered {answer.status}."
     if answer.status == 410:
-        return replace(tried, state="failed", detail=f"{detail} It is gone for good.")
+        return replace(tried, state="failed", detail=f"{detail} It will not come back.")
     policy = RetryPolicy(max_attempts=_ENDLESS, max_elapsed_seconds=delivery_ms / 1000)
     wait = wait_ms(
         policy,
@@ -170,5 +170,5 @@ def judged(
     )
     if wait is None:
         seconds = delivery_ms / 1000
-        return replace(tried, state="failed", detail=f"{detail} It was offered for {seconds:g} s, {attempts} times.")
+        return replace(tried, state="failed", detail=f"{detail} Given up after {seconds:g} s, attempts: {attempts}.")
     return replace(tried, detail=detail, next_at=now + wait)

@@ -102,7 +102,7 @@ class FetchService:
         req_id = f"req_{self._random.getrandbits(128):032x}" if request.req_id is UNSET else request.req_id
         if await self._is_full() and await self._registry.find(req_id) is None:
             raise RateLimited(
-                f"Expected fewer than {self._pending_limit} fetches that wait for an executor, got as many; try later"
+                f"Expected fewer than {self._pending_limit} fetches waiting for an executor, got that many; try later"
             )
         fresh = new_fetch(request, req_id=req_id, now=self._clock.now_ms())
         shard_id = (await self._registry.key_of(req_id)).shard_id

@@ -72,7 +72,7 @@ class Sweeper:
         await asyncio.gather(*(self._look_through(shard_id) for shard_id in shards))
 
     async def _look_through(self, shard_id: int) -> None:
-        with guarded("fetches that nobody begins were not looked for", shard=shard_id):
+        with guarded("the search for fetches that were not started failed", shard=shard_id):
             for _ in range(PAGES):
                 where = TimerFilter(labels=(("state", "pending"),), due_to=self._clock.now_ms() + _SOON_MS)
                 after = self._after[shard_id]
@@ -95,7 +95,7 @@ class Sweeper:
 
     async def _end(self, row: Timer) -> bool:
         """False if something could not be reached: then it is met again in a later round."""
-        complaint = "a fetch that nobody begins was not ended"
+        complaint = "a fetch that was not started could not be ended"
         outcome = of_no_room(created_at=row.detail.created_at, now=self._clock.now_ms())
         with guarded(complaint, req_id=row.timer_id):
             try:

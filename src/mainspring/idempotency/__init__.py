@@ -1,19 +1,19 @@
-"""The work of one key runs once; everybody else gets its recorded outcome, or a clear refusal.
+"""The work of a key runs once; everybody else gets its recorded outcome, or a clear refusal.
 
     keys             which payloads are the same: a canonical form, and its digest
     entries          what a store keeps about a key, byte by byte
     results          which results can be kept
-    record           what callers get, and what they say about work whose outcome is unknown
+    record           what callers get, and what they report about work whose outcome is unknown
     claims           the store as the protocol sees it: claim, look, replace, remove
-    terms            what the protocol is told: settings, and how this program waits
-    holder           what the holder of a claim does with it: renew, record, let go
+    terms            what the protocol needs to know: settings, and how this program waits
+    holder           what the holder of a claim does with it: renew, record, release
     uncertain        claims that may be in the store although nobody works under them
-    core             the protocol: claim, run, record, replay; written once, and waits for nobody by itself
+    core             the protocol: claim, run, record, replay; written once, independent of how waiting is done
     sync_processor   threads: `IdempotentProcessor`
     async_processor  asyncio: `AsyncIdempotentProcessor`; `loops` is how it waits
     decorator        `@idempotent`, for both
     transaction      the same in the caller's own transaction
-    replays          counts, and what their ratio tells
+    replays          counts, and what their ratio means
     stores/          where claims live
 
 and at the edges, loaded only by whoever names them:

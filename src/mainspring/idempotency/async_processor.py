@@ -24,8 +24,8 @@ from mainspring.idempotency.stores import IdempotencyStore, checked_store
 class AsyncIdempotentProcessor(Generic[P, R]):
     """`IdempotentProcessor` for asyncio, with the same parameters. One event loop at a time.
 
-    `fn` and `resolve` are awaited if they return something to be awaited.
-    Work that is cancelled leaves its key unknown, unless it is `safe_to_repeat`: nobody knows how far it came.
+    `fn` and `resolve` are awaited if they return an awaitable.
+    Cancelled work leaves the outcome of its key unknown, unless it is `safe_to_repeat`: it may have got anywhere.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class AsyncIdempotentProcessor(Generic[P, R]):
 
     @property
     def waiting_keys(self) -> int:
-        """How many keys are being asked for right now, in this process."""
+        """How many keys are being processed right now in this process."""
         return len(self._model.lines)
 
     async def process(self, payload: P, key: str | None = None, *, connection: object = None) -> IdempotencyRecord[R]:
-        """The outcome of this payload. A `key` of the caller's takes precedence, and is bound to the payload.
+        """Return the outcome of the payload. A `key` given by the caller takes precedence and is bound to the payload.
 
-        With a `connection` everything happens in its transaction, and `fn` gets it as its second argument: see
+        With a `connection`, everything happens in its transaction, and `fn` gets it as its second argument: see
         `mainspring.idempotency.transaction`.
         """
         if connection is not None:
@@ -90,19 +90,19 @@ class AsyncIdempotentProcessor(Generic[P, R]):
         return self._core.known(identity) or await self._core.process(payload, identity)
 
     async def open(self) -> None:
-        """Connect now, instead of at the first call, and make what the store needs."""
+        """Connect now instead of at the first call, and create what the store needs."""
         await self._core.time()
 
     async def settle(self, key: str, result: R) -> None:
-        """Record by hand that work whose outcome is unknown was done, with this result."""
+        """Record manually that work whose outcome is unknown was done, with this result."""
         await self._core.settle(key, result)
 
     async def forget(self, key: str) -> bool:
-        """Let work run again, whatever is recorded of it: by hand. False if nothing is."""
+        """Manually let work run again, whatever is recorded for it. False if nothing is."""
         return await self._core.forget(key)
 
     async def aclose(self) -> None:
-        """Close the store, as far as this event loop uses it."""
+        """Close what the store has opened for this event loop."""
         await self._store.aclose()
 
     async def __aenter__(self) -> AsyncIdempotentProcessor[P, R]:

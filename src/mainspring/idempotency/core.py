@@ -116,8 +116,7 @@ class Processor(Generic[P, R]):
             raise InProgress(_in_progress(identity.key), key=identity.key) from None
         except Circular:
             raise InvalidInput(
-                f"Expected work that does not wait for itself, got a call with the key {identity.key!r} from within "
-                "the work of that key"
+                f"The work of the key {identity.key!r} would wait for itself: it was called again from within that work"
             ) from None
 
     async def settle(self, key: str, result: R) -> None:
@@ -130,7 +129,7 @@ class Processor(Generic[P, R]):
             state = None if record is None else decoded(record).header.state
             if record is None or state in (State.DONE, State.FREE):
                 raise InvalidInput(
-                    f"Expected a key whose outcome is unknown, got {key!r}, which is {state or 'unused'}"
+                    f"The key {key!r} is {state or 'unused'}: only one whose outcome is unknown can be settled"
                 )
             header = decoded(record).header
             if entries.is_live(header, now):
@@ -283,7 +282,7 @@ class Processor(Generic[P, R]):
             return
         await claim.renew()
         if claim.header.lease_until <= now:
-            raise StoreUnavailable("Expected the claim of a key to be written within its lease, got a slower answer")
+            raise StoreUnavailable("The claim of a key was written too slowly: its lease has ended")
 
     async def _judge(self, record: Record, identity: keys.Identity, payload: P, now: int) -> Claim | Entry | None:
         """What a record means to a caller: its outcome, a claim to take over, an error; None means wait."""
@@ -366,7 +365,7 @@ class Processor(Generic[P, R]):
         try:
             return self._keep is None or self._keep(result)
         except BaseException:
-            await claim.leave_unknown("the work was done, but the policy which results are kept has failed")
+            await claim.leave_unknown("the work was done, but deciding whether to keep its result failed")
             raise
 
     async def _record(self, claim: Claim, result: R) -> Entry:
@@ -389,12 +388,12 @@ class Processor(Generic[P, R]):
 
     def _unknown(self, header: Header, key: str) -> UnknownOutcome:
         return UnknownOutcome(
-            f"Expected an outcome of the key {key!r} in {self.settings.scope}, got none: {entries.reason_of(header)}. "
-            "It may have been done wholly, in part, or not at all, and is not run again by itself",
+            f"The outcome of the key {key!r} in {self.settings.scope} is unknown: {entries.reason_of(header)}. "
+            "It may have been done completely, in part, or not at all, and is not run again automatically",
             key=key,
             started_at=header.started_at,
         )
 
 
 def _in_progress(key: str) -> str:
-    return f"Expected the work of the key {key!r} to be over, got it still in progress"
+    return f"The work of the key {key!r} is still in progress"

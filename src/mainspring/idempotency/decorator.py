@@ -38,7 +38,7 @@ class Options(TypedDict, total=False):
 
 
 class IdempotentFunction(Protocol[A, R_co]):
-    """The function as it was, and its processor: counts, `settle` and `forget` are there."""
+    """The original function, and its processor with counts, `settle` and `forget`."""
 
     processor: Any
     """An `IdempotentProcessor`, or an `AsyncIdempotentProcessor` for a coroutine function."""
@@ -61,7 +61,7 @@ class Decorator(Protocol):
 def idempotent(
     store: IdempotencyStore, *, key: Callable[..., str | None] | None = None, **options: Unpack[Options]
 ) -> Decorator:
-    """Run the function once for equal arguments, or once for each key that `key` makes of them.
+    """Run the function once for equal arguments, or once for each key that `key` derives from them.
 
     @idempotent(store, key=lambda order: order["id"])
     def charge(order): ...

@@ -95,7 +95,7 @@ def is_live(header: Header, now: int) -> bool:
 
 
 def reason_of(header: Header) -> str:
-    return header.reason or "the work was begun, and the process that ran it stopped answering"
+    return header.reason or "the work was started, and the process running it stopped responding"
 
 
 def as_unknown(header: Header, attempt: int) -> Header:

@@ -1,12 +1,12 @@
-"""What may go wrong with a key, below the errors of the whole package.
+"""What can go wrong with a key, as subclasses of the errors of the whole package.
 
 InvalidInput
-└── KeyReuse          the key was used before, with another payload
+└── KeyReuse          the key was used before with a different payload
 Conflict
-├── InProgress        somebody is at work on it right now
-└── LostClaim         the work was done, but its claim had passed to somebody else meanwhile
+├── InProgress        the work is being done right now
+└── LostClaim         the work was done, but its claim had passed to somebody else in the meantime
 MainspringError
-├── UnknownOutcome    the work was begun and nobody knows how it ended
+├── UnknownOutcome    the work was started and it is unknown how it ended
 └── NotRecorded       the work was done, but its outcome could not be recorded
 """
 
@@ -16,7 +16,7 @@ from mainspring.errors import Conflict, InvalidInput, MainspringError
 
 
 class KeyReuse(InvalidInput):
-    """The idempotency key was used before, with another payload."""
+    """The idempotency key was used before with a different payload."""
 
     code = "key_reuse"
 
@@ -50,10 +50,10 @@ class LostClaim(Conflict):
 
 
 class UnknownOutcome(MainspringError):
-    """The work was begun, and nobody knows whether it was done.
+    """The work was started, and it is unknown whether it was done.
 
-    Raised to callers of a key whose holder stopped answering. Work may raise it, too, when it cannot tell what it has
-    done (a call that timed out): then the key is recorded as unknown instead of being released.
+    Raised to callers of a key whose holder stopped responding. Work may also raise it when it cannot tell what it has
+    done (a call that timed out): the key is then recorded as unknown instead of being released.
     """
 
     code = "unknown_outcome"
@@ -72,11 +72,11 @@ class NotRecorded(MainspringError):
     code = "not_recorded"
 
     def __init__(self, detail: str = "", *, key: str = "", result: object = None) -> None:
-        """`result` is what the work returned: the one caller who has it may use it."""
+        """`result` is what the work returned: the caller who gets it may use it."""
         super().__init__(detail)
         self.key = key
         self.result = result
 
 
 def reused(key: str) -> KeyReuse:
-    return KeyReuse(f"Expected the payload that the key {key!r} was first used with, got another one", key=key)
+    return KeyReuse(f"The key {key!r} was first used with a different payload", key=key)

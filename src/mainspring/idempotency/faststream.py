@@ -52,7 +52,7 @@ class Consumed(Struct, frozen=True):
 
 
 def header_key(message: StreamMessage[Any]) -> str | None:
-    """What the sender calls the message, if it says so."""
+    """The sender's own name for the message, if it has one."""
     return next((str(value) for name, value in message.headers.items() if name.lower() == HEADER), None)
 
 
@@ -110,7 +110,7 @@ class IdempotentConsumption:
         try:
             record = await self.processor(subscriber).process(work, key=self._key(message))
         except (InProgress, LostClaim) as error:
-            telemetry.info("message is in progress elsewhere", subscriber=subscriber, key=error.key)
+            telemetry.info("message is being processed elsewhere", subscriber=subscriber, key=error.key)
             raise NackMessage from error
         except StoreUnavailable as error:
             if began:
@@ -119,7 +119,9 @@ class IdempotentConsumption:
             await asyncio.sleep(STORE_RETRY_SECONDS)
             raise NackMessage from error
         except NotRecorded as error:
-            telemetry.warning("message done, not recorded", subscriber=subscriber, key=error.key, reason=error.detail)
+            telemetry.warning(
+                "message processed, but not recorded", subscriber=subscriber, key=error.key, reason=error.detail
+            )
             return error.result
         except (KeyReuse, UnknownOutcome) as error:
             telemetry.warning("message rejected", subscriber=subscriber, key=error.key, reason=error.detail)

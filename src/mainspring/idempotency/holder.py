@@ -107,7 +107,7 @@ class Claim:
                 break
             raise LostClaim(key=self.identity.key, result=result)
         raise NotRecorded(
-            f"Expected to record the outcome of work that was done, got: {reason}", key=self.identity.key, result=result
+            f"The work was done, but its outcome could not be recorded: {reason}", key=self.identity.key, result=result
         )
 
     async def release(self) -> None:
@@ -124,7 +124,7 @@ class Claim:
 
     def warn_of_staying(self, error: StoreUnavailable) -> None:
         telemetry.warning(
-            "a claim could not be let go; after its lease its outcome is unknown to others, until that succeeds",
+            "a claim could not be released; once its lease ends, its outcome is unknown to others until it is",
             key=self.identity.key,
             scope=self._desk.settings.scope,
             detail=error.detail,

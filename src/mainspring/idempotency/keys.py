@@ -52,7 +52,7 @@ class Identity(Struct, frozen=True):
 def exclusion(paths: Iterable[str]) -> Exclusion:
     """`meta.trace_id` is the field `trace_id` of the object `meta`; of each of its items, if it is a list."""
     if isinstance(paths, str):
-        raise ConfigError(f"Expected several paths of fields to exclude, got one text {paths!r}")
+        raise ConfigError(f"Expected a list of field paths to exclude, got the text {paths!r}")
     tree: Exclusion = {}
     for path in paths:
         *branches, leaf = path.split(".")
@@ -101,7 +101,7 @@ class Identities:
 
 def checked_key(key: object) -> str:
     if not isinstance(key, str):
-        raise InvalidInput(f"Expected text as a key, got {key!r:.50}, a value of the type {type(key).__qualname__}")
+        raise InvalidInput(f"Expected text as a key, got {key!r:.50} of type {type(key).__qualname__}")
     return key
 
 
@@ -218,7 +218,7 @@ def _array(value: Sequence[object], exclude: Exclusion, depth: int) -> list[obje
 
 
 def _too_deep() -> InvalidInput:
-    return InvalidInput(f"Expected a payload of at most {DEPTH_LIMIT} levels without cycles, got a deeper one")
+    return InvalidInput(f"Expected a payload of at most {DEPTH_LIMIT} levels, without cycles, got a deeper one")
 
 
 def _other(value: object, exclude: Exclusion, depth: int) -> object:  # noqa: PLR0911, PLR0912  (one line per kind)

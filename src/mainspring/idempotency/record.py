@@ -1,4 +1,4 @@
-"""What callers get, and what they say about work whose outcome is unknown."""
+"""What callers get, and what they report about work whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class IdempotencyRecord(Struct, Generic[R], frozen=True):
 
     result: R
     was_replay: bool
-    """Whether this call got what an earlier one, or one at the same time, has made."""
+    """Whether the result comes from an earlier or concurrent call."""
     key: str
     """The caller's key, or `sha256-` and the digest of the payload. `settle` and `forget` take it."""
 
 
 class Unresolved(Struct, frozen=True):
-    """What is known of work whose outcome is not: `resolve` gets this beside the payload."""
+    """What is known about work whose outcome is not: `resolve` gets this with the payload."""
 
     key: str
     started_at: int

@@ -69,7 +69,7 @@ class Replays:
         if calls >= WINDOW_CALLS and replayed > WARNING_RATIO * calls:
             return partial(
                 telemetry.warning,
-                "more than 5 % of calls were replays: somebody sends things twice",
+                "more than 5 % of calls were replays: somebody is sending things twice",
                 scope=self._scope,
                 calls=calls,
                 replays=replayed,

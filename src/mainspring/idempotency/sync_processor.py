@@ -262,22 +262,22 @@ class ThreadModel:
 
 
 class IdempotentProcessor(Generic[P, R]):
-    """Runs `fn` once for each payload, or for each key that a caller gives, and replays its result to all others.
+    """Runs `fn` once for each payload, or for each key given by a caller, and replays its result to all others.
 
         processor = IdempotentProcessor(SQLiteStore("app.db"), charge)
         record = processor.process(order)          # record.result, record.was_replay, record.key
 
     May be shared by threads. Processes and machines that share the store share the keys of one `scope`.
 
-    - `scope`: whose keys these are; the full name of `fn` if it is not given.
-    - `exclude_fields`: fields of the payload that do not make it another one. Paths: `meta.trace_id`.
-    - `ttl_seconds`: how long an outcome is replayed. `lease_seconds`: how long a holder that stopped answering is
-      waited for; claims are renewed while the work runs, however long that is.
-    - `wait_seconds`: how long callers wait for one who is at work, before `InProgress`; 0 refuses them at once.
-    - `keep`: which results are recorded; one that is not is returned, and the next caller runs the work again.
+    - `scope`: what the keys belong to; by default, the full name of `fn`.
+    - `exclude_fields`: fields of the payload that do not make it a different one. Paths: `meta.trace_id`.
+    - `ttl_seconds`: how long an outcome is replayed. `lease_seconds`: how long to wait for a holder that stopped
+      responding; claims are renewed while the work runs, however long that takes.
+    - `wait_seconds`: how long callers wait for work in progress before `InProgress`; 0 refuses them at once.
+    - `keep`: which results are recorded; others are returned, and the next caller runs the work again.
     - `resolve`: finds out what became of work whose outcome is unknown: `Resolved`, `NotDone`, or None.
     - `safe_to_repeat`: such work may simply run again.
-    - `result_type`: what results are read back as; needed for those that are not values of JSON.
+    - `result_type`: the type results are read back as; needed for results that are not JSON values.
     """
 
     def __init__(
@@ -298,9 +298,7 @@ class IdempotentProcessor(Generic[P, R]):
         from inspect import iscoroutinefunction  # noqa: PLC0415  (takes longer to load than this whole library)
 
         if iscoroutinefunction(fn) or iscoroutinefunction(resolve):
-            raise ConfigError(
-                "Expected functions that are not awaited, got a coroutine function: AsyncIdempotentProcessor"
-            )
+            raise ConfigError("Expected plain functions, got a coroutine function: AsyncIdempotentProcessor")
         self._store = checked_store(store)
         self._model = ThreadModel(heart_of(store))
         self._core: Processor[P, R] = Processor(
@@ -329,13 +327,13 @@ class IdempotentProcessor(Generic[P, R]):
 
     @property
     def waiting_keys(self) -> int:
-        """How many keys are being asked for right now, in this process."""
+        """How many keys are being processed right now in this process."""
         return len(self._model.lines)
 
     def process(self, payload: P, key: str | None = None, *, connection: object = None) -> IdempotencyRecord[R]:
-        """The outcome of this payload. A `key` of the caller's takes precedence, and is bound to the payload.
+        """Return the outcome of the payload. A `key` given by the caller takes precedence and is bound to the payload.
 
-        With a `connection` everything happens in its transaction, and `fn` gets it as its second argument: see
+        With a `connection`, everything happens in its transaction, and `fn` gets it as its second argument: see
         `mainspring.idempotency.transaction`.
         """
         if connection is not None:
@@ -347,15 +345,15 @@ class IdempotentProcessor(Generic[P, R]):
         return core.known(identity) or run(core.process(payload, identity))
 
     def open(self) -> None:
-        """Connect now, instead of at the first call, and make what the store needs."""
+        """Connect now instead of at the first call, and create what the store needs."""
         run(self._core.time())
 
     def settle(self, key: str, result: R) -> None:
-        """Record by hand that work whose outcome is unknown was done, with this result."""
+        """Record manually that work whose outcome is unknown was done, with this result."""
         run(self._core.settle(key, result))
 
     def forget(self, key: str) -> bool:
-        """Let work run again, whatever is recorded of it: by hand. False if nothing is."""
+        """Manually let work run again, whatever is recorded for it. False if nothing is."""
         return run(self._core.forget(key))
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ def process_blocking(
     known = recognised(connection)
     if not isinstance(known, Blocking):
         raise InvalidInput(
-            f"Expected a connection that is not awaited, got {type(connection).__qualname__}: AsyncIdempotentProcessor"
+            f"Expected a synchronous connection, got {type(connection).__qualname__}: AsyncIdempotentProcessor"
         )
     outcome = _Outcome(core, store, payload, key, known=known, now=run(core.time()))
     replay = known.drive(outcome.begin())
@@ -147,9 +147,9 @@ def _accept(store: IdempotencyStore, known: Blocking | Waiting) -> None:
     if dialect is MYSQL:
         raise Unsupported("Expected a connection to PostgreSQL or SQLite, got one to MySQL")
     if dialect.name.lower() != store.database:
-        raise InvalidInput(f"Expected a connection to the store, which is {store.database}, got one to {dialect.name}")
+        raise InvalidInput(f"Expected a connection to the {store.database} store, got one to {dialect.name}")
     if dialect is SQLITE and known.driver != "apsw":
         raise InvalidInput(
-            f"Expected a connection of apsw, got one of {known.driver}: it brings a second SQLite into this process, "
-            "and two of them do not see each other's locks on a file and overwrite each other's commits"
+            f"Expected an apsw connection, got one of {known.driver}, which loads a second SQLite into this process: "
+            "the two would not see each other's locks on the file and would overwrite each other's commits"
         )

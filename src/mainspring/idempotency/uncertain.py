@@ -132,5 +132,5 @@ class UncertainClaims:
                 value = encoded(Entry(before))
                 is_written = await store.replace(address, value, expect=record.version, now=now, expires_at=None)
             if is_written:
-                telemetry.debug("a claim under which nobody worked was withdrawn", key=claim.identity.key)
+                telemetry.debug("an unused claim was withdrawn", key=claim.identity.key)
                 return True

@@ -17,7 +17,7 @@ M = TypeVar("M", CreateJob, UpdateJob)
 
 
 class FunctionFields(TypedDict, total=False):
-    """What is said of a function on a calendar. What is absent has its default, or stays as it is."""
+    """The settings of a function on a calendar. An absent one has its default, or stays as it is."""
 
     timezone: str
     seconds: bool
@@ -35,14 +35,14 @@ class FunctionFields(TypedDict, total=False):
 
 
 class JobFields(FunctionFields, total=False):
-    """What a job is made of, beside its name and schedule."""
+    """The fields of a job, apart from its name and schedule."""
 
     url: str | None
     route: str | None
     method: Method
     headers: Mapping[str, str]
     body: object
-    """Any JSON-like value; None is none."""
+    """Any JSON-like value; None means no body."""
 
 
 def create_request(

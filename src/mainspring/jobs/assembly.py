@@ -97,4 +97,4 @@ class JobsAssembly:
         self._check_readable(target)
         name = target.removeprefix(HANDLER_SCHEME)
         if name != target and name not in self.run_carrier.handlers:
-            raise InvalidInput(f"Expected a function that is declared in this program, got {target!r}")
+            raise InvalidInput(f"Expected a function declared in this program, got {target!r}")

@@ -52,9 +52,9 @@ class Backfiller:
     async def _instants(self, job: Job, request: BackfillJob) -> list[int]:
         since, until = to_ms(request.since), to_ms(request.until)
         if until > self._clock.now_ms():
-            raise _invalid("/until", "Expected an end that is not in the future, got one that is")
+            raise _invalid("/until", "Expected an instant not in the future, got one that is")
         if since >= until:
-            raise _invalid("/until", "Expected an end after the start, got one that is not")
+            raise _invalid("/until", "Expected an instant after since, got one that is not")
         definition = job.definition
         after = max(since, definition.starts_at or 0) - 1
         last = until - 1 if definition.ends_at is None else min(until - 1, definition.ends_at)

@@ -13,11 +13,12 @@ from mainspring.jobs.messages import (
     JobName,
 )
 from mainspring.jobs.record import Definition, Routing, calendar_of
+from mainspring.text import FORMS, NAME
 from mainspring.wire.checks import CheckUrl, refuse, url_errors
 from mainspring.wire.instants import LAST_INSTANT
 
 _TERMINATE: Final = (
-    "Expected another overlap policy, got terminateOther: a call that is under way cannot be undone, and to close its "
+    "Expected another overlap policy, got terminateOther: a call under way cannot be undone, and closing its "
     "connection would only make its outcome unknown; cancelOther stops what can be stopped"
 )
 
@@ -26,7 +27,7 @@ def check_name(name: str) -> None:
     try:
         msgspec.convert(name, JobName)
     except msgspec.ValidationError as error:
-        detail = "Expected a name of at most 128 letters, digits, dots, underscores and dashes, got another one"
+        detail = f"Expected a name of at most 128 characters, {FORMS[NAME]}"
         raise InvalidInput(detail, errors=(FieldError("/name", detail),)) from error
 
 
@@ -54,9 +55,9 @@ def _target_errors(name: str, definition: Definition, routing: Routing, check_ur
         return [FieldError("/route", f"Expected a path below job_base_url, got one {flaw}")]
     if definition.url is None:
         if not routing.base_url:
-            return [FieldError("/url", "Expected a url, or the setting job_base_url for a route, got neither")]
+            return [FieldError("/url", "Expected a url, or for a route the setting job_base_url, got neither")]
         if not routing.token and not _has_authorization(definition):
-            detail = "Expected the setting job_token, or a header authorization of the job's own, for a route, got none"
+            detail = "Expected the setting job_token or, in the job, an authorization header for its route, got neither"
             return [FieldError("/route", detail)]
     pointer = "/url" if definition.route is None else "/route"
     return url_errors(pointer, routing.url_of(name, definition), check_url)
@@ -77,7 +78,7 @@ def _bound_errors(definition: Definition) -> list[FieldError]:
     errors: list[FieldError] = []
     for pointer, instant in (("/startAt", definition.starts_at), ("/endAt", definition.ends_at)):
         if instant is not None and not 0 <= instant <= LAST_INSTANT:
-            errors.append(FieldError(pointer, "Expected an instant of the years 1970 to 9999 in UTC"))
+            errors.append(FieldError(pointer, "Expected an instant from 1970 to 9999 in UTC"))
     if (definition.starts_at or 0) > (definition.ends_at or LAST_INSTANT):
-        errors.append(FieldError("/endAt", "Expected an end that is not before startAt, got an earlier one"))
+        errors.append(FieldError("/endAt", "Expected an instant not before startAt, got an earlier one"))
     return errors

@@ -71,7 +71,7 @@ class ClockCarrier:
             is_decided, left = await self._record(job, state, tick, now)
             unwritten = tuple(sorted({*earlier, *left}))
             if len(unwritten) > UNWRITTEN_LIMIT:
-                raise StoreUnavailable("The rows of too many runs could not be written")
+                raise StoreUnavailable("Too many runs could not be stored")
         except (StoreUnavailable, Conflict) as error:
             return self._again(timer, now, error.detail)
         if tick.next is not None:
@@ -81,7 +81,7 @@ class ClockCarrier:
         else:
             next_at = FOREVER
         if left:
-            telemetry.warning("runs wait for the store", job=job.name, count=len(unwritten))
+            telemetry.warning("runs are waiting for the store", job=job.name, count=len(unwritten))
         if unwritten:
             next_at = min(next_at, now + _pause_ms(late_ms=now - unwritten[-1]))
         return self._moved(now, next_at=next_at, state=replace(tick.state, unwritten=unwritten))

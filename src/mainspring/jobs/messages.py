@@ -1,4 +1,4 @@
-"""What is said about jobs over the wire: requests, answers, and the views of stored values.
+"""Jobs on the wire: requests, answers, and the views of stored values.
 
 Like those of timers: camelCase, unknown fields refused, instants read as RFC 3339 or epoch milliseconds and written
 as RFC 3339 in UTC.
@@ -13,32 +13,38 @@ from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from mainspring.jobs.calendar.calendar import Dst
 from mainspring.model import RetryPolicy
+from mainspring.text import NAME, PATH
 from mainspring.wire.instants import Instant
 from mainspring.wire.message import CallbackUrl, Cursor, Headers, Labels, Message, PageSize, View
 
-JobName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(?!\n)$")]
+JobName = Annotated[str, Meta(min_length=1, max_length=128, pattern=NAME)]
 RecordName = Annotated[
-    str, Meta(min_length=1, max_length=1024, description="Also one that no job may have: then its record is broken.")
+    str,
+    Meta(
+        min_length=1,
+        max_length=1024,
+        description="May be a name that is not valid for a job: its record is then broken.",
+    ),
 ]
 Schedule = Annotated[
     str, Meta(min_length=1, max_length=1000, description="Five cron fields, or a name such as @daily.")
 ]
 Zone = Annotated[str, Meta(min_length=1, max_length=64, description="An IANA time zone, such as Europe/Berlin.")]
 Route = Annotated[
-    str, Meta(min_length=1, max_length=2048, pattern=r"^/", description="A path below the configured job_base_url.")
+    str, Meta(min_length=1, max_length=2048, pattern=PATH, description="A path below the configured job_base_url.")
 ]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 Overlap = Literal["skip", "bufferOne", "bufferAll", "allowAll", "cancelOther", "terminateOther"]
 Catchup = Literal["none", "latest", "all"]
 Note = Annotated[str, Meta(max_length=1000)]
-By = Annotated[str, Meta(max_length=255, description="Who did it, for others to read.")]
+By = Annotated[str, Meta(max_length=255, description="Who did it, as a note to others.")]
 JobTimeout = Annotated[float, Meta(ge=1, le=1800)]
 CatchupWindow = Annotated[float, Meta(ge=0, le=31_536_000)]
 Jitter = Annotated[float, Meta(ge=0, le=3600)]
 MaxRuns = Annotated[
-    int, Meta(ge=1, le=1_000_000_000, description="Runs by the calendar; one that is skipped does not count.")
+    int, Meta(ge=1, le=1_000_000_000, description="Runs by the calendar; skipped instants do not count.")
 ]
-DryRun = Annotated[bool, Meta(description="Only check it, and answer what it would be.")]
+DryRun = Annotated[bool, Meta(description="Only check it, and return what it would be.")]
 
 RunState = Literal[
     "planned", "buffered", "running", "retrying", "succeeded", "failed", "unknown", "skipped", "cancelled"
@@ -50,17 +56,19 @@ Mark = Literal["", "gap", "first", "last"]
 
 
 class CreateJob(Message, frozen=True, kw_only=True):
-    """A call on a calendar. At most one of url and route; with neither the route is /jobs/trigger/<name>."""
+    """A call on a calendar. At most one of url and route; with neither, the route is /jobs/trigger/<name>."""
 
     name: JobName
     schedule: Schedule
     timezone: Zone = "UTC"
-    seconds: Annotated[bool, Meta(description="Whether the schedule has six fields, the first for seconds.")] = False
+    seconds: Annotated[bool, Meta(description="Whether the schedule has six fields, the first being seconds.")] = False
     url: CallbackUrl | None = None
     route: Route | None = None
     method: Method = "POST"
     headers: Headers = {}
-    body: Annotated[Raw | UnsetType, Meta(description="Sent as JSON; if absent, what is said about the run.")] = UNSET
+    body: Annotated[Raw | UnsetType, Meta(description="Sent as JSON; if absent, a description of the run is sent.")] = (
+        UNSET
+    )
     timeout_seconds: JobTimeout = 10.0
     retry_policy: RetryPolicy | None = None
     overlap: Overlap = "skip"
@@ -79,7 +87,7 @@ class CreateJob(Message, frozen=True, kw_only=True):
 
 
 class UpdateJob(Message, frozen=True, kw_only=True):
-    """Change a job. Absent fields keep their value; a changed calendar counts from now on."""
+    """Change a job. Absent fields keep their value; a changed calendar takes effect from now on."""
 
     name: JobName
     if_generation: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
@@ -112,7 +120,7 @@ class JobRef(Message, frozen=True, kw_only=True):
 
 
 class PauseJob(Message, frozen=True, kw_only=True):
-    """Stop running a job, with a word why. What is in flight goes on."""
+    """Stop running a job, with an optional reason. Calls in flight continue."""
 
     name: JobName
     note: Note = ""
@@ -132,13 +140,15 @@ class ListJobs(Message, frozen=True, kw_only=True):
     name_prefix: Annotated[str, Meta(max_length=128)] = ""
     labels: Labels = {}
     states: Annotated[tuple[JobState, ...], Meta(max_length=4)] = ()
-    secrets: Annotated[bool, Meta(description="Show what is hidden elsewhere; for comparing with a file.")] = False
+    secrets: Annotated[bool, Meta(description="Show values that are otherwise hidden; for comparison with a file.")] = (
+        False
+    )
     limit: PageSize = 100
     cursor: Cursor | UnsetType = UNSET
 
 
 class TriggerJob(Message, frozen=True, kw_only=True):
-    """Run a job now, beside its calendar. `body` stands in for the job's own, once."""
+    """Run a job now, in addition to its calendar. `body` replaces the job's own, once."""
 
     name: JobName
     body: Raw | UnsetType = UNSET
@@ -146,22 +156,22 @@ class TriggerJob(Message, frozen=True, kw_only=True):
 
 
 class PreviewJob(Message, frozen=True, kw_only=True):
-    """The next instants of a calendar: of a job (name), or of one to be (schedule, and a name to spread H by). Only
-    those of the next hundred years are looked for; `from` goes further."""
+    """The next instants of a job (name), or of a schedule to try (with a name, from which H is derived). The search
+    covers the next hundred years; use `from` to go further."""
 
     name: JobName | UnsetType = UNSET
     schedule: Schedule | UnsetType = UNSET
     timezone: Zone | UnsetType = UNSET
     seconds: bool | UnsetType = UNSET
     dst: Dst | UnsetType = UNSET
-    from_: Annotated[Instant | UnsetType, Meta(description="Instants after this one; if absent, after now.")] = field(
-        default=UNSET, name="from"
+    from_: Annotated[Instant | UnsetType, Meta(description="Only instants after this one; if absent, after now.")] = (
+        field(default=UNSET, name="from")
     )
     count: Annotated[int, Meta(ge=1, le=1000)] = 10
 
 
 class ListRuns(Message, frozen=True, kw_only=True):
-    """The ledger: what became of each instant, newest first; of one job, also a deleted one, or of all, by name."""
+    """The ledger: what became of each instant, newest first; of one job, even a deleted one, or of all, by name."""
 
     name: JobName | UnsetType = UNSET
     states: Annotated[tuple[RunState, ...], Meta(max_length=9)] = ()
@@ -173,7 +183,7 @@ class ListRuns(Message, frozen=True, kw_only=True):
 
 
 class BackfillJob(Message, frozen=True, kw_only=True):
-    """Run the instants of a range of the past that were not run, one after another."""
+    """Run the instants of a past range that were not run, one after another."""
 
     name: JobName
     since: Annotated[Instant, Meta(description="The first instant, inclusive.")]
@@ -183,7 +193,7 @@ class BackfillJob(Message, frozen=True, kw_only=True):
 
 
 class RunView(View, frozen=True, kw_only=True):
-    """One entry of the ledger: a run, or a range of instants that were skipped for one reason."""
+    """One entry of the ledger: a run, or a range of instants skipped for the same reason."""
 
     launch_id: str
     name: str
@@ -213,8 +223,8 @@ class RunsPage(View, frozen=True, kw_only=True):
 
 
 class JobView(View, frozen=True, kw_only=True):
-    """A job. A broken one has a `problem`, and only those fields that could be read. Secret headers are shown as in a
-    timer."""
+    """A job. A broken one has a `problem`, and only the fields that could be read. Secret headers are shown as they are
+    in a timer."""
 
     name: str
     state: JobState
@@ -242,16 +252,16 @@ class JobView(View, frozen=True, kw_only=True):
     by: str
     generation: int
     runs: Annotated[
-        int, Meta(description="Runs planned by the calendar so far; with maxRuns, without those that were skipped.")
+        int, Meta(description="Runs planned by the calendar so far; with maxRuns, skipped ones are not counted.")
     ]
-    last_run: Annotated[datetime | None, Meta(description="The newest instant that was run and not skipped.")]
+    last_run: Annotated[datetime | None, Meta(description="The latest instant that was run, not skipped.")]
     next_at: Annotated[datetime | None, Meta(description="The next instant; null if it is paused, finished or broken.")]
     created_at: datetime
     updated_at: datetime
 
 
 class JobPage(View, frozen=True, kw_only=True):
-    """A page of jobs; `nextCursor` is null on the last one. A page of large jobs ends before its limit."""
+    """A page of jobs; `nextCursor` is null on the last one. A page of large jobs may end before its limit."""
 
     jobs: tuple[JobView, ...]
     next_cursor: str | None
@@ -264,10 +274,10 @@ class DeletedJobView(View, frozen=True, kw_only=True):
 
 
 class InstantView(View, frozen=True, kw_only=True):
-    """An instant of a calendar. `mark` tells of a clock change: out of a gap, first or last of a repeated time."""
+    """An instant of a calendar. `mark` notes a clock change: moved out of a gap, first or last of a repeated time."""
 
     at: datetime
-    local: Annotated[str, Meta(description="The same in the calendar's zone, with its offset.")]
+    local: Annotated[str, Meta(description="The same instant in the calendar's time zone, with its offset.")]
     mark: Mark
 
 
@@ -280,11 +290,11 @@ class PreviewView(View, frozen=True, kw_only=True):
 
 
 class BackfillView(View, frozen=True, kw_only=True):
-    """What a backfill runs, or would."""
+    """What a backfill runs, or would run."""
 
     name: str
     instants: Annotated[int, Meta(description="Instants of the calendar in the range.")]
-    launched: Annotated[int, Meta(description="Those that had not been run, and are now.")]
+    launched: Annotated[int, Meta(description="Those that had not been run, and are run now.")]
     first: datetime | None
     last: datetime | None
     dry_run: bool

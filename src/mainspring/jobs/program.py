@@ -1,8 +1,8 @@
 """The jobs of a program that has an engine of its own: `ms.jobs`, and functions on a calendar.
 
-What `@ms.job` says is what the registry holds as soon as the block is entered, or, for a function that is declared
-inside of it, before any method of `ms.jobs` answers. A job whose function has gone from the program stays, and its
-runs fail with that reason: delete it. A pause is an operator's, and is left alone.
+The registry holds what `@ms.job` declares as soon as the block is entered or, for a function declared inside it,
+before any method of `ms.jobs` returns. A job whose function no longer exists in the program stays, and its runs fail
+for that reason: delete it. A pause is an operator's decision and is left alone.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Jobs:
     # --- functions on a calendar ----------------------------------------------------------------------
 
     def declare(self, function: F, schedule: str, *, name: str | None, **fields: Unpack[FunctionFields]) -> F:
-        """Have a function run; see `Mainspring.job`. A mistake in the calendar is raised here."""
+        """Run a function on a calendar; see `Mainspring.job`. A mistake in the calendar is raised here."""
         name = function.__name__ if name is None else name
         request = create_request(name, schedule, url=f"{HANDLER_SCHEME}{name}", **fields)
         calendar_of(name, Terms(request.schedule, request.timezone, request.seconds, request.dst))
         if name in self._handlers:
-            raise InvalidInput(f"Expected one function for each job, got a second one for {name!r}")
+            raise InvalidInput(f"Job {name!r} already has a function")
         self._handlers[name] = _handler(function)
         self._waiting[name] = request
         if self._is_open:
@@ -120,7 +120,7 @@ class Jobs:
     # --- what users do with jobs ----------------------------------------------------------------------
 
     async def create(self, name: str, schedule: str, *, paused: bool = False, **fields: Unpack[JobFields]) -> JobView:
-        """Make a job that calls a URL; Conflict when there is one of that name."""
+        """Create a job that calls a URL; Conflict if the name is taken."""
         await self._write()
         return await self._service.create(create_request(name, schedule, paused=paused, **fields))
 
@@ -161,7 +161,7 @@ class Jobs:
         return await self._service.resume(ResumeJob(name=name, by=by))
 
     async def trigger(self, name: str, *, body: object = None, by: str = "") -> RunView:
-        """Run it now, beside its calendar. The answer is the run, which may not have begun yet."""
+        """Run it now, in addition to its calendar. Returns the run, which may not have started yet."""
         await self._write()
         given = {} if body is None else {"body": body}
         request = decode(encode({"name": name, "by": by, **given}, "a body"), TriggerJob)

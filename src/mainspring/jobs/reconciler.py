@@ -109,7 +109,7 @@ class Reconciler:
     def _check(self, held: Held) -> None:
         held.check()
         if not self._ownership.valid():
-            raise LockLost("Expected a valid lease of this instance, got one that has ended")
+            raise LockLost("The lease of this instance has ended")
 
     async def _tell(self, changed: dict[str, str]) -> None:
         """Have those clocks look that have not seen the definition as it is."""
@@ -123,7 +123,7 @@ class Reconciler:
             if row is None or read_state(row).seal != seal
         ]
         if stale:
-            telemetry.debug("clocks of jobs look again", count=len(stale))
+            telemetry.debug("clocks of jobs were asked to look again", count=len(stale))
             for name in await self._rows.tell_clocks(stale):
                 del changed[name]
         self._seen.update(changed)

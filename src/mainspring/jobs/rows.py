@@ -76,7 +76,7 @@ class Missing(Struct, frozen=True):
     def check(self) -> None:
         """For those who can ask again: all that the database can hold is to be written."""
         if self.unwritten:
-            raise StoreUnavailable("Runs may have no row: their part of the database is unreachable")
+            raise StoreUnavailable("Runs may not have been stored: their part of the database is unreachable")
 
 
 def read_state(row: Timer) -> ClockState:
@@ -149,7 +149,7 @@ class Rows:
                 if not was_applied(verdict):
                     await self._tell(row)
             except (StoreUnavailable, TooLarge) as error:
-                telemetry.warning("a clock of a job could not be told", job=row.timer_id, reason=error.detail)
+                telemetry.warning("the clock of a job could not be notified", job=row.timer_id, reason=error.detail)
                 untold.append(row.timer_id)
         return untold
 
@@ -307,7 +307,7 @@ class Rows:
             detail = row.detail if row.attempts or row.due_at <= now else replace(row.detail, execute_at=now)
             if await self._write(replace(row, due_at=due_at, detail=detail), expect=row.version):
                 return True
-        raise StoreUnavailable("The row has been looked at for a while, and cannot be told of what is new")
+        raise StoreUnavailable("The row has been busy for a while and cannot be notified of the change")
 
     async def _put_new(self, rows: Sequence[Timer]) -> list[Verdict]:
         verdicts: list[Verdict] = []

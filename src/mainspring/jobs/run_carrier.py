@@ -107,7 +107,7 @@ class RunCarrier:
                 job = await self._registry.get(name)
                 ending = await self._look(turn, job)
         except StoreUnavailable as error:
-            telemetry.warning("a run waits for the store", run=timer.timer_id, reason=error.detail)
+            telemetry.warning("a run is waiting for the store", run=timer.timer_id, reason=error.detail)
             return later(turn, now + round(STORE_RETRY_SECONDS * 1000))
         if ending is not None:
             return ending

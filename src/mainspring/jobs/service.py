@@ -96,7 +96,7 @@ class JobService:
             return await self._unwritten(request.name, definition)
         job = None if request.dry_run else await self._registry.put(request.name, _stored(definition), expect=0)
         if job is None:
-            raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
+            raise Conflict(f"Job {request.name!r} already exists")
         await self._rows.new_clock(request.name, first_state(definition))
         return await self._view(job)
 
@@ -112,7 +112,7 @@ class JobService:
 
         def change(present: Definition | None) -> Definition:
             if present is None and request.schedule is UNSET:
-                raise Conflict("Expected a job that can be read, or a schedule to begin anew with, got a broken one")
+                raise Conflict(f"Job {request.name!r} is broken: give a schedule to define it anew")
             definition = present or Definition(schedule="", created_at=self._clock.now_ms())
             kept = self._kept(request, definition)
             if request.if_generation is not UNSET and request.if_generation != definition.generation:
@@ -154,7 +154,9 @@ class JobService:
         try:
             await self._rows.stop_clock(name, is_wanted=is_wanted)
         except StoreUnavailable as error:
-            telemetry.debug("the clock of a deleted job is left to itself", job=name, reason=error.detail)
+            telemetry.debug(
+                "the clock of a deleted job was not removed; it will find out on its own", job=name, reason=error.detail
+            )
 
     async def pause(self, request: PauseJob) -> JobView:
         now = self._clock.now_ms()
@@ -172,7 +174,7 @@ class JobService:
         def change(present: Definition | None) -> Definition:
             definition = _readable(request.name, present)
             if not definition.paused:
-                raise Conflict(f"Expected a paused job, got {request.name!r}, which is not")
+                raise Conflict(f"Job {request.name!r} is not paused")
             return replace(definition, paused=False, resumed_at=now, note="", by=request.by)
 
         return await self._change(request.name, change)
@@ -180,7 +182,7 @@ class JobService:
     async def trigger(self, request: TriggerJob) -> RunView:
         job = await self._find(request.name)
         if isinstance(job, BrokenJob):
-            raise Conflict(f"Expected a job that can be run, got a broken one: {job.problem}")
+            raise Conflict(f"Job {request.name!r} is broken: {job.problem}")
         self._check_body(request.body)
         now = self._clock.now_ms()
         delivery_id = self._rows.new_delivery_id()
@@ -251,7 +253,7 @@ class JobService:
     async def backfill(self, request: BackfillJob) -> BackfillView:
         job = await self._find(request.name)
         if isinstance(job, BrokenJob):
-            raise Conflict(f"Expected a job that can be run, got a broken one: {job.problem}")
+            raise Conflict(f"Job {request.name!r} is broken: {job.problem}")
         return await self._backfiller.backfill(job, request)
 
     # --- what they share ------------------------------------------------------------------------------
@@ -334,7 +336,7 @@ def _stored(definition: Definition) -> Definition:
 
 def _readable(name: str, definition: Definition | None) -> Definition:
     if definition is None:
-        raise Conflict(f"Expected a job that can be read, got {name!r}, which is broken")
+        raise Conflict(f"Job {name!r} is broken: its record cannot be read")
     return definition
 
 

@@ -1,4 +1,4 @@
-"""What is said about namespaces over the wire."""
+"""Namespaces on the wire."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ShardCount = Annotated[int, Meta(ge=1, le=4096)]
 
 
 class CreateNamespace(Message, frozen=True, kw_only=True):
-    """Make a namespace. The shard count is fixed from then on: 16, 256, 1024 or 4096 as a guide."""
+    """Create a namespace. The shard count cannot be changed later; choose 16, 256, 1024 or 4096 as a guide."""
 
     name: NamespaceName
     shard_count: ShardCount = 16
     retry_policy: RetryPolicy = RetryPolicy()
     secret: (
-        Annotated[str, Meta(max_length=255, description="whsec_ and base64 of 24 to 64 bytes; made for you if absent.")]
+        Annotated[str, Meta(max_length=255, description="whsec_ and 24 to 64 bytes in base64; generated if absent.")]
         | UnsetType
     ) = UNSET
     host_limit: Annotated[int, Meta(ge=1, le=10_000)] | None = None
@@ -28,12 +28,12 @@ class CreateNamespace(Message, frozen=True, kw_only=True):
 
 
 class UpdateNamespace(Message, frozen=True, kw_only=True):
-    """Change a namespace; absent fields keep their value. With a new secret, requests carry signatures of both."""
+    """Change a namespace; absent fields keep their value. After a new secret, requests are signed with both."""
 
     name: NamespaceName
     retry_policy: RetryPolicy | UnsetType = UNSET
     secret: (
-        Annotated[str, Meta(max_length=255, description="The new secret; the newest two stay in use.")] | UnsetType
+        Annotated[str, Meta(max_length=255, description="The new secret; the two newest stay in use.")] | UnsetType
     ) = UNSET
     host_limit: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType | None = UNSET
     history_retention_days: Annotated[int, Meta(ge=1, le=90)] | UnsetType = UNSET

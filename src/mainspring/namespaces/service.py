@@ -163,7 +163,7 @@ class NamespaceService:
     async def _create(self, request: CreateNamespace) -> NamespaceView:
         now = self._clock.now_ms()
         if await self._records.get_record(NAMESPACES, request.name, now=now) is not None:
-            raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
+            raise Conflict(f"Namespace {request.name!r} already exists")
         await self._check_room(request.shard_count)
         namespace = Namespace(
             name=request.name,
@@ -178,7 +178,7 @@ class NamespaceService:
         )
         value, first = to_json(namespace), first_version(self._random)
         if await self._records.put_record(NAMESPACES, request.name, value, expect=0, now=now, first=first) is None:
-            raise Conflict(f"Expected a new name, got {request.name!r}, which exists")
+            raise Conflict(f"Namespace {request.name!r} already exists")
         self._known[request.name] = namespace
         self._created()
         return namespace_view(namespace)
@@ -188,8 +188,8 @@ class NamespaceService:
         present = sum(namespace.shard_count for namespace in self.known)
         if present + count > self._shard_limit:
             detail = (
-                f"Expected at most {self._shard_limit} shards in all (setting shard_limit), got {count} more than the "
-                f"{present} that there are. Choose a smaller shard count, or remove namespaces that nobody needs: "
+                f"Expected at most {self._shard_limit} shards in all (setting shard_limit), got {count} in addition to "
+                f"the {present} there are. Choose a smaller shard count, or remove unused namespaces: "
                 "mainspring admin drop-namespace"
             )
             raise Conflict(detail, errors=(FieldError("/shardCount", detail),))
@@ -204,8 +204,8 @@ class NamespaceService:
             counted = None if record is None else read_record(SEQUENCES, record, _read_count)
             if counted is None and self._unread:
                 raise Conflict(
-                    f"The counter of shards is lost, and {self._unread} records of namespaces cannot be read, so that "
-                    "nobody knows which shards are free: mainspring admin doctor names the records"
+                    f"The shard counter is lost, and {self._unread} namespace record{'s' * (self._unread > 1)} cannot "
+                    "be read, so it is unknown which shards are free: mainspring admin doctor names the records"
                 )
             first = max((namespace.shards.stop for namespace in self.known), default=0)
             if counted is not None:

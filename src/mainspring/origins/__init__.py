@@ -1,14 +1,14 @@
-"""Origins: classes whose state survives the program, and whose methods get the results of the fetches they asked for.
+"""Origins: classes whose state outlives the program, and whose methods receive the results of fetches they requested.
 
     origin        `Origin`, what users write, and `proxy_fetch`
-    continuation  what is to happen with a result, as JSON
+    continuation  what to do with a result, as JSON
     exchange      `RequestSync`, `ResponseSync`
-    services      what origins reach as `self.svc.<name>`
+    services      what origins use as `self.svc.<name>`
     values        which values can be kept
     document      the one record of an origin
     units         runs a method and commits what came of it
-    outbox        fetches that were asked for and are to be created
-    collecting    results that others have left to this program
+    outbox        fetches that were requested and are to be created
+    collecting    results that others have left for this program
     runtime       the origins of one program
 
 A result and its effect on the state are one write: whatever crashes, each result takes effect exactly once.

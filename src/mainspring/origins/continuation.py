@@ -1,10 +1,10 @@
-"""What is to happen with a result: a method of the origin, and its arguments, as JSON. So it outlives the program.
+"""What to do with a result: a method of the origin and its arguments, as JSON, so that it outlives the program.
 
     self.ctn().charged(order)               calls charged(order, result)
     self.ctn().charged(RESULT, order)       calls charged(result, order)
 
-A name that is no method, arguments that are not JSON, and arguments that the method does not take are refused when the
-continuation is made. Methods are found by name when the result comes: keep those to which results are on their way.
+Names that are not methods, arguments that are not JSON, and arguments that the method does not accept are refused when
+the continuation is made. Methods are looked up by name when the result arrives: keep those that still expect results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Marker:
 
 
 RESULT: Final = _Marker()
-"""Stands for the result among the arguments of a continuation. Without it the result comes last."""
+"""Stands for the result among the arguments of a continuation. Without it, the result comes last."""
 
 
 class Continuation(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -95,7 +95,7 @@ def _made(function: FunctionType, arguments: tuple[object, ...], keywords: dict[
         inspect.signature(function).bind(None, *arguments, **keywords)
     except TypeError as error:
         raise InvalidInput(
-            f"Expected arguments that {function.__qualname__} takes beside the result: {error}"
+            f"Expected arguments that {function.__qualname__} accepts in addition to the result: {error}"
         ) from None
 
     def kept(value: object, where: str) -> Any:

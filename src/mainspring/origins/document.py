@@ -25,9 +25,9 @@ LONGEST_KEY: Final = 255
 
 
 class State(MutableMapping[str, Any]):
-    """Durable key-value state: JSON values under text keys.
+    """Durable key-value state: JSON values with text keys.
 
-    What is read is live: `self.state["items"].append(1)` changes the state. What is written is copied.
+    Values you read are live: `self.state["items"].append(1)` changes the state. Values you write are copied.
     """
 
     def __init__(self, values: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ class State(MutableMapping[str, Any]):
         del self._values[key]
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """As of a dict. The answer is what is stored, so that what is done to it counts."""
+        """Like that of a dict. Returns the stored value, so changes to it take effect."""
         if key not in self._values:
             self[key] = default
         return self._values[key]

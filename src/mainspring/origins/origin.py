@@ -8,9 +8,9 @@
         def checked(self, customer: str, result: ResponseSync | FetchError) -> None:
             self.state["status"] = "open" if isinstance(result, ResponseSync) and result.ok else "refused"
 
-A run of one method is a *unit*: what it changes and the fetches that it asks for are committed together, or, when it
-raises, not at all. A unit may run again from the beginning when somebody else has changed the same origin meanwhile;
-so what is to happen once belongs in the state or in a fetch.
+A run of one method is a *unit*: its changes and the fetches it requests are committed together or, if it raises, not
+at all. A unit may run again from the beginning if somebody else has changed the same origin in the meantime; so
+anything that must happen only once belongs in the state or in a fetch.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from mainspring.origins.request import RequestSync
 from mainspring.origins.services import Services
 
 FETCHES_LIMIT: Final = 100
-"""Fetches that one unit may ask for."""
+"""Fetches that one unit may request."""
 DELIVERY_SECONDS: Final = 3 * 86_400.0
-"""How long a result is offered to a handler that raises: a weekend, and the time to mend it."""
+"""How long delivery of a result to a failing handler is attempted: a weekend, and the time to fix it."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -42,7 +42,7 @@ class Origin:
     """The base of all origins. An object lives for one unit: only `state` is kept."""
 
     origin_name: ClassVar[str] = ""
-    """What the stored state is found by: the name of the class, unless another is given, so that it can be renamed."""
+    """Name of the stored state: that of the class, unless another is given so that the class can be renamed."""
 
     def __init_subclass__(cls, *, name: str = "", **others: Any) -> None:
         super().__init_subclass__(**others)
@@ -66,12 +66,12 @@ class Origin:
         return OriginServices(self)
 
     def ctn(self) -> Continuations:
-        """Continuations: `self.ctn().method(arguments)` is called with the result behind the arguments."""
+        """Continuations: `self.ctn().method(arguments)` is called with the result after the arguments."""
         return Continuations(type(self))
 
 
 class Unit:
-    """One run of one method: the state that it works on, and the fetches that it asks for."""
+    """One run of one method: the state it works on, and the fetches it requests."""
 
     def __init__(self, origin_id: str, state: State, services: Services, check: Callable[[CreateFetch], None]) -> None:
         """`check` refuses what could not be fetched, while the one who asks can still be told."""
@@ -86,7 +86,7 @@ class Unit:
             raise InvalidInput(f"Expected a continuation, made by self.ctn(), got a {type(continuation).__name__}")
         method_of(origin, continuation.method)
         if len(self.fetches) >= FETCHES_LIMIT:
-            raise TooLarge(f"Expected at most {FETCHES_LIMIT} fetches of one unit, got more")
+            raise TooLarge(f"Expected at most {FETCHES_LIMIT} fetches in one unit, got more")
         req_id = new_req_id()
         asked = replace(
             request,
@@ -131,7 +131,7 @@ def proxy_fetch(
     executor: str = "",
     labels: dict[str, str] | None = None,
 ) -> str:
-    """Ask for a call, and for the continuation to be called with its result. Returns the reqId at once.
+    """Request a call, and have the continuation called with its result. Returns the reqId at once.
 
     Nothing is sent before the unit is committed, and nothing at all if it is not. The call is made at most once; the
     continuation takes effect exactly once, with a `ResponseSync` or a `FetchError`. `executor` names a pool.

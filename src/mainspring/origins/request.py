@@ -1,6 +1,6 @@
-"""Requests and responses as synchronous handlers use them: the body is there, whole, and nothing waits.
+"""Requests and responses for synchronous handlers: the whole body is there, and nothing waits.
 
-A response is a response whatever its body is: malformed JSON raises when `json()` asks for it, not before.
+A response is a response whatever its body is: malformed JSON raises when `json()` is called, not before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _JSON: Final = "application/json"
 
 
 class Headers(Mapping[str, str]):
-    """Header fields by name, whatever the case of its letters."""
+    """Header fields by case-insensitive name."""
 
     def __init__(self, fields: Mapping[str, str] | None = None) -> None:
         self._fields = {name.lower(): value for name, value in (fields or {}).items()}
@@ -54,7 +54,7 @@ class _Body:
         return self._body.decode(_charset(self.headers.get("content-type", "")), errors="replace")
 
     def json(self) -> Any:
-        """The body as JSON, whatever the content type says. Raises `InvalidInput` when it is none."""
+        """The body as JSON, whatever the content type says. Raises `InvalidInput` if it is not JSON."""
         try:
             return msgspec.json.decode(self._body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -64,7 +64,7 @@ class _Body:
 class RequestSync(_Body):
     """A request to be made.
 
-    `body` is bytes or text; `json` is written as JSON. Content type unless `headers` say another: of JSON, or of text.
+    `body` is bytes or text; `json` is encoded as JSON. The content type follows from these unless `headers` sets one.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RequestSync(_Body):
         json: Any = UNSET,
         max_redirects: int = 0,
     ) -> None:
-        """Without a method it is a GET, or a POST if there is a body."""
+        """Without a method, it is a GET, or a POST if there is a body."""
         if body is not None and json is not UNSET:
             raise InvalidInput("Expected at most one of body and json, got both")
         data = msgspec.json.encode(json) if json is not UNSET else body.encode() if isinstance(body, str) else body
@@ -95,7 +95,7 @@ class RequestSync(_Body):
 
 
 class ResponseSync(_Body):
-    """A response, of whatever status. `url` is where it came from, `redirected` if that is not where it was asked."""
+    """A response, whatever its status. `url` is where it came from, `redirected` whether it was redirected there."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class ResponseSync(_Body):
         self.url = url
         self.redirected = redirected
         self.truncated = truncated
-        """The body went on behind what is here, or there was no room for it."""
+        """The body was longer than what is here, or there was no room for it."""
         self.req_id = req_id
 
     @classmethod

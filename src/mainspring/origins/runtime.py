@@ -74,7 +74,7 @@ class Origins:
 
     def register(self, kind: type[Origin]) -> None:
         if not (isinstance(kind, type) and issubclass(kind, Origin) and kind is not Origin):
-            raise InvalidInput(f"Expected a class that is derived from Origin, got {kind!r}")
+            raise InvalidInput(f"Expected a class derived from Origin, got {kind!r}")
         other = self._kinds.setdefault(kind.origin_name, kind)
         if other is not kind:
             raise InvalidInput(f"Expected one origin named {kind.origin_name!r}, got {other!r} and {kind!r}")
@@ -118,7 +118,7 @@ class Origins:
 
         done = await self._units.run(kind, origin_id, take, consumes=req_id)
         if done is None:
-            telemetry.debug("a result had been consumed before", origin=name_of(kind, origin_id), req_id=req_id)
+            telemetry.debug("a result had already been consumed", origin=name_of(kind, origin_id), req_id=req_id)
         else:
             await self._create(done.kept)
 
@@ -205,25 +205,25 @@ class OriginRef(Generic[O]):
         self.id = origin_id
 
     async def call(self, method: Callable[Concatenate[O, P], R], /, *arguments: P.args, **keywords: P.kwargs) -> R:
-        """Run a method in a thread. When this returns, its changes and the fetches that it asked for are committed.
+        """Run a method in a thread. When this returns, its changes and the fetches it requested are committed.
 
-        When the method raises, nothing has happened. After `StoreUnavailable` nobody knows: look before you repeat.
+        If the method raises, nothing has happened. After `StoreUnavailable` that is unknown: check before you repeat.
         """
         # By its name, so that an override in a subclass is what runs.
         found: Callable[Concatenate[O, P], R] = method_of(self._kind, getattr(method, "__name__", ""))
         return await self._origins.call(self._kind, self.id, lambda origin: found(origin, *arguments, **keywords))
 
     async def snapshot(self) -> dict[str, Any]:
-        """A copy of the state as it stands."""
+        """A copy of the current state."""
         return dict(await self._units.state(self._kind, self.id))
 
     async def waiting(self) -> dict[str, datetime]:
-        """The reqIds whose results the origin waits for, and since when."""
+        """The reqIds whose results the origin is waiting for, and since when."""
         found = await self._units.waiting(self._kind, self.id)
         return {req_id: to_instant(since) for req_id, since in found.items()}
 
     async def forget(self, req_id: str) -> bool:
-        """Stop waiting for a result: if it comes, it changes nothing. False if nobody waited for it."""
+        """Stop waiting for a result: if it arrives, it changes nothing. False if it was not being waited for."""
         return await self._units.run(self._kind, self.id, lambda origin: None, consumes=req_id) is not None
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:

@@ -1,8 +1,8 @@
-"""What origins reach as `self.svc.<name>`: made when first used, once for the whole program.
+"""What origins use as `self.svc.<name>`: created when first used, once for the whole program.
 
-A service is a callable without arguments that makes an object. Packages offer theirs as entry points of the group
-`mainspring.services`; a program gives its own to `Mainspring(services=...)`, and these come first. Origins run in
-threads, so a service is used by several at once.
+A service is a callable without arguments that creates an object. Packages offer theirs as entry points of the group
+`mainspring.services`; a program passes its own to `Mainspring(services=...)`, and these take precedence. Origins run in
+threads, so a service may be used by several at once.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Units:
                 if committed:
                     return Done(value, kept)
                 await asyncio.sleep(_pause(attempt))
-        raise Conflict(f"Expected to be the only one who changes {key}, got others {TRIES} times in a row")
+        raise Conflict(f"Origin {key} was changed by others {TRIES} times in a row")
 
     async def waiting(self, kind: type[Origin], origin_id: str) -> dict[str, int]:
         """The reqIds whose results the origin waits for, and since when."""
@@ -121,7 +121,7 @@ class Units:
             if await self._put(key, write(document, key), record):
                 return set(document.waiting)
             await asyncio.sleep(_pause(attempt))
-        raise Conflict(f"Expected to be the only one who changes {key}, got others {TRIES} times in a row")
+        raise Conflict(f"Origin {key} was changed by others {TRIES} times in a row")
 
     async def _commit(
         self, kind: type[Origin], unit: Unit, document: Document, record: Record | None

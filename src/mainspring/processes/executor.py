@@ -213,14 +213,14 @@ class RemoteExecutor:
         """Raises `Unavailable` when no instance would hand it a call."""
         record = await self._store.get_record(EXECUTORS, self.name, now=self._clock.now_ms())
         if record is None or self._draining:
-            raise Unavailable("Expected an executor with a lease, got one without or one that stops")
+            raise Unavailable("This executor has no lease, or is stopping")
 
     # --- the calls ------------------------------------------------------------------------------------
 
     async def execute(self, request: Execute) -> Executing:
         """Take a fetch. Returns once that is written; the call is made afterwards."""
         if self._draining:
-            raise Unavailable("Expected an executor that takes calls, got one that stops")
+            raise Unavailable("This executor is stopping")
         if self._waiting >= WAITING_LIMIT:
             raise self._full()
         deadline = self._clock.monotonic() + WAIT_SECONDS
@@ -251,7 +251,7 @@ class RemoteExecutor:
         return True
 
     def _full(self) -> RateLimited:
-        return RateLimited(f"Expected fewer than {self._executor.limit} calls in flight, got as many; try later")
+        return RateLimited(f"Expected fewer than {self._executor.limit} calls in flight, got that many; try later")
 
     def _free(self, hosts: Iterable[str]) -> None:
         self._place.set()
@@ -265,7 +265,7 @@ class RemoteExecutor:
     async def advertise(self, address: str) -> None:
         """Tell the instances that this executor is here, and where; a moment later if the store is not there."""
         if not address:
-            raise ConfigError("Expected advertise_url, because this executor listens everywhere, got none")
+            raise ConfigError("Expected advertise_url, got none: this executor listens everywhere")
         self._address = address
         await self._try_to_renew()
         self._renewing = self._spawn(self._keep_lease())

@@ -81,7 +81,9 @@ def limits_of(config: Config) -> Limits:
     """What peers may take, of the settings and of what the system gives this process."""
     available = descriptors.for_peers()
     if available < config.max_connections:
-        telemetry.warning("few file descriptors: fewer connections are accepted than are set", connections=available)
+        telemetry.warning(
+            "too few file descriptors: fewer connections are accepted than configured", connections=available
+        )
     return Limits(
         request_seconds=config.request_seconds,
         connections=min(config.max_connections, available),
@@ -97,7 +99,7 @@ def hosts_of(config: Config) -> Hosts:
 def abandon() -> None:
     """The way out when something does not end: like a crash, it loses nothing that was acknowledged."""
     waiting = [f"{task.get_name()}: {task.get_coro()}" for task in asyncio.all_tasks()]
-    telemetry.error("the stop took too long and is cut short", tasks=waiting)
+    telemetry.error("shutdown took too long and is being cut short", tasks=waiting)
     os._exit(EXIT_FAILED)
 
 

@@ -64,7 +64,7 @@ def supervise(config: Config) -> int:
 def _check_store(config: Config) -> None:
     if config.store_url.startswith("memory:"):
         raise ConfigError(
-            f"Expected a store that {config.workers} workers can share, got memory://, of which each would have its own"
+            f"Expected a store that {config.workers} workers can share, got memory://, which is private to each"
         )
 
 
@@ -127,7 +127,7 @@ class Supervisor:
                 return
             if time.monotonic() - started >= GOOD_LIFE_SECONDS:
                 pause = SHORTEST_PAUSE_SECONDS
-            telemetry.warning("a worker has ended and is started again", worker=slot, exit_code=code, pause=pause)
+            telemetry.warning("a worker exited and will be restarted", worker=slot, exit_code=code, pause=pause)
             await self._stopped_within(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
@@ -148,7 +148,7 @@ class Supervisor:
         await self._stop.wait()
         _send(worker, signal.SIGTERM)
         await asyncio.sleep(self._config.drain_seconds + STOP_GRACE_SECONDS)
-        telemetry.error("a worker did not stop and is killed", worker=slot)
+        telemetry.error("a worker did not stop and will be killed", worker=slot)
         _send(worker, signal.SIGKILL)
 
     async def _watch(self, slot: int, worker: Process) -> int:

@@ -62,5 +62,5 @@ def checked(request: M) -> M:
 
 def _target(handler: str | None, url: str | None) -> str:
     if (handler is None) == (url is None):
-        raise InvalidInput("Expected one of handler and url")
+        raise InvalidInput("Expected exactly one of handler and url")
     return url if url is not None else f"{HANDLER_SCHEME}{handler}"

@@ -33,7 +33,7 @@ async def call_handler(
         )
 
     if call is None:
-        return reply(None, None, "network", f"Expected a handler named {name!r}, got none.", sent=False)
+        return reply(None, None, "network", f"Handler {name!r} does not exist.", sent=False)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             return reply(200, await call())

@@ -1,4 +1,4 @@
-"""What is said about timers and namespaces over the wire: requests, answers and the views of stored values.
+"""Timers on the wire: requests, answers and the views of stored values.
 
 The same types serve the HTTP API, its OpenAPI description, the SDK and the CLI. camelCase on the wire.
 Requests refuse unknown fields. Instants are read as RFC 3339 with an offset or as epoch milliseconds,
@@ -32,7 +32,7 @@ TimerId = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
 class CreateTimer(Message, frozen=True, kw_only=True):
-    """Ask for an HTTP call. Exactly one of executeAt and delaySeconds. The same id again replaces the timer."""
+    """Request an HTTP call. Exactly one of executeAt and delaySeconds. Reusing an id replaces the timer."""
 
     namespace: NamespaceName = "default"
     timer_id: TimerId
@@ -48,7 +48,7 @@ class CreateTimer(Message, frozen=True, kw_only=True):
 
 
 class UpdateTimer(Message, frozen=True, kw_only=True):
-    """Change a timer. Absent fields keep their value; a new time starts the attempts again."""
+    """Change a timer. Absent fields keep their value; a new time starts counting attempts afresh."""
 
     namespace: NamespaceName = "default"
     timer_id: TimerId
@@ -65,10 +65,10 @@ class UpdateTimer(Message, frozen=True, kw_only=True):
 
 
 class CreateTimers(Message, frozen=True, kw_only=True):
-    """Many timers at once; each has its own result. Of an id that is named twice the last stands, and is written."""
+    """Many timers at once; each has its own result. If an id occurs twice, only the last one is written."""
 
     timers: Annotated[tuple[Raw, ...], Meta(min_length=1, max_length=BATCH_ITEMS)]
-    dry_run: Annotated[bool, Meta(description="Only check them, and answer what they would be.")] = False
+    dry_run: Annotated[bool, Meta(description="Only check them, and return what they would be.")] = False
 
 
 class TimerRef(Message, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class TimerRef(Message, frozen=True, kw_only=True):
 
 
 class FilterFields(Message, frozen=True, kw_only=True):
-    """Which timers of a namespace; all conditions hold together."""
+    """Which timers of a namespace; all conditions must hold."""
 
     namespace: NamespaceName = "default"
     states: Annotated[tuple[State, ...], Meta(max_length=4)] = ()
@@ -90,9 +90,9 @@ class FilterFields(Message, frozen=True, kw_only=True):
 
 
 class ListTimers(FilterFields, frozen=True, kw_only=True):
-    """A page of timers, in the order in which they are due."""
+    """A page of timers, in due order."""
 
-    secrets: Annotated[bool, Meta(description="Show what is hidden elsewhere; for exports.")] = False
+    secrets: Annotated[bool, Meta(description="Show values that are otherwise hidden; for exports.")] = False
     limit: PageSize = 100
     cursor: Cursor | UnsetType = UNSET
 
@@ -105,7 +105,7 @@ class BulkTimers(FilterFields, frozen=True, kw_only=True):
 
 
 class ListHistory(Message, frozen=True, kw_only=True):
-    """The attempts of one timer, newest first; also of a timer that is done."""
+    """The attempts of one timer, newest first, even if it is done."""
 
     namespace: NamespaceName = "default"
     timer_id: TimerId
@@ -117,7 +117,7 @@ class ListHistory(Message, frozen=True, kw_only=True):
 
 
 class OutcomeView(View, frozen=True, kw_only=True):
-    """How the newest attempt ended."""
+    """How the latest attempt ended."""
 
     outcome: Result
     at: datetime
@@ -126,7 +126,7 @@ class OutcomeView(View, frozen=True, kw_only=True):
 
 
 class TimerView(View, frozen=True, kw_only=True):
-    """A timer. Secret headers are shown as `***`, which keeps their value when it is sent back in an update."""
+    """A timer. Secret headers are shown as `***`; sending that back in an update keeps their value."""
 
     namespace: str
     timer_id: str
@@ -159,13 +159,13 @@ class BatchItem(View, frozen=True, kw_only=True):
 class BatchView(View, frozen=True, kw_only=True):
     """The results, in the order of the request."""
 
-    created: Annotated[int, Meta(description="Those that were created, or would be.")]
+    created: Annotated[int, Meta(description="How many were created, or would be.")]
     failed: int
     results: tuple[BatchItem, ...]
 
 
 class TimerPage(View, frozen=True, kw_only=True):
-    """A page of timers; `nextCursor` is null on the last one. A page of large timers ends before its limit."""
+    """A page of timers; `nextCursor` is null on the last one. A page of large timers may end before its limit."""
 
     timers: tuple[TimerView, ...]
     next_cursor: str | None
@@ -180,7 +180,7 @@ class BulkView(View, frozen=True, kw_only=True):
 
 
 class AttemptView(View, frozen=True, kw_only=True):
-    """One attempt, and what was decided because of it."""
+    """One attempt, and what was decided after it."""
 
     attempt: int
     generation: int
@@ -204,6 +204,6 @@ class HistoryPage(View, frozen=True, kw_only=True):
 
 
 class DeletedView(View, frozen=True, kw_only=True):
-    """The timer as it was. When its state was `running`, an attempt was in flight and may still arrive."""
+    """The timer as it was. If its state was `running`, an attempt was in flight and may still arrive."""
 
     timer: TimerView

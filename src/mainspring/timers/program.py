@@ -57,7 +57,7 @@ def due_timer(timer: Timer) -> DueTimer:
 
 
 class Timers:
-    """The timers of this program. A namespace that does not exist yet is made by the first create."""
+    """The timers of this program. The first create in a namespace creates the namespace."""
 
     def __init__(
         self, service: TimerService, namespaces: NamespaceService, *, create_in_transaction: CreateInTransaction
@@ -83,10 +83,10 @@ class Timers:
         delivery: Delivery = Delivery.AT_LEAST_ONCE,
         connection: object = None,
     ) -> TimerView:
-        """Ask for a call of a handler or a URL, at a moment or after some seconds. Returns once it is stored.
+        """Request a call of a handler or a URL, at an instant or after a delay. Returns once it is stored.
 
         With `connection`, an open connection or session of the program to the same database, the timer is written in
-        the transaction of that one: it commits or rolls back with it. The namespace must then exist.
+        its transaction and commits or rolls back with it. The namespace must then exist.
         """
         request = create_request(
             namespace,
@@ -115,7 +115,7 @@ class Timers:
         return await self._service.get(TimerRef(namespace=namespace, timer_id=timer_id))
 
     async def delete(self, namespace: str, timer_id: str) -> DeletedView:
-        """Remove a timer. The answer's state is `running` if a call of it was in flight."""
+        """Remove a timer. The returned state is `running` if a call was in flight."""
         return await self._service.delete(TimerRef(namespace=namespace, timer_id=timer_id))
 
     async def reschedule(
@@ -127,7 +127,7 @@ class Timers:
         in_seconds: float | None = None,
         payload: Any | UnsetType = UNSET,
     ) -> TimerView:
-        """Give a timer a new time, and a new payload if one is named; all else stays."""
+        """Give a timer a new time, and a new payload if one is given; everything else stays."""
         request = UpdateTimer(
             namespace=namespace,
             timer_id=timer_id,
@@ -147,7 +147,7 @@ class Timers:
         return await self._service.resume(TimerRef(namespace=namespace, timer_id=timer_id))
 
     async def list(self, namespace: str, *, labels: Mapping[str, str] | None = None) -> AsyncIterator[TimerView]:
-        """All timers of a namespace, in the order in which they are due."""
+        """All timers of a namespace, in due order."""
         cursor: str | UnsetType | None = UNSET
         while cursor is not None:
             page = await self._service.list(ListTimers(namespace=namespace, labels=dict(labels or {}), cursor=cursor))
@@ -156,6 +156,6 @@ class Timers:
             cursor = page.next_cursor
 
     async def history(self, namespace: str, timer_id: str, *, limit: int = 100) -> tuple[AttemptView, ...]:
-        """The newest attempts of a timer, also of one that is done."""
+        """The newest attempts of a timer, even if it is done."""
         page = await self._service.history(ListHistory(namespace=namespace, timer_id=timer_id, limit=limit))
         return page.attempts

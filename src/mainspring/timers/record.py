@@ -23,7 +23,7 @@ def asked_instant(request: CreateTimer | UpdateTimer, now: int) -> int | None:
     if request.execute_at is not UNSET:
         instant = to_ms(request.execute_at)
         if not 0 <= instant <= LAST_INSTANT:
-            raise _invalid("/executeAt", "Expected an instant of the years 1970 to 9999 in UTC")
+            raise _invalid("/executeAt", "Expected an instant from 1970 to 9999 in UTC")
         return instant
     if request.delay_seconds is not UNSET:
         return min(now + round(request.delay_seconds * 1000), LAST_INSTANT)
@@ -119,7 +119,7 @@ def schedule(timer: Timer, execute_at: int, *, now: int, delivery_id: str) -> Ti
 
 def run_now(timer: Timer, *, now: int, delivery_id: str) -> Timer:
     if timer.state is State.RUNNING:
-        raise Conflict("Expected a timer that is not running, got one with an attempt in flight")
+        raise Conflict(f"Timer {timer.timer_id!r} is running: an attempt is in flight")
     touched = replace(timer, generation=timer.generation + 1, detail=replace(timer.detail, updated_at=now))
     return schedule(touched, now, now=now, delivery_id=delivery_id)
 
@@ -140,7 +140,7 @@ def parked(timer: Timer, *, now: int) -> Timer | None:
 def resumed(timer: Timer, *, now: int) -> Timer:
     """Attempts start again, for the same delivery: what may have arrived before is recognised by its id."""
     if timer.state is not State.PARKED:
-        raise Conflict(f"Expected a parked timer, got one that is {timer.state}")
+        raise Conflict(f"Timer {timer.timer_id!r} is {timer.state}, not parked")
     return replace(
         timer,
         state=State.SCHEDULED,

@@ -92,7 +92,7 @@ class Creation:
             asked_at = self._clock.monotonic()
             rows = yield dialect.namespace(tables, name)
             if not rows:
-                detail = f"Namespace {name!r} does not exist: make it before it is used in a transaction"
+                detail = f"Namespace {name!r} does not exist: create it before using it in a transaction"
                 raise NotFound(detail)
             if not self._follows or self._clock.monotonic() - asked_at <= SLOW_SECONDS:
                 break  # otherwise it tells an old time: see `clock.follow`, which waits as this must not

@@ -54,9 +54,7 @@ class TimerWriter:
 def create_blocking(creation: Creation, connection: object, request: CreateTimer) -> TimerView:
     known = recognised(connection)
     if not isinstance(known, Blocking):
-        raise InvalidInput(
-            f"Expected a connection that is not awaited, got {type(connection).__qualname__}: use acreate"
-        )
+        raise InvalidInput(f"Expected a synchronous connection, got {type(connection).__qualname__}: use acreate")
     return known.drive(creation.create(request, dialect=known.dialect, driver=known.driver))
 
 
@@ -80,6 +78,6 @@ def table_prefix(*, prefix: str, schema: str) -> str:
 def _check_target(url: str, guard: Guard) -> None:
     """Handlers live in the program that runs the engine: here their names are taken on trust."""
     if url == HANDLER_SCHEME:
-        raise InvalidInput("Expected the name of a handler, got nothing")
+        raise InvalidInput("Expected the name of a handler, got none")
     if not url.startswith(HANDLER_SCHEME):
         guard.check_url(url)

@@ -8,7 +8,7 @@ from typing import Final
 from mainspring.errors import FieldError, InvalidInput, UnsafeTarget
 from mainspring.text import hides_something
 
-_HIDDEN: Final = "Expected no control characters, and none that turn the direction of writing"
+_HIDDEN: Final = "Expected no control characters, and none that reverse the writing direction"
 
 CheckUrl = Callable[[str], object]
 """Raises `InvalidInput` or `UnsafeTarget` for a destination that may not be called, whatever its name resolves to."""

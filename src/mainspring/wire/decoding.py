@@ -31,7 +31,7 @@ MAX_DEPTH: Final = 32
 MAX_NUMBER_LENGTH: Final = 100
 MAX_FIELD_ERRORS: Final = 100
 MAX_PARTS: Final = 1000
-"""So many elements of a wrong container are looked at one by one."""
+"""This many elements of a wrong container are checked one by one."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -186,7 +186,7 @@ def _check_length(number: str) -> None:
 def _check_integer(number: str) -> None:
     _check_length(number)
     if not -(2**63) <= int(number) < 2**63:
-        raise InvalidInput(f"Expected integers of 64 bits, got {number}")
+        raise InvalidInput(f"Expected 64-bit integers, got {number}")
 
 
 def _repeated_key(body: bytes) -> InvalidInput:
@@ -194,14 +194,14 @@ def _repeated_key(body: bytes) -> InvalidInput:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise InvalidInput(f"Expected every key of an object once, got {json.dumps(key[:255])} again")
+                raise InvalidInput(f"Expected each key of an object once, got {json.dumps(key[:255])} again")
             seen.add(key)
 
     try:
         json.loads(body, object_pairs_hook=look)
     except InvalidInput as error:
         return error
-    return InvalidInput("Expected every key of an object once, got one again")
+    return InvalidInput("Expected each key of an object once, got one twice")
 
 
 def _reason(error: Exception) -> str:

@@ -11,8 +11,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from mainspring.errors import FieldError
+from mainspring.text import NAME
 
-NamespaceName = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(?!\n)$")]
+NamespaceName = Annotated[str, Meta(min_length=1, max_length=255, pattern=NAME)]
 
 
 CallbackUrl = Annotated[str, Meta(min_length=8, max_length=2048, description="An absolute http or https URL.")]
@@ -45,7 +46,7 @@ class Message(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_un
 
 
 class View(Struct, frozen=True, rename="camel"):
-    """An answer. Clients ignore fields that they do not know."""
+    """An answer. Clients ignore unknown fields."""
 
 
 class ProblemItem(View, frozen=True, kw_only=True):

@@ -18,15 +18,15 @@ STATUSES: Final[Mapping[str, tuple[int, str]]] = {
     "invalid_input": (400, "The request is not valid"),
     "unauthenticated": (401, "A valid token or signature is required"),
     "forbidden": (403, "This is not allowed"),
-    "not_found": (404, "There is no such thing"),
-    "method_not_allowed": (405, "The path does not know this method"),
+    "not_found": (404, "It does not exist"),
+    "method_not_allowed": (405, "The path does not support this method"),
     "request_timeout": (408, "The request did not arrive in time"),
-    "conflict": (409, "The thing is not in the expected state"),
+    "conflict": (409, "It is not in the expected state"),
     "in_progress": (409, "The same request is in progress"),
     "lock_taken": (409, "Somebody else holds the lock"),
     "lock_lost": (409, "The lock is no longer held"),
-    "lost_claim": (409, "The same request was taken over meanwhile"),
-    "unknown_outcome": (409, "Nobody knows whether the request was carried out"),
+    "lost_claim": (409, "The same request was taken over in the meantime"),
+    "unknown_outcome": (409, "It is unknown whether the request was carried out"),
     "too_large": (413, "The request body is too large"),
     "unsupported_media_type": (415, "The body must be JSON"),
     "misdirected": (421, "The request is for another server"),
@@ -34,7 +34,7 @@ STATUSES: Final[Mapping[str, tuple[int, str]]] = {
     "unsupported": (422, "This cannot be done here"),
     "rate_limited": (429, "Too many requests"),
     "headers_too_large": (431, "The request headers are too large"),
-    "not_recorded": (500, "Done, but not recorded under its idempotency key"),
+    "not_recorded": (500, "Done, but not recorded for its idempotency key"),
     "internal": (500, "Something went wrong on our side"),
     "network": (502, "Another server could not be reached"),
     "unavailable": (503, "The service cannot do this now"),
@@ -51,7 +51,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     title: str
     status: Annotated[int, Meta(ge=400, le=599)]
     detail: str
-    code: Annotated[str, Meta(description="What programs decide by.")]
+    code: Annotated[str, Meta(description="A stable code for programs.")]
     errors: Annotated[tuple[FieldError, ...], Meta(description="Every wrong field, by JSON pointer.")]
     retryable: Annotated[bool, Meta(description="Whether the same request can succeed later.")]
     request_id: str

@@ -236,7 +236,7 @@ def test_only_a_delivery_whose_outcome_is_unknown_can_be_settled() -> None:
     kit = receiver()
     kit.blocking(Work())(signed(), BODY)
     for name in ("msg_1", "msg_2"):
-        with pytest.raises(InvalidInput, match="Expected a key whose outcome is unknown"):
+        with pytest.raises(InvalidInput, match="only one whose outcome is unknown can be settled"):
             kit.settle(name)
 
 

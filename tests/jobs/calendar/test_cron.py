@@ -154,10 +154,10 @@ def test_h_keeps_to_its_range_and_steps_through_it() -> None:
         ("\u0661 * * * *", 'got "\u0661"'),
         ("¹ * * * *", 'got "¹"'),
         ("? * * * *", 'Expected minute from 0 to 59, got "?"'),
-        ("5-1 * * * *", 'Expected a range of minute that goes up, got "5-1"'),
-        ("* * * * fri-mon", 'Expected a range of day of week that goes up, got "fri-mon"'),
+        ("5-1 * * * *", 'Expected a range of minute that ascends, got "5-1"'),
+        ("* * * * fri-mon", 'Expected a range of day of week that ascends, got "fri-mon"'),
         ("*/0 * * * *", "Expected a step of minute from 1 to 60"),
-        ("*/90 * * * *", 'got "*/90"; for intervals there is @every'),
+        ("*/90 * * * *", 'got "*/90"; for intervals use @every'),
         ("* */25 * * *", "Expected a step of hour from 1 to 24"),
         ("5/15 * * * *", 'Expected a range before a step of minute, got "5/15"'),
         ("*/*/2 * * * *", 'Expected minute from 0 to 59, got "*/*/2"'),
@@ -191,7 +191,7 @@ def test_what_is_wrong_is_refused_with_the_reason_and_at_once(text: str, reason:
 
 
 def test_h_needs_the_name_of_a_job() -> None:
-    with pytest.raises(InvalidInput, match="Expected the name of a job to spread H of minute by, got none"):
+    with pytest.raises(InvalidInput, match="Expected the name of a job, from which H of minute is derived, got none"):
         parse("H * * * *")
 
 

@@ -24,8 +24,8 @@ from mainspring.wire.message import Message
 class AsyncClient:
     """Timers, jobs, fetches, namespaces and the state of one server.
 
-    Used as a context manager, or between `open` and `close`. `timeout` is for one try; up to `retries` more
-    follow, only where a repeat is harmless. Raises the errors of `mainspring.errors`.
+    Use it as a context manager, or between `open` and `close`. `timeout` is for one attempt; up to `retries` more
+    follow, but only where repeating is harmless. Raises the errors of `mainspring.errors`.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class AsyncClient:
         retries: int = 3,
         transport: AsyncTransport | None = None,
     ) -> None:
-        """`transport` is for tests that want no network."""
+        """`transport` is for tests without a network."""
         self._connection = AsyncConnection(
             url=url, token=token, timeout=timeout, retries=retries, transport=transport or AsyncTransport()
         )
@@ -66,22 +66,22 @@ class AsyncClient:
         await self.close()
 
     async def shards(self) -> ShardsView:
-        """Who owns which shard. A read: repeated."""
+        """Which instance owns which shard. A read, so it is repeated."""
         return await self._connection.post("/v1/shards/list", Message(), ShardsView, repeat=Repeat.READ)
 
     async def instances(self) -> InstancesView:
-        """Which instances are alive. A read: repeated."""
+        """Which instances are alive. A read, so it is repeated."""
         return await self._connection.post("/v1/instances/list", Message(), InstancesView, repeat=Repeat.READ)
 
     async def health(self) -> Health:
-        """Whether the server's process answers. Never repeated: the first answer is the one that counts."""
+        """Whether the server's process answers. Never repeated: the first answer counts."""
         return value_of(await self._connection.get("/health", repeat=Repeat.PROBE), Health)
 
     async def ready(self) -> Readiness:
-        """Returns if the instance can do its work, else raises Unavailable with the reason. Never repeated."""
+        """Return if the instance can do its work, else raise Unavailable with the reason. Never repeated."""
         return value_of(await self._connection.get("/ready", repeat=Repeat.PROBE), Readiness)
 
     async def metrics(self) -> str:
-        """The server's metrics in Prometheus text format. A read: repeated."""
+        """The server's metrics in Prometheus text format. A read, so it is repeated."""
         reply = await self._connection.get("/metrics", repeat=Repeat.READ)
         return reply.body.decode("utf-8", "replace")

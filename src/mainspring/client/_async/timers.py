@@ -1,7 +1,7 @@
-"""The timers of a server. Each method is one request; what it does when sent again stands in its docstring.
+"""The timers of a server. Each method is one request; its docstring says what happens when it is sent again.
 
 A request whose outcome is unknown is only repeated where the docstring says so. Otherwise the error has
-`outcome_unknown` set, and `get` tells how things stand.
+`outcome_unknown` set, and `get` shows how things stand.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class AsyncTimers:
         callback_timeout_seconds: float = 30.0,
         delivery: Delivery = Delivery.AT_LEAST_ONCE,
     ) -> TimerView:
-        """Ask for an HTTP call: exactly one of `execute_at` and `delay_seconds`. The same id replaces the timer.
+        """Request an HTTP call: exactly one of `execute_at` and `delay_seconds`. Reusing an id replaces the timer.
 
-        Repeated when its outcome is unknown, unless it is due so soon that it may have been fired by then:
-        a repeat would fire it a second time, under another delivery id.
+        Repeated when its outcome is unknown, unless it is due so soon that it may have fired by then: a
+        repeat would fire it a second time, with another delivery id.
         """
         request = CreateTimer(
             namespace=namespace,
@@ -89,7 +89,7 @@ class AsyncTimers:
         return await self._connection.post("/v1/timers/create-batch", request, BatchView, repeat=repeat)
 
     async def get(self, timer_id: str, *, namespace: str = "default") -> TimerView:
-        """The timer; NotFound when there is none, also after it was done. A read: repeated."""
+        """The timer; NotFound if it does not exist or is done. A read, so it is repeated."""
         request = TimerRef(namespace=namespace, timer_id=timer_id)
         return await self._connection.post("/v1/timers/get", request, TimerView, repeat=Repeat.READ)
 
@@ -109,10 +109,10 @@ class AsyncTimers:
         callback_timeout_seconds: float | UnsetType = UNSET,
         delivery: Delivery | UnsetType = UNSET,
     ) -> TimerView:
-        """Change what is given and keep the rest. Conflict when `if_generation` is not the present generation.
+        """Change what is given and keep the rest. Conflict if `if_generation` is not the current generation.
 
         Repeated when its outcome is unknown, unless it has `if_generation` (the repeat would conflict with
-        itself) or moves the timer to a moment so near that it may have been fired by then.
+        itself) or moves the timer to a time so near that it may have fired by then.
         """
         request = UpdateTimer(
             namespace=namespace,
@@ -132,9 +132,9 @@ class AsyncTimers:
         return await self._connection.post("/v1/timers/update", request, TimerView, repeat=repeat)
 
     async def delete(self, timer_id: str, *, namespace: str = "default") -> DeletedView:
-        """Remove the timer; the answer is the timer as it was.
+        """Remove the timer; returns the timer as it was.
 
-        Repeated. A NotFound after a try without an answer says so in a note: that try may have removed it.
+        Repeated. If NotFound follows an unanswered attempt, a note says so: that attempt may have removed it.
         """
         request = TimerRef(namespace=namespace, timer_id=timer_id)
         return await self._connection.post("/v1/timers/delete", request, DeletedView, repeat=Repeat.HARMLESS)
@@ -142,7 +142,7 @@ class AsyncTimers:
     async def list(
         self, *, limit: int = 100, cursor: str | None = None, secrets: bool = False, **where: Unpack[Where]
     ) -> TimerPage:
-        """One page of timers, in the order in which they are due. `secrets` shows what is hidden. A read: repeated."""
+        """One page of timers, in due order. `secrets` shows hidden values. A read, so it is repeated."""
         after = UNSET if cursor is None else cursor
         request = ListTimers(limit=limit, cursor=after, secrets=secrets, **filter_keywords(where))
         return await self._connection.post("/v1/timers/list", request, TimerPage, repeat=Repeat.READ)
@@ -150,7 +150,7 @@ class AsyncTimers:
     async def iterate(
         self, *, page_size: int = 100, secrets: bool = False, **where: Unpack[Where]
     ) -> AsyncIterator[TimerView]:
-        """All matching timers, page by page. `secrets` shows what is hidden."""
+        """All matching timers, page by page. `secrets` shows hidden values."""
         cursor: str | None = None
         while True:
             page = await self.list(limit=page_size, cursor=cursor, secrets=secrets, **where)
@@ -186,7 +186,7 @@ class AsyncTimers:
         limit: int = 100,
         cursor: str | None = None,
     ) -> HistoryPage:
-        """One page of attempts, newest first; also of a timer that is done. A read: repeated."""
+        """One page of attempts, newest first, even if the timer is done. A read, so it is repeated."""
         request = ListHistory(
             namespace=namespace,
             timer_id=timer_id,

@@ -1,5 +1,5 @@
 # Generated from _async/connection.py by tools/generate_sync.py; change that one.
-"""One server, spoken to: requests out, typed answers or typed errors back, sent again only where that is harmless."""
+"""A connection to one server: requests out, typed answers or errors back; repeated only where that is harmless."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class Connection:
             wait = wait_before_repeat(reply, error, repeat, tries=tries, retries=self._retries)
             if wait is None:
                 if doubtful and not error.outcome_unknown:
-                    error.add_note("An earlier try of this request got no clear answer and may have taken effect.")
+                    error.add_note("An earlier attempt at this request got no clear answer and may have taken effect.")
                 error.outcome_unknown = not repeat.reads and (error.outcome_unknown or doubtful)
                 raise error
             doubtful = not repeat.reads and (doubtful or error.outcome_unknown)
-            _log.info("%s %s is sent again in %.2f s: %s", method, path, wait, error.detail)
+            _log.info("%s %s will be sent again in %.2f s: %s", method, path, wait, error.detail)
             self._transport.pause(wait)
 
     @staticmethod

@@ -1,5 +1,5 @@
 # Generated from _async/fetches.py by tools/generate_sync.py; change that one.
-"""The fetches of a server. Each method but `wait` is one request; what it does when sent again is in its docstring."""
+"""The fetches of a server. Each method but `wait` is one request; its docstring says whether it is repeated."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class Fetches:
         self._connection = connection
 
     def create(self, url: str, **fields: Unpack[FetchFields]) -> FetchView:
-        """Ask for a call. A `req_id` that exists answers with what is there, and makes no second call.
+        """Request a call. A `req_id` that exists returns what is there and makes no second call.
 
-        Repeated: all tries have the same reqId, made here if none is given.
+        Repeated: all attempts use the same reqId, generated here if none is given.
         """
         request = create_request(url, **fields)
         return self._connection.post("/v1/fetches/create", request, FetchView, repeat=Repeat.HARMLESS)
 
     def get(self, req_id: str) -> FetchView:
-        """The fetch, with its result if it has ended; NotFound when there is none. A read: repeated."""
+        """The fetch, with its result if it has ended; NotFound if it does not exist. A read, so it is repeated."""
         request = FetchRef(req_id=req_id)
         return self._connection.post("/v1/fetches/get", request, FetchView, repeat=Repeat.READ)
 
     def wait(self, req_id: str, seconds: float) -> FetchView:
-        """The fetch once it has ended, or as it stands when the time is over. Looks again and again."""
+        """The fetch once it has ended, or as it is when the time is up. Polls the server."""
         deadline = self._connection.monotonic() + seconds
         pause = FIRST_LOOK_SECONDS
         while True:
@@ -58,9 +58,9 @@ class Fetches:
             pause = min(pause * 1.5, LOOK_SECONDS)
 
     def list(self, *, limit: int = 100, cursor: str | None = None, **where: Unpack[FetchesWhere]) -> FetchPage:
-        """One page of fetches: those that wait first, then the ended ones. It may be short and yet not the last.
+        """One page of fetches: those still under way first, then those that have ended.
 
-        A read: repeated.
+        A short page is not necessarily the last one. A read, so it is repeated.
         """
         request = ListFetches(
             states=tuple(where.get("states", ())),
@@ -83,10 +83,10 @@ class Fetches:
                 return
 
     def cancel(self, req_id: str) -> FetchView:
-        """Cancel a fetch. One that has ended stays what it was; a call under way goes on. Repeated."""
+        """Cancel a fetch. One that has ended stays as it is; a call under way continues. Repeated."""
         request = FetchRef(req_id=req_id)
         return self._connection.post("/v1/fetches/cancel", request, FetchView, repeat=Repeat.HARMLESS)
 
     def stats(self) -> StatsView:
-        """Fetches by state, how long they took, and who makes the calls. A read: repeated."""
+        """Fetches by state, how long they took, and which executors make the calls. A read, so it is repeated."""
         return self._connection.post("/v1/fetches/stats", FetchStats(), StatsView, repeat=Repeat.READ)

@@ -1,8 +1,8 @@
 # Generated from _async/jobs.py by tools/generate_sync.py; change that one.
-"""The jobs of a server. Each method is one request; what it does when sent again stands in its docstring.
+"""The jobs of a server. Each method is one request; its docstring says what happens when it is sent again.
 
 A request whose outcome is unknown is only repeated where the docstring says so. Otherwise the error has
-`outcome_unknown` set, and `get` or `runs` tells how things stand.
+`outcome_unknown` set, and `get` or `runs` shows how things stand.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Jobs:
         dry_run: bool = False,
         **fields: Unpack[JobFields],
     ) -> JobView:
-        """Make a job, or only check it; Conflict when there is one of that name.
+        """Create a job, or only check it; Conflict if the name is taken.
 
         Not repeated when its outcome is unknown: it would conflict.
         """
@@ -64,7 +64,7 @@ class Jobs:
         return self._connection.post("/v1/jobs/create", request, JobView, repeat=repeat)
 
     def get(self, name: str) -> JobView:
-        """The job; NotFound when there is none. A read: repeated."""
+        """The job; NotFound if it does not exist. A read, so it is repeated."""
         return self._connection.post("/v1/jobs/get", JobRef(name=name), JobView, repeat=Repeat.READ)
 
     def update(
@@ -76,7 +76,7 @@ class Jobs:
         dry_run: bool = False,
         **fields: Unpack[JobFields],
     ) -> JobView:
-        """Change what is given and keep the rest. Conflict when `if_generation` is not the present generation.
+        """Change what is given and keep the rest. Conflict if `if_generation` is not the current generation.
 
         Repeated when its outcome is unknown, unless it has `if_generation`: the repeat would conflict with itself.
         """
@@ -85,9 +85,9 @@ class Jobs:
         return self._connection.post("/v1/jobs/update", request, JobView, repeat=repeat)
 
     def delete(self, name: str) -> DeletedJobView:
-        """Remove the job; the answer is the job as it was. Its ledger stays until it expires.
+        """Remove the job; returns the job as it was. Its ledger stays until it expires.
 
-        Repeated. A NotFound after a try without an answer says so in a note: that try may have removed it.
+        Repeated. If NotFound follows an unanswered attempt, a note says so: that attempt may have removed it.
         """
         request = JobRef(name=name)
         return self._connection.post("/v1/jobs/delete", request, DeletedJobView, repeat=Repeat.HARMLESS)
@@ -102,7 +102,7 @@ class Jobs:
         cursor: str | None = None,
         secrets: bool = False,
     ) -> JobPage:
-        """One page of jobs, in the order of their names. `secrets` shows what is hidden. A read: repeated."""
+        """One page of jobs, in the order of their names. `secrets` shows hidden values. A read, so it is repeated."""
         request = ListJobs(
             name_prefix=name_prefix,
             labels=dict(labels or {}),
@@ -122,7 +122,7 @@ class Jobs:
         states: Sequence[JobState] = (),
         secrets: bool = False,
     ) -> Iterator[JobView]:
-        """All matching jobs, page by page. `secrets` shows what is hidden."""
+        """All matching jobs, page by page. `secrets` shows hidden values."""
         cursor: str | None = None
         while True:
             page = self.list(
@@ -147,7 +147,7 @@ class Jobs:
         return self._connection.post("/v1/jobs/resume", request, JobView, repeat=Repeat.IF_UNDONE)
 
     def trigger(self, name: str, *, body: object = None, by: str = "") -> RunView:
-        """Run the job now, beside its calendar; the answer is its entry in the ledger.
+        """Run the job now, in addition to its calendar; returns its entry in the ledger.
 
         Not repeated when its outcome is unknown: it may have been run.
         """
@@ -165,7 +165,7 @@ class Jobs:
         from_: datetime | None = None,
         count: int = 10,
     ) -> PreviewView:
-        """The next instants of a job, or of a schedule that need not be one's. A read: repeated."""
+        """The next instants of a job, or of any schedule. A read, so it is repeated."""
         request = PreviewJob(
             name=UNSET if name is None else name,
             schedule=schedule,
@@ -180,7 +180,7 @@ class Jobs:
     def runs(
         self, name: str | None = None, *, limit: int = 100, cursor: str | None = None, **where: Unpack[RunsWhere]
     ) -> RunsPage:
-        """One page of the ledger, newest first; without a name that of all jobs, by name. A read: repeated."""
+        """One page of the ledger, newest first; without a name, of all jobs, by name. A read, so it is repeated."""
         request = ListRuns(
             name=UNSET if name is None else name,
             states=tuple(where.get("states", ())),
@@ -209,7 +209,7 @@ class Jobs:
     ) -> BackfillView:
         """Run the instants from `since` until before `until` that were not run; a dry run counts them.
 
-        Not repeated when its outcome is unknown: what it run would be missing from the count.
+        Not repeated when its outcome is unknown: runs it started would be missing from the count.
         """
         request = BackfillJob(name=name, since=since, until=until, dry_run=dry_run, by=by)
         repeat = Repeat.READ if dry_run else Repeat.IF_UNDONE

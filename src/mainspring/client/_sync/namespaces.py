@@ -1,5 +1,5 @@
 # Generated from _async/namespaces.py by tools/generate_sync.py; change that one.
-"""The namespaces of a server. What a method does when sent again stands in its docstring."""
+"""The namespaces of a server. The docstring of a method says what happens when it is sent again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Namespaces:
         host_limit: int | None = None,
         history_retention_days: int = 7,
     ) -> NamespaceView:
-        """Make a namespace; Conflict when there is one. Not repeated when its outcome is unknown: it would conflict."""
+        """Create a namespace; Conflict if it exists. Not repeated when its outcome is unknown: it would conflict."""
         request = CreateNamespace(
             name=name,
             shard_count=shard_count,
@@ -48,12 +48,12 @@ class Namespaces:
         return self._connection.post("/v1/namespaces/create", request, NamespaceView, repeat=Repeat.IF_UNDONE)
 
     def get(self, name: str) -> NamespaceView:
-        """The namespace. A read: repeated."""
+        """The namespace. A read, so it is repeated."""
         request = NamespaceRef(name=name)
         return self._connection.post("/v1/namespaces/get", request, NamespaceView, repeat=Repeat.READ)
 
     def list(self, *, limit: int = 100, cursor: str | None = None) -> NamespacePage:
-        """One page of namespaces, in the order of their names. A read: repeated."""
+        """One page of namespaces, in the order of their names. A read, so it is repeated."""
         request = ListNamespaces(limit=limit, cursor=UNSET if cursor is None else cursor)
         return self._connection.post("/v1/namespaces/list", request, NamespacePage, repeat=Repeat.READ)
 

@@ -5,7 +5,7 @@
     no key where one is required, or a bad one    400
     the same request is in progress               409, with Retry-After
     the key was used with other bytes             422
-    begun, and nobody knows how it ended          409, code unknown_outcome
+    started, and it is unknown how it ended       409, code unknown_outcome
     done, and the answer was too large to keep    409
     request larger than can be compared           413
     the store cannot be reached                   503: nothing runs without a claim
@@ -16,7 +16,7 @@
 - Two requests are the same if their query and body are, byte for byte.
 - The answer is recorded before its first byte is sent, and sent before background tasks of the application have ended.
   A client that goes away changes nothing: the work goes on, and whoever asks again gets its answer.
-- 401, 403 and 429 are never kept, nor 5xx unless told: the key is free again. Cancelled work, and work that failed
+- 401, 403 and 429 are never kept, nor 5xx unless set: the key is free again. Cancelled work, and work that failed
   after it had begun to answer, is unknown: its key is not free until somebody settles it.
 - An answer that outgrows `max_response_bytes`, one for which there is no room among all that are kept
   (`max_kept_bytes`), or a stream of events, goes straight to the client. It is recorded that the work was done, and
@@ -56,7 +56,7 @@ _NEVER_KEPT: Final = frozenset({401, 403, 429})
 
 
 def authorization(scope: Scope) -> str:
-    """Who asks, if nothing better is known: whoever has these credentials. Only their hash is used."""
+    """The default principal: whoever has these credentials. Only their hash is used."""
     given = b"\0".join(value for name, value in scope["headers"] if name == b"authorization")
     return sha256(given).hexdigest() if given else ""
 
@@ -77,7 +77,7 @@ def request_key(*, principal: str, method: str, route: str, key: str) -> str:
 
 
 class IdempotencyMiddleware:
-    """Put it inside of what authenticates, and outside of what works."""
+    """Put it inside what authenticates, and outside what does the work."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class IdempotencyMiddleware:
         """`required` is asked with the method and the route, `keep` with the status of an answer.
 
         `principal` and `route` give text: whose key it is, and what for.
-        `safe_to_repeat` says that the work may run again when nobody knows whether it was done. `refuse` makes the
+        `safe_to_repeat` says that the work may run again when it is unknown whether it was done. `refuse` makes the
         answer to an error, to which `Retry-After` is added.
         """
         self._app = app
@@ -223,11 +223,11 @@ async def _run(request: _Request) -> bytes:
 
 def _checked(keys: list[bytes]) -> str:
     if not keys:
-        raise InvalidInput("Expected the header Idempotency-Key, got none")
+        raise InvalidInput("Expected an Idempotency-Key header, got none")
     if len(keys) > 1:
-        raise InvalidInput(f"Expected one header Idempotency-Key, got {len(keys)}")
+        raise InvalidInput(f"Expected one Idempotency-Key header, got {len(keys)}")
     if _KEY.fullmatch(keys[0]) is None:
-        raise InvalidInput("Expected an Idempotency-Key of 1 to 255 visible ASCII characters, got another")
+        raise InvalidInput("Expected an Idempotency-Key of 1 to 255 visible ASCII characters, got something else")
     return keys[0].decode("ascii")
 
 
@@ -242,14 +242,14 @@ async def _read_body(receive: Receive, limit: int) -> bytes | None:
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > limit:
-            raise TooLarge(f"Expected a body of at most {limit} bytes beside an Idempotency-Key, got more")
+            raise TooLarge(f"Expected a body of at most {limit} bytes with an Idempotency-Key, got more")
         if not message.get("more_body", False):
             return b"".join(parts)
 
 
 def _again(answer: Answer, scope: Scope) -> Answer:
     if not answer.is_whole:
-        raise Conflict("The work was done before, and its answer was too large to be kept.")
+        raise Conflict("The request was carried out before, and its answer was too large to keep.")
     headers = answer.headers
     if any(name.lower() == REQUEST_ID for name, _ in headers):
         own = _request_id(scope)
@@ -275,9 +275,9 @@ def _told(error: MainspringError) -> MainspringError:
     """The same, in words for whoever sent the header. The name of the record is for whoever settles it by hand."""
     match error:
         case KeyReuse():
-            return KeyReuse("Expected the request that this Idempotency-Key was first used with, got another one")
+            return KeyReuse("This Idempotency-Key was first used with a different request")
         case InProgress():
-            told = "Expected the first request with this Idempotency-Key to be over, got it still in progress"
+            told = "The first request with this Idempotency-Key is still in progress"
             return InProgress(told, retry_after=error.retry_after)
         case UnknownOutcome():
             return UnknownOutcome(

@@ -1,4 +1,4 @@
-"""The receiving end of webhooks in one line: check who calls, do the work of a delivery once, answer repeats as before.
+"""The receiving end of webhooks in one line: verify callers, do the work of a delivery once, answer repeats as before.
 
     receiver = Receiver(secrets=[SECRET], store=SQLiteStore("deliveries.db"))
 
@@ -10,13 +10,13 @@
 `starlette` (for FastAPI, too) takes a coroutine function; `flask` and `django` take functions and serve threads;
 `blocking` and `waiting` are the same without a framework. The views are in `receiver_views`.
 
-- The signature (Standard Webhooks) is checked over the bytes that arrived. A wrong one: 401, and nothing is looked at.
+- The signature (Standard Webhooks) is checked over the bytes that arrived. A wrong one: 401, and nothing is processed.
 - A delivery is known by its `webhook-id`. Its body is not compared: senders count their attempts in it.
 - Kept are answers of 2xx that do not say `"ok": false`. After any other answer, or an error, a repeat runs again.
-- A repeat during the work waits for a while: then 503 with Retry-After. Not 409, which tells senders to give up.
-- Work that was begun and whose end nobody knows: 503, code unknown_outcome, until `resolve` tells, somebody decides
-  by hand (`settle`, `forget`), or the sender gives up. With `safe_to_repeat` it runs again.
-- Work that returns what cannot be an answer was done all the same: its outcome is unknown, too.
+- A repeat during the work waits for a while: then 503 with Retry-After. Not 409, which would make senders give up.
+- Work that was started and whose end is unknown: 503, code unknown_outcome, until `resolve` finds out, somebody
+  decides manually (`settle`, `forget`), or the sender gives up. With `safe_to_repeat` it runs again.
+- Work that returns something that cannot be an answer was done nevertheless: its outcome is unknown, too.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _REFUSED: Final = (InProgress, LostClaim, StoreUnavailable, UnknownOutcome)
 
 
 class Delivery(Struct, frozen=True):
-    """What arrived, after its signature was found right."""
+    """What arrived, once its signature has been verified."""
 
     id: str
     """The `webhook-id`: the same for all repeats."""
@@ -94,7 +94,7 @@ def as_answer(result: object) -> Answer:
 
 
 class Receiver(Struct, frozen=True, kw_only=True):
-    """Who may call, and how the work of deliveries is claimed and recorded. One may serve several functions.
+    """Who may call, and how the work of deliveries is claimed and recorded. One receiver may serve several functions.
 
     A function gets a `Delivery` and returns the answer: None for `{"ok": true}`, bytes for a body that is JSON already
     (such as `callback_answer()`), an `Answer`, a response of its framework, or any value that JSON can say.
@@ -107,9 +107,9 @@ class Receiver(Struct, frozen=True, kw_only=True):
     ttl_seconds: float = TTL_SECONDS
     lease_seconds: float = LEASE_SECONDS
     wait_seconds: float = WAIT_SECONDS
-    """How long a repeat waits for the work before it is sent away."""
+    """How long a repeat waits for the work before it is refused."""
     resolve: Callable[[Delivery, Unresolved], Any] | None = None
-    """Tells about a delivery whose outcome is unknown: `Resolved(answer)`, `NotDone()`, or None."""
+    """Finds out about a delivery whose outcome is unknown: `Resolved(answer)`, `NotDone()`, or None."""
     safe_to_repeat: bool = False
     max_body_bytes: int = MAX_BODY_BYTES
 
@@ -120,7 +120,7 @@ class Receiver(Struct, frozen=True, kw_only=True):
     ) -> Callable[[Mapping[str, str], bytes], Received]:
         """For threads: headers and body to an answer. Errors of the work are raised, all others are answers."""
         if inspect.iscoroutinefunction(work):
-            raise ConfigError("Expected a function that is not awaited, got a coroutine function")
+            raise ConfigError("Expected a plain function, got a coroutine function")
 
         def run(item: _Work) -> bytes:
             return _packed(work(item.delivery), as_answer)
@@ -200,7 +200,7 @@ class Receiver(Struct, frozen=True, kw_only=True):
     # --- By hand --------------------------------------------------------------------------------------------
 
     def settle(self, delivery_id: str, answer: object = None, *, work: Callable[..., object] | None = None) -> None:
-        """Record that the work of a delivery whose outcome is unknown was done, and what repeats are answered.
+        """Record that the work of a delivery whose outcome is unknown was done, and how to answer repeats.
 
         `work` is the function or its view; it need not be named if the receiver has a `scope`. `answer` is what the
         function might have returned, apart from a response of a framework.
@@ -208,7 +208,7 @@ class Receiver(Struct, frozen=True, kw_only=True):
         self._by_hand(work).settle(delivery_id, pack(as_answer(answer)))
 
     def forget(self, delivery_id: str, *, work: Callable[..., object] | None = None) -> bool:
-        """Let the work of a delivery run again, whatever is recorded of it. False if nothing is."""
+        """Let the work of a delivery run again, whatever is recorded for it. False if nothing is."""
         return self._by_hand(work).forget(delivery_id)
 
     async def asettle(
@@ -244,7 +244,7 @@ class Receiver(Struct, frozen=True, kw_only=True):
 
     def _scope(self, work: Callable[..., object] | None) -> str:
         if self.scope is None and work is None:
-            raise ConfigError("Expected the function in work=, for a receiver without a scope, got none")
+            raise ConfigError("Expected work=, the function, for a receiver without a scope, got none")
         return checked_scope(self.scope, work)
 
     def _read(self, headers: Mapping[str, str], body: bytes) -> Delivery:
@@ -259,11 +259,11 @@ class Receiver(Struct, frozen=True, kw_only=True):
         if len(delivery_id) > KEY_LIMIT:
             raise InvalidInput(f"Expected a webhook-id of at most {KEY_LIMIT} characters, got {len(delivery_id)}")
         if delivery_id.startswith(DERIVED):
-            raise InvalidInput(f"Expected a webhook-id that does not start with {DERIVED}, got one")
+            raise InvalidInput(f"Expected a webhook-id that does not start with {DERIVED}, got one that does")
         try:
             data = msgspec.json.decode(body) if body else None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidInput(f"Expected a body of JSON, got: {error}") from error
+            raise InvalidInput(f"Expected a JSON body, got: {error}") from error
         return Delivery(delivery_id, data, body, lower)
 
 
@@ -278,7 +278,7 @@ def _packed(result: object, as_answer: Callable[[object], Answer]) -> bytes:
         return pack(as_answer(result))
     except Exception as error:
         told = f"The work was done, but what it returned cannot be an answer: {error}"
-        telemetry.error("a delivery has no answer, and its outcome is unknown", detail=told)
+        telemetry.error("a delivery has no valid answer, and its outcome is unknown", detail=told)
         raise UnknownOutcome(told) from error
 
 

@@ -1,4 +1,4 @@
-"""Where claims live. A store may serve threads and event loops, also both at once, in one program."""
+"""Where claims are kept. A store may serve threads and event loops, even both at once in one program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainspring.idempotency.claims import ClaimStore
 class IdempotencyStore(Protocol):
     """What processors take. It connects when it is first used, and may be shared by any number of processors.
 
-    Create it before a fork if you like, and use it only after: a child is refused what was in use when it was forked.
+    You may create it before a fork, but use it only afterwards: a store in use at the fork is refused in the child.
     """
 
     @property
@@ -33,11 +33,11 @@ class IdempotencyStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what `blocking` has opened."""
+        """Close what `blocking` has opened."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of what `waiting` has opened for this event loop, and of what `blocking` has."""
+        """Close what `waiting` has opened for this event loop, and what `blocking` has opened."""
         ...
 
 

@@ -61,7 +61,7 @@ class RecordClaims:
 
 
 class UrlStore:
-    """Claims in the database that a store URL names: PostgreSQL, MySQL, MongoDB, Cassandra, DynamoDB, Redis, SQLite."""
+    """Claims in the database named by a store URL: PostgreSQL, MySQL, MongoDB, Cassandra, DynamoDB, Redis, SQLite."""
 
     def __init__(self, url: str) -> None:
         if not isinstance(url, str):
@@ -96,12 +96,12 @@ class PostgresStore(UrlStore):
 
     def __init__(self, dsn: str) -> None:
         if not isinstance(dsn, str) or not dsn.startswith("postgresql://"):
-            raise ConfigError("Expected postgresql://user:password@host:port/database, got another form")
+            raise ConfigError("Expected postgresql://user:password@host:port/database, got something else")
         super().__init__(dsn)
 
 
 class SQLiteStore(UrlStore):
-    """Claims in the file at `path`, which is made with its directory if there is none."""
+    """Claims in the file at `path`, which is created with its directory if it does not exist."""
 
     def __init__(self, path: str | os.PathLike[str], *, busy_ms: int = 5_000) -> None:
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "://" in os.fspath(path):
@@ -168,7 +168,7 @@ class RecordsStore:
 
     def blocking(self) -> ClaimStore:
         raise Unsupported(
-            "Expected a store that opens itself, got an open record store, which belongs to its event loop"
+            "Expected a store that can be opened for threads, got an open record store, which belongs to its event loop"
         )
 
     def close(self) -> None:

@@ -85,7 +85,7 @@ def parse(expression: str, *, job: str = "", seconds: bool = False) -> Schedule:
         return _cron(_named(text), job)
     fields = text.split()
     if len(fields) == 6 and not seconds:
-        raise InvalidInput("Expected five fields, got 6; a leading field for seconds is allowed by `seconds: true`")
+        raise InvalidInput("Expected five fields, got 6; set `seconds: true` to allow a leading field for seconds")
     if len(fields) != 5 + seconds:
         wanted = "six fields (second" if seconds else "five fields ("
         wanted += ", minute" if seconds else "minute"
@@ -193,7 +193,7 @@ def _range(low: str, high: str, field: _Field, item: str) -> tuple[int, int]:
         last = 7  # sat-sun
     if last < first:
         raise InvalidInput(
-            f"Expected a range of {field.name} that goes up, got {_quoted(item)}; write it as two ranges"
+            f"Expected a range of {field.name} that ascends, got {_quoted(item)}; write it as two ranges"
         )
     return first, last
 
@@ -205,7 +205,7 @@ def _step(text: str | None, field: _Field, item: str) -> int | None:
     size = field.high - field.low + 1
     if len(text) > 4 or not 1 <= int(text) <= size:
         raise InvalidInput(
-            f"Expected a step of {field.name} from 1 to {size}, got {_quoted(item)}; for intervals there is @every"
+            f"Expected a step of {field.name} from 1 to {size}, got {_quoted(item)}; for intervals use @every"
         )
     return int(text)
 
@@ -213,7 +213,7 @@ def _step(text: str | None, field: _Field, item: str) -> int | None:
 def _spread(low: int, high: int, step: int | None, field: _Field, job: str) -> range:
     """One value of the range, or every step from one of the first: chosen by the job's name and the field."""
     if not job:
-        raise InvalidInput(f"Expected the name of a job to spread H of {field.name} by, got none")
+        raise InvalidInput(f"Expected the name of a job, from which H of {field.name} is derived, got none")
     digest = blake2b(f"{field.name}\0{job}".encode(), digest_size=8).digest()
     size = high - low + 1
     start = low + int.from_bytes(digest, "big") % min(step or size, size)
