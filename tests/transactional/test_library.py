@@ -65,7 +65,7 @@ async def test_handlers_and_namespaces_must_exist(url: str) -> None:
     async with noting(url) as (ms, _), way(url.removeprefix("sqlite:///")) as work:
         with pytest.raises(InvalidInput, match="registered handler"):
             await ms.timers.create("app", "t1", in_seconds=0, handler="nobody", connection=work.connection)
-        with pytest.raises(NotFound, match="make it before"):
+        with pytest.raises(NotFound, match="create it before"):
             await ms.timers.create("nowhere", "t1", in_seconds=0, handler="note", connection=work.connection)
         await work.rollback()
 
