@@ -103,4 +103,5 @@ def _end(number: int, _: object) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored in the background
     sys.exit(main(sys.argv[1:]))
