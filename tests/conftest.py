@@ -14,12 +14,12 @@ pytest.register_assert_rewrite(
 )
 pytest_plugins = ["tests.servers.fixtures", "tests.support.target", "tests.time_limit"]
 
-_ALONE: Final = tuple(Path(__file__).parent / name for name in ("bench", "cluster", "crashes", "faults"))
+_ALONE: Final = tuple(Path(__file__).parent / name for name in ("cluster", "crashes", "faults"))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Clusters under load, and what measures, need both cores."""
+    """Clusters under load need both cores."""
     for item in items:
         if any(item.path.is_relative_to(place) for place in _ALONE):
             item.add_marker(pytest.mark.alone)
