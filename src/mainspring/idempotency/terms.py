@@ -69,7 +69,7 @@ HELD: Final[ContextVar[tuple[object, ...]]] = ContextVar("mainspring_idempotency
 
 
 class Model(Protocol):
-    """How this program waits. `blocking` has the one for threads, `waiting` the one for event loops."""
+    """How this program waits. `sync_processor` has the one for threads, `loops` the one for event loops."""
 
     def turn(self, address: str, seconds: float) -> AbstractAsyncContextManager[Flight]:
         """The turn to ask the store for this key. Raises `Busy` if it does not come in time, or `Circular`."""

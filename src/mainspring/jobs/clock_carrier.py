@@ -2,7 +2,7 @@
 
 Order within a look, so that a crash at any line is made good by the repeat: first the ledger, then the rows of the
 runs, then the clock row itself, with all that the clock knows, in the engine's fenced write. A look that comes late
-is first dated anew (`refusal`), in a write of its own: what it decides depends on when that is, see `accounting`.
+is first dated anew (`refusal`), in a write of its own: what it decides depends on when that is, see `clock_state`.
 A row that cannot be written keeps the clock from no other instant: it is noted, and tried again.
 """
 

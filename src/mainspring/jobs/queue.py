@@ -1,4 +1,4 @@
-"""One run after another: what a run does about the one before it that is not over. The rules are in `judging`.
+"""One run after another: what a run does about the one before it that is not over. The rules are in `overlap`.
 
 One that waits names itself in the record of the other, and is told at its end. Its own record says `buffered` for as
 long as no call of it can have been made.

@@ -1,4 +1,4 @@
-"""What users do with timers: requests in, views out. Decisions are in `changes.py`; here is the waiting.
+"""What users do with timers: requests in, views out. Decisions are in `record`; here is the waiting.
 
 Every write is a compare-and-set on the row's version. A new id is one write; anything else reads first, and reads
 again when the row has moved meanwhile, which ends because somebody's write succeeded each time.

@@ -8,7 +8,7 @@
         ...
 
 `starlette` (for FastAPI, too) takes a coroutine function; `flask` and `django` take functions and serve threads;
-`blocking` and `waiting` are the same without a framework. The views are in `receiver_views`.
+`blocking` and `waiting` are the same without a framework. The views are in `views`.
 
 - The signature (Standard Webhooks) is checked over the bytes that arrived. A wrong one: 401, and nothing is processed.
 - A delivery is known by its `webhook-id`. Its body is not compared: senders count their attempts in it.

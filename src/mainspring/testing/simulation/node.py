@@ -199,7 +199,7 @@ class ExecutorNode(Node):
         return self.remote.in_flight if self.remote is not None else 0
 
     async def _serve(self) -> None:
-        """As `executing` does it."""
+        """As `processes.executor` does it."""
         config = _config(self._world)
         self._stop = asyncio.Event()
         async with AsyncExitStack() as stack:

@@ -68,9 +68,9 @@ class Observer:
         self._note(name, "lanes", len(dispatcher._lanes))
         self._note(name, "unsent", len(dispatcher._unsent))
         self._note(name, "changed", len(dispatcher._changed))
-        courier = self._courier_of(name)
-        self._note(name, "addresses", len(courier.destinations))
-        self._note(name, "gone", len(courier._gone))
+        carrier = self._carrier_of(name)
+        self._note(name, "addresses", len(carrier.destinations))
+        self._note(name, "gone", len(carrier._gone))
         self._look_at_what_is_left(dispatcher)
         if len(self._world.destinations) < MANY:
             if dispatcher.open_circuits < self._open_circuits.get(name, 0):
@@ -88,7 +88,7 @@ class Observer:
         if any(shard.left_to is not None for shard in dispatcher._agenda.shards.values()):
             self._sometimes("second refill")
 
-    def _courier_of(self, name: str) -> TimerCarrier:
+    def _carrier_of(self, name: str) -> TimerCarrier:
         instance = self._nodes[name].instance
         assert instance is not None
         return instance.timers_assembly.carrier
