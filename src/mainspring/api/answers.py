@@ -1,4 +1,4 @@
-"""The way of one answer to its peer: that of our own application, which is known, or of any."""
+"""How one answer reaches its peer: that of our own application, which is known, or of any."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Cycle(RequestResponseCycle):
             return
         assert message["type"] == "http.response.body"
         assert not message.get("more_body", False)
-        # A page is megabytes: joined with its head it would be there twice while its reader takes it.
+        # A page is megabytes: joined with its head it would be in memory twice while its reader takes it.
         self.transport.writelines((self._head,) if self.scope["method"] == "HEAD" else (self._head, message["body"]))
         self.response_complete = True
         self.message_event.set()
@@ -51,8 +51,7 @@ class Cycle(RequestResponseCycle):
 
 
 class AnyCycle(Cycle):
-    """An answer of an application that nobody here knows, in pieces or whole: uvicorn looks at its headers and frames
-    it."""
+    """An answer of an unknown application, in pieces or whole: uvicorn looks at its headers and frames it."""
 
     async def send(self, message: ASGISendEvent) -> None:
         if self.transport.is_closing():

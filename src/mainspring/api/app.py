@@ -61,7 +61,7 @@ class ByKey(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """What the HTTP edge is put together from."""
+    """The parts that make up the HTTP edge."""
 
     timers: Timers
     jobs: Jobs
@@ -73,7 +73,7 @@ class Api:
     """Raises `Unavailable` with the reason when the instance cannot do its work."""
     metrics: Callable[[], str]
     token_digests: tuple[bytes, ...]
-    """SHA-256 of every token that is let in."""
+    """SHA-256 of every accepted token."""
     instance: str
     version: str
     max_body_bytes: int = MAX_BODY_BYTES
@@ -109,7 +109,7 @@ def build_app(api: Api) -> AsgiApp:
 
 
 def build_internal_app(api: Api) -> AsgiApp:
-    """Only what other instances say: for an address that is not everybody's."""
+    """Only what other instances say: for an address that is not public."""
     return _app(api, _internal(api))
 
 
@@ -164,7 +164,7 @@ class _App:
         self._max_body_bytes = max_body_bytes
         self._answers = LargeAnswers()
         self._once: dict[bool, AsgiApp] = {}
-        """By whether a request may be carried out again when nobody knows whether it was."""
+        """Keyed by whether a request may be carried out again when nobody knows whether it was."""
         if idempotent is not None:
             for safe in (False, True):
                 self._once[safe] = idempotent(self._without_key, self._refuse, safe_to_repeat=safe)
@@ -182,7 +182,7 @@ class _App:
         return told.status, [*_PROBLEM_HEADERS, *own], body
 
     def _by_key(self, scope: Scope, headers: dict[bytes, bytes]) -> AsgiApp | None:
-        """Who answers a request that goes by its key: nobody claims one without the right token."""
+        """What answers a request by its key: nobody claims one without the right token."""
         found = self._routes.get(scope["path"])
         if found is None or not found[0].takes_key or scope["method"] != found[0].method:
             return None
@@ -268,7 +268,7 @@ def _admit(scope: Scope, headers: dict[bytes, bytes], digests: tuple[bytes, ...]
 
 def _check_token(header: bytes, digests: tuple[bytes, ...]) -> None:
     token = header[7:].strip(b" \t") if header[:7].lower() == b"bearer " else b""
-    if token:  # nothing is no secret, not even where that is the one that is known
+    if token:  # an empty token is never valid, not even if an empty one is configured
         digest = hashlib.sha256(token).digest()
         for known in digests:
             if hmac.compare_digest(digest, known):
@@ -277,7 +277,7 @@ def _check_token(header: bytes, digests: tuple[bytes, ...]) -> None:
 
 
 def _named(scope: Scope, request_id: str) -> Scope:
-    """The request with its id in the header, where all who answer it look."""
+    """The request with its id in the header, where everything that answers it looks."""
     others = [header for header in scope["headers"] if header[0] != _REQUEST_ID]
     return {**scope, "headers": [*others, (_REQUEST_ID, request_id.encode("ascii"))]}
 

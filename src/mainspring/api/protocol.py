@@ -40,15 +40,15 @@ AHEAD: Final = 4
 PIECE_BYTES: Final = 256
 """The parser gets no more at once, except of a body: the requests in a piece are all parsed."""
 PIECES: Final = 4
-"""That the parser gets in one turn."""
+"""What the parser gets in one turn."""
 HEADER_LINES: Final = 100
 FRAMING_PER_BYTE: Final = 16
-"""Bytes around a body that each byte of it may bring along: chunks of one byte are odd, but chunks."""
+"""How many bytes around a body each of its bytes may bring along: chunks of one byte are odd, but legal."""
 SKIPPED_BYTES: Final = 4_194_304
-"""Of a body that nobody wants, so that its sender gets to read the answer: who is cut off loses it."""
+"""How much is read of an unwanted body, so that its sender gets to read the answer: a peer that is cut off loses it."""
 LINGER_TICKS: Final = 2
 FRESH_SECONDS: Final = 0.05
-"""Who has connected so recently may have sent a request that is not read yet."""
+"""A peer that has connected this recently may have sent a request that is not read yet."""
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -90,7 +90,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = Flow(transport)
         transport.set_protocol(Reader(self))
-        transport.set_write_buffer_limits(high=READ_BYTES)  # answers that wait to be taken, as requests to be parsed
+        transport.set_write_buffer_limits(high=READ_BYTES)  # answers that wait to be taken, like requests to be parsed
         self.network = network_of(self.client[0]) if self.client else ""
         self._used_at = self.loop.time()
         if not self._guard.crowd.admit(self):
@@ -101,7 +101,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._guard.crowd.leave(self)
         super().connection_lost(exc)
         self._unparsed.clear()
-        # These know this connection, which knows them: together they would stay until somebody collects garbage.
+        # These refer to this connection and it to them: together they would stay until garbage is collected.
         self.app_state.clear()
         for cycle, _ in self.pipeline:
             cycle.on_response = lambda: None
@@ -163,7 +163,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _skip(self, size: int) -> None:
-        """Throw away what arrives behind the last request, a read a turn."""
+        """Throw away what arrives after the last request, one read per turn."""
         self._skipped_bytes += size
         if self._lingers_since != NOT_WAITING and self._skipped_bytes > SKIPPED_BYTES:
             self.transport.abort()
@@ -266,7 +266,7 @@ class GuardedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _decline_upgrade(self) -> None:
-        """Have the request parsed without its offer. A server may ignore one, but the parser would skip the body."""
+        """Have the request parsed without its upgrade offer. We may ignore that, but the parser would skip the body."""
         if self.parser.get_method() == b"CONNECT":
             self._refuse("invalid_input", "Expected a request to this server, got one for a proxy")
             return
@@ -302,7 +302,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _leave(self, *, linger: bool) -> None:
-        """Close after the last answer. To close on a peer that is still sending would take the answer from it."""
+        """Close after the last answer. Closing on a peer that is still sending would take the answer from it."""
         if not linger:
             self.transport.close()
             return
@@ -333,14 +333,14 @@ class GuardedProtocol(HttpToolsProtocol):
         answering = self._is_answering()
         if self._receiving_since != NOT_WAITING:
             if (self.flow.read_paused and not self._waits_for_turn) or (answering and not self._in_body):
-                self._receiving_since = guard.tick  # it is we who let the peer wait
+                self._receiving_since = guard.tick  # we are the ones who keep the peer waiting
             elif guard.tick - self._receiving_since > guard.request_ticks:
                 self._refuse("request_timeout", f"Expected a request within {guard.limits.request_seconds:g} seconds")
         elif not answering and guard.tick - self._idle_since > guard.idle_ticks:
             self.transport.close()
 
     def gives_way(self, *, known: bool, pressed: bool) -> bool:
-        """Whether nothing is lost with this connection. A stranger's answer that nobody takes is nothing, either."""
+        """Whether nothing is lost with this connection. A stranger's answer that nobody takes does not count."""
         if self.flow.write_paused:
             return not known
         if self._answering is not None or self.transport.get_write_buffer_size() > 0:
@@ -373,7 +373,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Answer the request that is being received with a problem, and close."""
         self._is_over = True
         if self._is_answering() and not self._in_body:
-            self.cycle.keep_alive = False  # an earlier request is still due its answer, and the last one gets
+            self.cycle.keep_alive = False  # an earlier request is still due its answer, and it is the last to get one
             return
         if self._in_body:
             written = self.cycle.response_started or bool(self.pipeline)

@@ -9,7 +9,7 @@ from typing import Final
 from uvicorn.protocols.http.flow_control import FlowControl
 
 READ_BYTES: Final = 16_384
-"""Of every connection so much may be held: read, and not parsed yet."""
+"""How much may be held for every connection: read, but not parsed yet."""
 
 # One for all: it is filled and emptied within one step of the loop.
 _buffer: Final = memoryview(bytearray(READ_BYTES))
@@ -41,7 +41,7 @@ class Reader(asyncio.BufferedProtocol):
 
 
 class Flow(FlowControl):
-    """Reading goes on when nobody is against it: neither uvicorn, nor we while something waits to be parsed."""
+    """Reading goes on when nothing stands against it: neither uvicorn, nor we while something waits to be parsed."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__(transport)
