@@ -291,7 +291,7 @@ class Database:
     # --- faults ---------------------------------------------------------------------------------------------
 
     def _regime(self, caller: Caller, verb: str, shards: Sequence[int] = ()) -> str | None:
-        """What befalls a whole request; reads of one shard, or of all together, may also be hit through their shards."""
+        """What befalls a whole request; reads of one shard, or of all together, may be hit through their shards."""
         for regime in self.regimes:
             if (regime.shard is None or regime.shard in shards) and self._befalls(regime, caller, verb):
                 return regime.kind
