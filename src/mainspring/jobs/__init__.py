@@ -14,20 +14,20 @@ The rooms that every service has:
     program        `ms.jobs`, and functions on a calendar; `handlers` are these functions as targets
     assembly       puts all of it together for one instance
 
-and those of jobs alone:
+and those that only jobs have:
 
     calendar/      from the text of a schedule to instants                     pure
     plan           what becomes of instants: run or skipped               pure
     clock_state    from the state of a clock to runs and skipped ranges    pure
     overlap        whether a run is to go, and what about the one before    pure
-    difference     whether a job is as somebody wants it                       pure
+    difference     whether a job is as somebody wants it to be                 pure
     webhook        what the receiver of a run gets                          pure
     registry       reads and writes definitions
     ledger         what became of every instant; `runs` reads it in pages
     queue          one run after another
     ending         how a run ends
     backfill       runs afterwards
-    reconciler     keeps clocks equal to the registry, under a lock
+    reconciler     keeps clocks in step with the registry, under a lock
 
 What is pure neither waits nor reads a clock.
 """
