@@ -14,7 +14,7 @@ from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.ledger import Ledger, Run, mark_of
 from mainspring.jobs.messages import JobRef, ListJobs, PauseJob, ResumeJob, TriggerJob, UpdateJob
 from mainspring.jobs.record import Definition, Job
-from mainspring.jobs.rows import Missing
+from mainspring.jobs.row_store import Missing
 from mainspring.model import RetryPolicy
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.wire.instants import to_instant, to_ms

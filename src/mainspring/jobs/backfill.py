@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from mainspring.clock import Clock
 from mainspring.errors import FieldError, InvalidInput
-from mainspring.jobs.ledger import BACKFILL, Ledger, Run, behind, mark_of
+from mainspring.jobs.ledger import BACKFILL, Ledger, Run, behind, mark_of, planned
 from mainspring.jobs.messages import BackfillJob, BackfillView
 from mainspring.jobs.record import Job
-from mainspring.jobs.rows import Missing, Rows, planned
+from mainspring.jobs.row_store import Missing, RowStore
 from mainspring.wire.instants import to_instant, to_ms
 
 BACKFILL_LIMIT: Final = 10_000
@@ -27,7 +27,7 @@ _SLICE: Final = 200
 
 
 class Backfiller:
-    def __init__(self, *, ledger: Ledger, rows: Rows, clock: Clock) -> None:
+    def __init__(self, *, ledger: Ledger, rows: RowStore, clock: Clock) -> None:
         self._ledger = ledger
         self._rows = rows
         self._clock = clock

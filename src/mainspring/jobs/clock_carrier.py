@@ -20,11 +20,12 @@ from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.jobs.clock_state import UNWRITTEN_LIMIT, ClockState, Tick, account, last_before, lead_ms, recounted
 from mainspring.jobs.ending import LONGEST_PAUSE_MS, pause_ms
-from mainspring.jobs.ledger import Entry, Ledger, Run, instant_of, launch_id, mark_of
+from mainspring.jobs.ledger import Entry, Ledger, Run, instant_of, launch_id, mark_of, planned
 from mainspring.jobs.plan import MISSED_AFTER_MS
 from mainspring.jobs.record import BrokenJob, Job
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import CLOCKS, Rows, planned, read_state
+from mainspring.jobs.row_store import RowStore
+from mainspring.jobs.rows import CLOCKS, read_state
 from mainspring.jobs.webhook import next_instants
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import FOREVER, Result, Timer, to_json
@@ -38,7 +39,7 @@ _SHORTEST_PAUSE_MS: Final = 1_000
 class ClockCarrier:
     """The engine's `Carrier` for clock rows."""
 
-    def __init__(self, *, registry: Registry, ledger: Ledger, rows: Rows, clock: Clock) -> None:
+    def __init__(self, *, registry: Registry, ledger: Ledger, rows: RowStore, clock: Clock) -> None:
         self._registry = registry
         self._ledger = ledger
         self._rows = rows

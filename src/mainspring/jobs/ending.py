@@ -12,7 +12,8 @@ from mainspring.background import until_available
 from mainspring.clock import Clock
 from mainspring.jobs.ledger import Entry, Ledger, Run, instant_of, launch_id
 from mainspring.jobs.messages import RunState
-from mainspring.jobs.rows import Errand, Rows
+from mainspring.jobs.row_store import RowStore
+from mainspring.jobs.rows import Errand
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Result, Timer
 
@@ -55,7 +56,7 @@ class Turn(Struct, frozen=True):
 
 
 class Settler:
-    def __init__(self, *, ledger: Ledger, rows: Rows, clock: Clock) -> None:
+    def __init__(self, *, ledger: Ledger, rows: RowStore, clock: Clock) -> None:
         self._ledger = ledger
         self._rows = rows
         self._clock = clock

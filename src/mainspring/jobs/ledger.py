@@ -23,7 +23,9 @@ from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.clock import Clock
+from mainspring.jobs.calendar.calendar import spread_ms
 from mainspring.jobs.messages import RunKind, RunState
+from mainspring.jobs.record import Job
 from mainspring.model import Record, to_json
 from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
 from mainspring.unreadable import Unreadable, read_record, reason_of, set_aside
@@ -90,6 +92,20 @@ class Entry(Struct, frozen=True):
     version: int
     is_readable: bool = True
     """Else the run stands for what nobody can tell, and nothing can be written by the version."""
+
+
+def planned(job: Job, instant: int, kind: RunKind, *, previous: str, now: int, delivery_id: str) -> Run:
+    """The record of a run that is to come."""
+    return Run(
+        kind=kind,
+        state="planned",
+        instant=instant,
+        planned_at=now,
+        due_at=instant + spread_ms(job.name, instant, job.definition.jitter_seconds),
+        counted=job.definition.max_runs is not None and kind in ("scheduled", "catchup"),
+        previous=previous,
+        delivery_id=delivery_id,
+    )
 
 
 def mark_of(instant: int, suffix: str = "") -> str:

@@ -16,7 +16,7 @@ from mainspring.jobs.ledger import Entry, Ledger, Run, launch_id, mark_of
 from mainspring.jobs.overlap import LATE_MS, catches_up, looks_back, objection, step, would_overlap
 from mainspring.jobs.plan import MISSED_AFTER_MS
 from mainspring.jobs.record import Job, Terms
-from mainspring.jobs.rows import Rows
+from mainspring.jobs.row_store import RowStore
 from mainspring.kernel.carrier import Ending
 from mainspring.model import State, Timer
 
@@ -30,7 +30,7 @@ _HOPS: Final = 32
 
 
 class RunQueue:
-    def __init__(self, *, ledger: Ledger, rows: Rows, settler: Settler) -> None:
+    def __init__(self, *, ledger: Ledger, rows: RowStore, settler: Settler) -> None:
         self._ledger = ledger
         self._rows = rows
         self._settler = settler

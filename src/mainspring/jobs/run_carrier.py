@@ -31,7 +31,8 @@ from mainspring.jobs.overlap import is_of_another, objection
 from mainspring.jobs.queue import RunQueue
 from mainspring.jobs.record import BrokenJob, Job, Terms
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import Errand, Rows
+from mainspring.jobs.row_store import RowStore
+from mainspring.jobs.rows import Errand
 from mainspring.jobs.webhook import Trigger, request, trigger
 from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane, put_aside
@@ -65,7 +66,7 @@ class RunCarrier:
         namespaces: NamespaceService,
         registry: Registry,
         ledger: Ledger,
-        rows: Rows,
+        rows: RowStore,
         clock: Clock,
         randomness: random.Random,
         ownership: Ownership,

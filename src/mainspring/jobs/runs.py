@@ -9,7 +9,7 @@ from msgspec import UNSET
 from mainspring.jobs.ledger import Entry, Ledger, behind, key_of, launch_id
 from mainspring.jobs.messages import ListRuns, RunsPage, RunView
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import Rows
+from mainspring.jobs.row_store import RowStore
 from mainspring.jobs.views import run_view
 from mainspring.store import BATCH_LIMIT
 from mainspring.wire import cursors
@@ -20,7 +20,7 @@ PAGES_LIMIT: Final = 100
 
 
 class RunReader:
-    def __init__(self, *, registry: Registry, ledger: Ledger, rows: Rows) -> None:
+    def __init__(self, *, registry: Registry, ledger: Ledger, rows: RowStore) -> None:
         self._registry = registry
         self._ledger = ledger
         self._rows = rows

@@ -20,7 +20,7 @@ from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound, Stor
 from mainspring.jobs.backfill import Backfiller
 from mainspring.jobs.checks import check
 from mainspring.jobs.clock_state import ClockState, first_state
-from mainspring.jobs.ledger import Entry, Ledger, mark_of
+from mainspring.jobs.ledger import Entry, Ledger, mark_of, planned
 from mainspring.jobs.messages import (
     BackfillJob,
     BackfillView,
@@ -42,7 +42,8 @@ from mainspring.jobs.messages import (
 )
 from mainspring.jobs.record import BrokenJob, Definition, Job, Terms, calendar_of
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import Rows, planned, read_state
+from mainspring.jobs.row_store import RowStore
+from mainspring.jobs.rows import read_state
 from mainspring.jobs.runs import RunReader
 from mainspring.jobs.views import instant_view, job_view, run_view
 from mainspring.model import Record, to_json
@@ -65,7 +66,7 @@ class JobService:
         *,
         registry: Registry,
         ledger: Ledger,
-        rows: Rows,
+        rows: RowStore,
         clock: Clock,
         check_url: CheckUrl,
         max_body: int,
