@@ -9,7 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from mainspring.jobs.clock_state import first_state
-from mainspring.jobs.ledger import launch_id, mark_of, planned
+from mainspring.jobs.ledger import launch_id, planned, stamp_of
 from mainspring.jobs.record import Definition, Job, calendar_of
 from mainspring.jobs.rows import CLOCKS, RUNS, Errand, clock_row, hastened, read_state, run_row
 from mainspring.model import Namespace, Timer
@@ -27,7 +27,7 @@ def namespace(name: str) -> Namespace:
 
 def a_run_row(instant: int, *upcoming: int) -> Timer:
     run = planned(JOB, instant, "scheduled", previous="", now=NOW, delivery_id="msg_1")
-    identity = launch_id("job", mark_of(instant))
+    identity = launch_id("job", stamp_of(instant))
     return run_row(identity, JOB, run, namespace(RUNS), upcoming=upcoming, body=UNSET, now=NOW)
 
 

@@ -42,10 +42,10 @@ def _a_row_that_failed_is_forgotten(good: Any) -> Any:
 
 
 def _what_is_on_record_gives_way(_: Any) -> Any:
-    async def enter(self: Ledger, job: str, mark: str, run: Run) -> Run:
+    async def enter(self: Ledger, job: str, stamp: str, run: Run) -> Run:
         while True:
-            entry = await self.get(job, mark)
-            if await self.put(job, mark, run, expect=0 if entry is None else entry.version):
+            entry = await self.get(job, stamp)
+            if await self.put(job, stamp, run, expect=0 if entry is None else entry.version):
                 return run
 
     return enter

@@ -27,14 +27,14 @@ class Turn(Struct, frozen=True):
 
     timer: Timer
     job: str
-    mark: str
+    stamp: str
     errand: Errand
     entry: Entry | None
     started_at: int
 
     @property
     def instant(self) -> int:
-        return instant_of(self.mark)
+        return instant_of(self.stamp)
 
     @property
     def due_at(self) -> int:
@@ -87,7 +87,7 @@ class Settler:
             return made
 
         on_record = await until_available(
-            lambda: self._ledger.change(turn.job, turn.mark, settled, known=turn.entry), complaint=_WAITING
+            lambda: self._ledger.change(turn.job, turn.stamp, settled, known=turn.entry), complaint=_WAITING
         )
         if on_record in tried:  # else somebody else has ended it, and has counted it
             telemetry.runs.add(on_record.state)

@@ -44,7 +44,7 @@ _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 class Missing(Struct, frozen=True):
-    """The marks of runs that have no row."""
+    """The stamps of runs that have no row."""
 
     refused: Sequence[str]
     """The database cannot hold them."""
@@ -182,14 +182,14 @@ class RowStore:
         namespace = await self._namespaces.system(RUNS)
         now = self._clock.now_ms()
         rows = [
-            run_row(launch_id(job.name, mark), job, run, namespace, upcoming=upcoming, body=body, now=now)
-            for mark, run in runs
+            run_row(launch_id(job.name, stamp), job, run, namespace, upcoming=upcoming, body=body, now=now)
+            for stamp, run in runs
         ]
         verdicts = await self._put_new(rows)
-        marks = [mark for mark, _ in runs]
+        stamps = [stamp for stamp, _ in runs]
         return Missing(
-            [mark for mark, verdict in zip(marks, verdicts, strict=True) if verdict is Verdict.REFUSED],
-            [mark for mark, verdict in zip(marks, verdicts, strict=True) if verdict is Verdict.UNAVAILABLE],
+            [stamp for stamp, verdict in zip(stamps, verdicts, strict=True) if verdict is Verdict.REFUSED],
+            [stamp for stamp, verdict in zip(stamps, verdicts, strict=True) if verdict is Verdict.UNAVAILABLE],
         )
 
     async def hasten_run(self, identity: str) -> None:

@@ -96,13 +96,13 @@ class RunCarrier:
     async def carry(self, timer: Timer) -> Ending:
         now = self._clock.now_ms()
         try:
-            name, mark = split_id(timer.timer_id)
+            name, stamp = split_id(timer.timer_id)
         except ValueError as error:
             return put_aside(timer, now, _set_aside(timer, error))
         errand, problem = _read(timer)
-        turn = Turn(timer, name, mark, errand, None, now)
+        turn = Turn(timer, name, stamp, errand, None, now)
         try:
-            turn = Turn(timer, name, mark, errand, await self._ledger.get(name, mark), now)
+            turn = Turn(timer, name, stamp, errand, await self._ledger.get(name, stamp), now)
             ending = await self._end(turn, problem)
             if ending is None:
                 job = await self._registry.get(name)

@@ -7,8 +7,8 @@
 Invariants. Nothing is begun before it has a slot, nothing is sent that was not begun under a valid lease.
 The window holds every timer that is queued, in flight or unrecorded, at most once (`stages`); a row found in flight
 that is not in the window belongs to an attempt on which nobody will report any more (`Carrier.lost`). A row that leaves
-the window without an outcome is marked, and read again: what is in the store is then not known. What is wrong with one
-row, or with one shard, is told by the store item by item, and costs no other row anything.
+the window without an outcome is bookmarked, and read again: what is in the store is then not known. What is wrong with
+one row, or with one shard, is told by the store item by item, and costs no other row anything.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Dispatcher:
     # --- from the reader ------------------------------------------------------------------------------
 
     def offer(self, timer: Timer, page: int) -> bool:
-        """Take a due row in, or mark where it is. False if it had to be left in the store."""
+        """Take a due row in, or bookmark where it is. False if it had to be left in the store."""
         shard = self._agenda.shards.get(timer.shard_id)
         if shard is None or shard.draining or self._is_known(timer, shard, page):
             return True

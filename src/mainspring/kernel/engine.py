@@ -231,7 +231,7 @@ class Engine:
             self._draining.pop(shard_id)
             self._agenda.remove(shard_id)
         if done:
-            self.dispatcher.let_go(set(done))  # and of the marks that were set since
+            self.dispatcher.let_go(set(done))  # and of the bookmarks that were set since
             if released := await self._ownership.release(done):
                 telemetry.info("released shards", count=released)
 
