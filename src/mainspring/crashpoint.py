@@ -37,7 +37,7 @@ FETCH_DISPATCHED: Final = "fetch-dispatched"
 """A fetch is committed as running, nothing of it is sent."""
 FETCH_ANSWERED: Final = "fetch-answered"
 """The target has answered, nothing of it is recorded."""
-FETCH_SETTLED: Final = "fetch-settled"
+FETCH_ENDED: Final = "fetch-ended"
 """The result of a fetch is committed; its row does not know, its origin neither."""
 FETCH_DELIVERED: Final = "fetch-delivered"
 """The origin has taken the result, nothing of that is recorded."""
@@ -45,7 +45,7 @@ RUNS_RECORDED: Final = "runs-recorded"
 """Instants of a job are in the ledger, but there are no rows by which they would be run."""
 CLOCK_CARRIED: Final = "clock-carried"
 """Runs have their rows; the clock of their job does not know it."""
-RUN_SETTLED: Final = "run-settled"
+RUN_ENDED: Final = "run-ended"
 """The ledger says how a run ended; its row does not know."""
 ORIGIN_HANDLED: Final = "origin-handled"
 """A method of an origin has returned, nothing of what it did is committed."""
@@ -66,8 +66,8 @@ NAMES: Final = (
     SHARD_CLAIMED,
     SHARD_RELEASED,
 )
-FETCH_NAMES: Final = (FETCH_RECORDED, FETCH_DISPATCHED, FETCH_ANSWERED, FETCH_SETTLED, FETCH_DELIVERED)
-JOB_NAMES: Final = (RUNS_RECORDED, CLOCK_CARRIED, RUN_SETTLED)
+FETCH_NAMES: Final = (FETCH_RECORDED, FETCH_DISPATCHED, FETCH_ANSWERED, FETCH_ENDED, FETCH_DELIVERED)
+JOB_NAMES: Final = (RUNS_RECORDED, CLOCK_CARRIED, RUN_ENDED)
 ORIGIN_NAMES: Final = (ORIGIN_HANDLED, ORIGIN_KEPT, ORIGIN_COMMITTED, ORIGIN_CREATED)
 _ALL: Final = NAMES + FETCH_NAMES + JOB_NAMES + ORIGIN_NAMES
 

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from mainspring import telemetry
-from mainspring.jobs.ending import Settler, Turn, later
+from mainspring.jobs.ending import RunEnder, Turn, later
 from mainspring.jobs.ledger import Entry, Ledger, Run, launch_id, stamp_of
 from mainspring.jobs.overlap import LATE_MS, catches_up, looks_back, objection, step, would_overlap
 from mainspring.jobs.plan import MISSED_AFTER_MS
@@ -30,10 +30,10 @@ _HOPS: Final = 32
 
 
 class RunQueue:
-    def __init__(self, *, ledger: Ledger, rows: RowStore, settler: Settler) -> None:
+    def __init__(self, *, ledger: Ledger, rows: RowStore, ender: RunEnder) -> None:
         self._ledger = ledger
         self._rows = rows
-        self._settler = settler
+        self._ender = ender
 
     async def take_turn(self, turn: Turn, job: Job) -> Ending | None:
         """An ending if the run is not to go now, else None."""
@@ -50,7 +50,7 @@ class RunQueue:
                 and not _catches_up(before)
                 and would_overlap(definition.overlap, before.run, delayed)
             ):
-                return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=before.stamp)
+                return await self._ender.end(turn, "skipped", reason="overlap", blocked_by=before.stamp)
         elif before is not None:
             catching_up = own or await self._delayed_by(before, turn)
             taken = step(definition, kind, before.run, is_kept=not is_first or bool(catching_up))
@@ -60,7 +60,7 @@ class RunQueue:
             ):
                 return later(turn, turn.started_at + 1_000)
             if taken == "skip":
-                return await self._settler.settle(turn, "skipped", reason="overlap", blocked_by=before.stamp)
+                return await self._ender.end(turn, "skipped", reason="overlap", blocked_by=before.stamp)
             if taken == "wait":
                 return await self._wait(turn, before, catching_up)
             if taken == "cancel":
@@ -204,13 +204,13 @@ class RunQueue:
                 attempts=attempts,
             )
 
-        settled = await self._ledger.change(turn.job, other.stamp, cancelled, known=other)
-        if settled == cancelled(settled):  # else it was over, or somebody else has cancelled and counted it
+        on_record = await self._ledger.change(turn.job, other.stamp, cancelled, known=other)
+        if on_record == cancelled(on_record):  # else it was over, or somebody else has cancelled and counted it
             telemetry.runs.add("cancelled")
-        if settled.state == "cancelled":
+        if on_record.state == "cancelled":
             await self._rows.stop_run(identity)
-        if settled.successor != turn.stamp:  # which has come to look by itself
-            await self._settler.hand_on(turn.job, settled)
+        if on_record.successor != turn.stamp:  # which has come to look by itself
+            await self._ender.hand_on(turn.job, on_record)
 
 
 def _is_begun(row: Timer) -> bool:

@@ -74,7 +74,7 @@ class Dispatcher:
         """Attempts that were begun, or may have been, and certainly not sent: version and fence. They may still be."""
         self._changed: dict[str, int] = {}
         """Rows that were found to be others than those in flight, and their due instants: to be read afterwards."""
-        self._settling: dict[str, asyncio.Task[None]] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
         """Attempts whose call is over and whose carrier has yet to write something."""
         self._starting: Batches[tuple[LaneState, Timer]] = Batches(
             self._start, size_of=lambda item: self.window.most(item[1].uuid), clock=clock, spawn=spawn
@@ -272,10 +272,10 @@ class Dispatcher:
         call = self._calls[timer.uuid][1]
         self._end_call(lane, timer)
         self._stages.give()
-        if ending.settle is not None and call is not None:
-            self._settling[timer.uuid] = call
-            ending = await self._ending(timer, ending.settle())
-            if self._settling.pop(timer.uuid, None) is None:
+        if ending.write is not None and call is not None:
+            self._writing[timer.uuid] = call
+            ending = await self._ending(timer, ending.write())
+            if self._writing.pop(timer.uuid, None) is None:
                 return  # given up, and recorded as unknown
         self._finisher.end(timer, ending, fence=timer.fence)
 
@@ -329,11 +329,11 @@ class Dispatcher:
     def give_up(self, shard_ids: set[int]) -> None:
         """Stop waiting for calls of these shards: their outcome is unknown, and recorded so."""
         reason = "This instance stopped while the call was in flight; the call may have been made."
-        calls = {uuid: call for uuid, (_, call) in self._calls.items() if call is not None} | self._settling
+        calls = {uuid: call for uuid, (_, call) in self._calls.items() if call is not None} | self._writing
         for uuid, call in calls.items():
             timer = self.window.rows[uuid]
             if timer.shard_id in shard_ids:
-                if self._settling.pop(uuid, None) is None:
+                if self._writing.pop(uuid, None) is None:
                     self._end_call(self._calls[uuid][0], timer)
                 lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
                 self._finisher.end(timer, lost, fence=timer.fence)

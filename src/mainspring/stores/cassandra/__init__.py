@@ -15,7 +15,7 @@
     schema      the keyspace and the numbered migrations
 
 Conditional writes (Paxos) order everything in a partition, and a plain write beside them would escape that order, so
-there is none. A claim is a conditional write of the same partition: whatever a deposed owner had open is settled by
+there is none. A claim is a conditional write of the same partition: whatever a deposed owner had open is decided by
 the claim's own round, to be committed before it or never.
 """
 

@@ -1,6 +1,6 @@
 """The reads of the timer table. Each sees every write that was acknowledged before it began: quorum meets quorum.
 
-`get` may be the read after an unknown outcome, also after one of another instance, so it settles what is still open
+`get` may be the read after an unknown outcome, also after one of another instance, so it completes what is still open
 in the partition: what it does not show will not appear later. Reads of the shards do so after unknown outcomes of this
 instance. The others need not: what they miss is not yet acknowledged, and every step that follows from them is a
 conditional write.
@@ -193,14 +193,14 @@ class Reader:
 
     async def _states(self, shard_ids: Sequence[int]) -> dict[int, ShardState | BaseException]:
         """The columns of each shard, or why they are not known."""
-        unsettled = await self._writer.settle(shard_ids)
-        asked = [shard_id for shard_id in shard_ids if shard_id not in unsettled]
+        failed = await self._writer.complete(shard_ids)
+        asked = [shard_id for shard_id in shard_ids if shard_id not in failed]
         states: dict[int, ShardState | BaseException] = dict.fromkeys(shard_ids, ShardState())
         reads = [self._ask_each(self._statements.read_shards, chunk) for chunk in _chunks(asked)]
         for rows, failures in await all_of(reads):
             states |= states_from(rows)
             states |= failures
-        return states | unsettled
+        return states | failed
 
     async def _ask_each(
         self, statement: Statement, shard_ids: list[int], *values: Value

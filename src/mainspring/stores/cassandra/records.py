@@ -57,7 +57,7 @@ class Records:
         await self._lanes.close()
 
     async def get(self, collection: str, key: str, *, now: int) -> Record | None:
-        """Settles open writes first, like the `get` of timers."""
+        """Completes open writes first, like the `get` of timers."""
         rows = await self._connection.read(self._statements.read_record, *_partition(collection, key), key, serial=True)
         live = [record for record in readable(records_from(collection, rows)) if _is_live(record, now)]
         return live[0] if live else None

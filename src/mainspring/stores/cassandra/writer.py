@@ -52,7 +52,7 @@ class Writer:
         self._row_bytes = row_bytes
         self._states: dict[int, ShardState] = {}
         """The shards' columns as last seen: a guess, which the conditions check."""
-        self._unsettled: set[int] = set()
+        self._uncertain: set[int] = set()
         """Shards with a write of unknown outcome."""
         self._batch_bytes = min(GROUP_BYTES, row_bytes)
         self._lanes: Lanes[int, Change, Verdict] = Lanes(
@@ -104,28 +104,28 @@ class Writer:
             places |= places_from(rows)
         return places
 
-    async def settle(self, shard_ids: Iterable[int]) -> dict[int, BaseException]:
+    async def complete(self, shard_ids: Iterable[int]) -> dict[int, BaseException]:
         """See to it that what became of writes of unknown outcome can be read, and cannot change any more.
 
         Returns the shards of which this failed.
         """
-        unsettled = list(self._unsettled.intersection(shard_ids))
-        results = await asyncio.gather(*map(self._settle, unsettled), return_exceptions=True)
+        uncertain = list(self._uncertain.intersection(shard_ids))
+        results = await asyncio.gather(*map(self._complete, uncertain), return_exceptions=True)
         return {
             shard_id: result
-            for shard_id, result in zip(unsettled, results, strict=True)
+            for shard_id, result in zip(uncertain, results, strict=True)
             if isinstance(result, BaseException)
         }
 
-    async def _settle(self, shard_id: int) -> None:
+    async def _complete(self, shard_id: int) -> None:
         await self._connection.read(
             self._statements.read_shards, [shard_id], serial=True, seconds=STATEMENT_SECONDS / 2
         )
-        self._unsettled.discard(shard_id)
+        self._uncertain.discard(shard_id)
 
     async def state_of(self, shard_id: int) -> ShardState:
         """The shard's columns as they stand now."""
-        for failure in (await self.settle([shard_id])).values():
+        for failure in (await self.complete([shard_id])).values():
             raise failure
         rows = await self._connection.read(self._statements.read_shards, [shard_id])
         return self._remember(shard_id, states_from(rows).get(shard_id, ShardState()))
@@ -134,7 +134,7 @@ class Writer:
         try:
             return await self._write(shard_id, changes)
         except StoreUnavailable:
-            self._unsettled.add(shard_id)
+            self._uncertain.add(shard_id)
             raise
 
     async def _write(self, shard_id: int, changes: list[Change]) -> list[Verdict]:
