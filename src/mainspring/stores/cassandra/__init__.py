@@ -1,7 +1,7 @@
 """Cassandra and Scylla: everything of a shard is one partition, and every write of it is one conditional batch.
 
     store       the verbs, on the event loop
-    lanes       a committer for each partition: what arrives together for it becomes one group
+    committers  a committer for each partition: what arrives together for it becomes one group
     writer      one group, one conditional batch: look, decide, apply, or look again
     plan        what a group does to one shard: decided in order, without CQL
     reader      gets, due rows and history

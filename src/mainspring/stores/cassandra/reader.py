@@ -17,9 +17,9 @@ import msgspec
 from mainspring.errors import StoreUnavailable
 from mainspring.model import FOREVER, Attempt, Shard, Timer, TimerKey
 from mainspring.store import PAGE_BYTES, START, DuePage, Position
+from mainspring.stores.cassandra.committers import all_of
 from mainspring.stores.cassandra.connection import STATEMENT_SECONDS, Connection, Row, Statement, Value
 from mainspring.stores.cassandra.floor import Floor
-from mainspring.stores.cassandra.lanes import all_of
 from mainspring.stores.cassandra.rows import (
     END_OF_HISTORY,
     ShardState,

@@ -14,8 +14,8 @@ from typing import Final
 from mainspring.errors import StoreUnavailable
 from mainspring.model import State
 from mainspring.store import BATCH_LIMIT, Begin, Finish, Put, Remove, Verdict
+from mainspring.stores.cassandra.committers import Committers, all_of
 from mainspring.stores.cassandra.connection import STATEMENT_SECONDS, Connection, Statement, Value
-from mainspring.stores.cassandra.lanes import Lanes, all_of
 from mainspring.stores.cassandra.plan import Change, Plan, Row, only_creates, uuids_named
 from mainspring.stores.cassandra.rows import (
     Place,
@@ -55,12 +55,12 @@ class Writer:
         self._uncertain: set[int] = set()
         """Shards with a write of unknown outcome."""
         self._batch_bytes = min(GROUP_BYTES, row_bytes)
-        self._lanes: Lanes[int, Change, Verdict] = Lanes(
+        self._committers: Committers[int, Change, Verdict] = Committers(
             self._commit, room=Room(BATCH_LIMIT, self._batch_bytes, in_order=True)
         )
 
     async def close(self) -> None:
-        await self._lanes.close()
+        await self._committers.close()
 
     async def apply(self, changes: Sequence[tuple[int, Change]]) -> list[Verdict]:
         """Changes with their shards. All of a shard are one batch, unless they are too many bytes for one."""
@@ -77,7 +77,7 @@ class Writer:
         ]
         answers = await asyncio.gather(
             *(
-                self._lanes.submit(shard_id, [changes[index][1] for index in part], size=weight)
+                self._committers.submit(shard_id, [changes[index][1] for index in part], size=weight)
                 for shard_id, part, weight in parts
             ),
             return_exceptions=True,

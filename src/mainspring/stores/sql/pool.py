@@ -1,7 +1,7 @@
 """Connections that are kept for the next use, and the one place where a failed one is thrown away.
 
-The pool itself opens as many as are asked for at once; how many that can be is bounded by those who ask, the lanes and
-the reads of the store. A session that was in use when anything went wrong, a cancellation included, is never used
+The pool itself opens as many as are asked for at once; how many that can be is bounded by those who ask, the committers
+and the reads of the store. A session that was in use when anything went wrong, a cancellation included, is never used
 again. So the store needs no repair: the next call connects anew.
 
 Refused credentials and missing rights are a matter of the configuration while a store is opened or migrated. Later on
