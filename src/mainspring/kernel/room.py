@@ -55,15 +55,15 @@ class Room:
         """Whether there is room for lanes of a party that have nothing queued."""
         may_have_call = tier is not Tier.UNTRIED and not party.is_large
         free = tier.part_of(self.limit) - self.used
-        return self._have_room(party, free) or self.heavier(party, int(may_have_call), self.typical) is not None
+        return self._have_room(party, free) or self.heavier(party, 0, int(may_have_call), self.typical) is not None
 
-    def heavier(self, party: Party, weight: int, size: int) -> Party | None:
-        """The outermost party around a member of this one that weighs so much in which somebody else can give way to a
-        row of this size."""
+    def heavier(self, party: Party, weight: int, with_calls: int, size: int) -> Party | None:
+        """The outermost party in which somebody else can give way to a row of this size, of a member of this party
+        that weighs so much: nothing, perhaps, but with a row it will weigh what its calls do, besides."""
         outside_in = (*reversed(party.around), party)
         for one, inside in zip(outside_in, (*outside_in[1:], None), strict=True):
             # By two, so that the other cannot take it back.
-            if one.members.top >= (weight if inside is None else inside.weight) + 2 * size:
+            if one.members.top >= (weight if inside is None else inside.weight) - weight + with_calls + 2 * size:
                 return one
         return None
 

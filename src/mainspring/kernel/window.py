@@ -112,7 +112,7 @@ class Window:
         return size if size > self._small else 0
 
     def _make_room(self, room: Room, who: Queued, weight: int, size: int) -> bool:
-        while (heavier := room.heavier(who.site, weight, size)) is not None:
+        while (heavier := room.heavier(who.site, who.weight, weight, size)) is not None:
             self._evict(room.heaviest(heavier))
             if room.free:  # a little large row does not make room for a larger one
                 return True
@@ -273,7 +273,7 @@ class Window:
         else:
             assert isinstance(member, Party)
             return (shard_id in self._promoted and room.free > 0) or room.wanted_by(member, tier)
-        return room.heavier(member.site, weight, room.typical) is not None
+        return room.heavier(member.site, member.weight, weight, room.typical) is not None
 
     def passed(self, shard_id: int, start: Position, end: Position | None, *, now: int, page: int) -> None:
         """What is due behind `start` up to `end` was read, and is about to be offered; None: up to the last.
