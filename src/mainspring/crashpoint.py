@@ -36,16 +36,16 @@ FETCH_RECORDED: Final = "fetch-recorded"
 FETCH_DISPATCHED: Final = "fetch-dispatched"
 """A fetch is committed as running; nothing is sent yet."""
 FETCH_ANSWERED: Final = "fetch-answered"
-"""The target has answered; nothing is recorded yet."""
-FETCH_SETTLED: Final = "fetch-settled"
-"""The result of a fetch is committed; neither its row nor its origin knows yet."""
+"""The target has answered, nothing of it is recorded."""
+FETCH_ENDED: Final = "fetch-ended"
+"""The result of a fetch is committed; its row does not know, its origin neither."""
 FETCH_DELIVERED: Final = "fetch-delivered"
 """The origin has taken the result; that is not recorded yet."""
 RUNS_RECORDED: Final = "runs-recorded"
 """Instants of a job are in the ledger, but there are no rows by which they would be run."""
 CLOCK_CARRIED: Final = "clock-carried"
 """Runs have their rows; the clock of their job does not know it."""
-RUN_SETTLED: Final = "run-settled"
+RUN_ENDED: Final = "run-ended"
 """The ledger says how a run ended; its row does not know."""
 ORIGIN_HANDLED: Final = "origin-handled"
 """A method of an origin has returned; nothing it did is committed yet."""
@@ -66,8 +66,8 @@ NAMES: Final = (
     SHARD_CLAIMED,
     SHARD_RELEASED,
 )
-FETCH_NAMES: Final = (FETCH_RECORDED, FETCH_DISPATCHED, FETCH_ANSWERED, FETCH_SETTLED, FETCH_DELIVERED)
-JOB_NAMES: Final = (RUNS_RECORDED, CLOCK_CARRIED, RUN_SETTLED)
+FETCH_NAMES: Final = (FETCH_RECORDED, FETCH_DISPATCHED, FETCH_ANSWERED, FETCH_ENDED, FETCH_DELIVERED)
+JOB_NAMES: Final = (RUNS_RECORDED, CLOCK_CARRIED, RUN_ENDED)
 ORIGIN_NAMES: Final = (ORIGIN_HANDLED, ORIGIN_KEPT, ORIGIN_COMMITTED, ORIGIN_CREATED)
 _ALL: Final = NAMES + FETCH_NAMES + JOB_NAMES + ORIGIN_NAMES
 

@@ -40,14 +40,14 @@ from mainspring.store import (
     all_records,
     timer_pages,
 )
-from mainspring.timers.carrier import DESTINATIONS
+from mainspring.timers.carrier import GONE_URLS
 from mainspring.unreadable import Unreadable, read_record
 
 PAGE: Final = 500
 _read_namespace = msgspec.json.Decoder(Namespace).decode
 _LISTED: Final[dict[str, Callable[[bytes], object]]] = {
     EXECUTORS: msgspec.json.Decoder(ExecutorLease).decode,
-    DESTINATIONS: bytes.decode,
+    GONE_URLS: bytes.decode,
     JOBS: msgspec.json.decode,
     CLUSTER: decode_secret,
     OUTBOX: msgspec.json.decode,
@@ -56,7 +56,7 @@ _LISTED: Final[dict[str, Callable[[bytes], object]]] = {
 """The other collections that are listed, at least by some databases, and what their records are."""
 
 
-_REMOVABLE: Final = frozenset({FETCHES, DESTINATIONS, OUTBOX})
+_REMOVABLE: Final = frozenset({FETCHES, GONE_URLS, OUTBOX})
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
 
 SHARE_SECONDS = 5.0
-SETTLE_SECONDS = 15.0
+SPREAD_SECONDS = 15.0
 CALM_SECONDS = 60.0
 
 Changes = dict[int, tuple[int, set[str]]]
@@ -82,7 +82,7 @@ async def test_a_third_instance_has_its_share_within_five_seconds(tmp_path: Path
         cluster = Cluster(tmp_path, store_url, stack)
         await cluster.start()
         await cluster.start()
-        before = await until_spread(cluster.clients, seconds=SETTLE_SECONDS)
+        before = await until_spread(cluster.clients, seconds=SPREAD_SECONDS)
         await cluster.start()
         after = await until_spread(cluster.clients, seconds=SHARE_SECONDS)
         assert all(now == then or now.version > then.version for now, then in zip(after, before, strict=True)), (
@@ -102,7 +102,7 @@ async def test_no_shard_changes_hands_in_a_calm_minute(
         for cluster in clusters.values():
             for _ in range(3):
                 await cluster.start()
-        spread = {name: await until_spread(each.clients, seconds=SETTLE_SECONDS) for name, each in clusters.items()}
+        spread = {name: await until_spread(each.clients, seconds=SPREAD_SECONDS) for name, each in clusters.items()}
 
         async def changes(*, seconds: float) -> dict[str, Changes]:
             async with asyncio.TaskGroup() as tasks:

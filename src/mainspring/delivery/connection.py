@@ -17,9 +17,9 @@ from mainspring.delivery.answer import FIRST_ROOM, AnswerReader, Unreadable
 from mainspring.delivery.call import Problem, Reply, Room, failed
 
 Origin = tuple[str, str]
-"""Scheme and lane: connections to one origin are interchangeable."""
+"""Scheme and destination: connections of one origin are alike."""
 
-_SETTLED_SECONDS: Final = 0.1
+_FRESH_SECONDS: Final = 0.1
 READ_BYTES: Final = 65_536
 """How many are read at once, and so may come before an answer is asked to wait. A transport's own reads are larger."""
 
@@ -107,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether an idle connection can be trusted with a request."""
         if self._closing or self._transport is None or self._transport.is_closing() or now >= self.deadline:
             return False
-        return now - self.idle_since < _SETTLED_SECONDS or not _readable(self._transport)
+        return now - self.idle_since < _FRESH_SECONDS or not _readable(self._transport)
 
     def expire(self) -> None:
         """The deadline has passed. An answer that still waits for room has arrived: it counts, without its body."""

@@ -39,10 +39,10 @@ class Target(Struct, frozen=True):
     port: int
     path_and_query: str
     host_header: str
-    lane: str
+    destination: str
     """`host:port`: what shares limits and circuits."""
     site: str
-    """The lanes of one site count together."""
+    """What the destination counts with."""
 
 
 class Guard:
@@ -126,7 +126,7 @@ class Guard:
             port=port,
             path_and_query=path if path.startswith("/") else "/" + path,
             host_header=bracketed if port == _DEFAULT_PORTS[scheme] else f"{bracketed}:{port}",
-            lane=f"{bracketed}:{port}",
+            destination=f"{bracketed}:{port}",
             site=site_of(host),
         )
 

@@ -109,8 +109,8 @@ class Sender:
             return self._unsent("refused", error.detail, started)
         method, room, sent, fresh = call.method, call.room, call.sent, call.fresh
         deadline = started + call.timeout_ms / 1000
-        del call  # its content is in the request; a second reference would keep it in memory until the answer
-        connection = None if fresh else self._pool.take((target.scheme, target.lane), started)
+        del call  # what it carries is in the request, and in memory until the answer is there if somebody has both
+        connection = None if fresh else self._pool.take((target.scheme, target.destination), started)
         if connection is None:
             try:
                 connection = await self._dial(target, started, deadline)
@@ -141,11 +141,15 @@ class Sender:
             raise _Unreached("refused", error.detail) from error
         except TimeoutError as error:
             waited = f"{limit - started:.6g} s"
-            raise _Unreached("timeout", f"Expected a connection to {target.lane} within {waited}, got none") from error
+            raise _Unreached(
+                "timeout", f"Expected a connection to {target.destination} within {waited}, got none"
+            ) from error
         except (OSError, UnicodeError) as error:  # ssl.SSLError and socket.gaierror are OSErrors
             if isinstance(error, OSError) and is_want_of_one(error):
                 raise _Unreached("exhausted", "Expected a file descriptor for the call, got none") from error
-            raise _Unreached("network", f"Expected a connection to {target.lane}, got: {describe(error)}") from error
+            raise _Unreached(
+                "network", f"Expected a connection to {target.destination}, got: {describe(error)}"
+            ) from error
 
     async def _find_and_connect(self, target: Target, limit: float) -> Connection:
         while True:
@@ -173,7 +177,7 @@ class Sender:
     async def _connect(self, target: Target, address: Address) -> Connection:
         secure = target.scheme == "https"
         _, connection = await self._loop.create_connection(
-            lambda: Connection(self._pool, (target.scheme, target.lane), self._loop, self._answer_bytes),
+            lambda: Connection(self._pool, (target.scheme, target.destination), self._loop, self._answer_bytes),
             str(address),
             target.port,
             ssl=self._tls() if secure else None,

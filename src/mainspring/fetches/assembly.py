@@ -59,7 +59,7 @@ def host_of(guard: Guard, url: str) -> str:
     if is_inside(url):
         return name_in(url)
     try:
-        return guard.check_url(url).lane
+        return guard.check_url(url).destination
     except (InvalidInput, UnsafeTarget):  # the guard was stricter than when it was accepted; whoever sends will say so
         return ""
 

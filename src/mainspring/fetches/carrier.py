@@ -221,7 +221,7 @@ class FetchCarrier:
             outcome = of_lost_executor(fetch.executor, started_at=fetch.started_at, now=now)
         else:
             return fetch
-        return (await self._registry.settle(fetch, outcome, by_executor=False))[0]
+        return (await self._registry.end(fetch, outcome, by_executor=False))[0]
 
     async def _dispatch(self, req_id: str, pool: str, *, in_place: bool) -> Fetch | None:
         """Have the call made, if it is still to be made and somebody has room for it."""

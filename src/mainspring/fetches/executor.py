@@ -1,14 +1,14 @@
 """Makes the calls of fetches: each once, in places that hosts share, and sees each to its end.
 
-    call ──▶ settle the record ──▶ offer the result to its origin, once ──▶ move the row
+    call ──▶ write its end into the record ──▶ offer the result to its origin, once ──▶ move the row
 
-The place is free again when the record is settled. Offers have places of their own, which origins share; if there is
+The place is free again when the end is on record. Offers have places of their own, which origins share; if there is
 none for an origin, or no memory for the result, the first offer is left to the row like all others. A fetch that is
 cancelled gives its place back at once: its call is cut off.
 
 It needs the two stores, a sender and a clock, no engine: so it can work inside an instance or in a process of its own.
-If it dies, the owner of the row does the rest, going by the record: what was settled is delivered, and what was not is
-unknown.
+If it dies, the rest is done by whoever owns the row, which goes by the record: what has ended is delivered, and what
+was not is unknown.
 """
 
 from __future__ import annotations
@@ -251,17 +251,17 @@ class Executor:
             memory.keep(while_recorded(outcome))
             crashpoint.reach(crashpoint.FETCH_ANSWERED)
             with self._place_for_offer(run.fetch, outcome) as offers:
-                settled, first = await until_available(
-                    lambda: self._settle(run, outcome, memory, offers=offers), complaint=_WAITING
+                ended, first = await until_available(
+                    lambda: self._end(run, outcome, memory, offers=offers), complaint=_WAITING
                 )
                 memory.give_back()
-                crashpoint.reach(crashpoint.FETCH_SETTLED)
-                if settled is None or not first:
-                    return  # whoever ended it first sees to the rest
-                if settled.delivery.state == "waiting" and offers:
+                crashpoint.reach(crashpoint.FETCH_ENDED)
+                if ended is None or not first:
+                    return  # whoever ended it before sees to the rest
+                if ended.delivery.state == "waiting" and offers:
                     self._leave(run)
-                    settled = await self._offer(settled, outcome)
-                moved = settled
+                    ended = await self._offer(ended, outcome)
+                moved = ended
                 await until_available(lambda: self._registry.move(moved), complaint=_WAITING)
 
     def _tier_of(self, run: _Run) -> Tier:
@@ -269,11 +269,11 @@ class Executor:
         tier = self.places.tier_of(run.host)
         return run.tier if run.tier is Tier.UNTRIED and tier is Tier.DOUBTFUL else tier
 
-    async def _settle(self, run: _Run, outcome: Outcome, memory: Share, *, offers: bool) -> tuple[Fetch | None, bool]:
+    async def _end(self, run: _Run, outcome: Outcome, memory: Share, *, offers: bool) -> tuple[Fetch | None, bool]:
         try:
             async with self._large_records.place(run.fetch.req_id) if run.is_large else nullcontext():
-                settled, first = await self._registry.settle(run.fetch, outcome, by_executor=True, offers=offers)
-                return settled and replace(settled, request=bare(settled.request)), first
+                ended, first = await self._registry.end(run.fetch, outcome, by_executor=True, offers=offers)
+                return ended and replace(ended, request=bare(ended.request)), first
         except StoreUnavailable:
             memory.doubt()
             raise
@@ -327,8 +327,8 @@ class Executor:
     async def _give_up(self, fetch: Fetch) -> None:
         now = self._clock.now_ms()
         outcome = of_lost_executor(self.name, started_at=fetch.started_at or now, now=now)
-        settled, _ = await until_available(
-            lambda: self._registry.settle(fetch, outcome, by_executor=False), complaint=_WAITING
+        ended, _ = await until_available(
+            lambda: self._registry.end(fetch, outcome, by_executor=False), complaint=_WAITING
         )
-        if settled is not None:
-            await until_available(lambda: self._registry.move(settled), complaint=_WAITING)
+        if ended is not None:
+            await until_available(lambda: self._registry.move(ended), complaint=_WAITING)

@@ -26,7 +26,7 @@ from mainspring.fetches.record import (
     Return,
     decode,
     encode,
-    settled,
+    ended,
     smaller,
     started,
     with_late,
@@ -127,14 +127,14 @@ class FetchRegistry:
             if fetch.begin_by > now:
                 return started(fetch, executor=executor, mark=mark, now=now) if may_start(fetch) else None
             outcome = of_no_room(created_at=fetch.created_at, now=now)
-            return settled(fetch, outcome, offers=False, retention_ms=self._retention_ms)
+            return ended(fetch, outcome, offers=False, retention_ms=self._retention_ms)
 
         fetch, changed = await self._change(req_id, start)
         if fetch is not None and changed:
             self._noted(fetch)
         return fetch
 
-    async def settle(
+    async def end(
         self, of: Fetch, outcome: Outcome, *, by_executor: bool, offers: bool = False
     ) -> tuple[Fetch | None, bool]:
         """End a fetch, unless it has ended; returns the fetch as it then stands, and whether this call ended it.
@@ -144,14 +144,14 @@ class FetchRegistry:
         """
         first = False
 
-        def settle(fetch: Fetch) -> Fetch | None:
+        def end(fetch: Fetch) -> Fetch | None:
             nonlocal first
             first = not fetch.is_final or fetch.outcome == outcome
             if not fetch.is_final:
-                return settled(fetch, outcome, offers=offers, retention_ms=self._retention_ms)
+                return ended(fetch, outcome, offers=offers, retention_ms=self._retention_ms)
             return with_late(fetch, outcome) if by_executor and not first else None
 
-        fetch, changed = await self._change(of.req_id, settle, created_at=of.created_at)
+        fetch, changed = await self._change(of.req_id, end, created_at=of.created_at)
         if fetch is not None and first and changed:
             self._noted(fetch)
         elif fetch is not None and fetch.outcome is not None and by_executor and not first:
@@ -171,7 +171,7 @@ class FetchRegistry:
         def give_up(fetch: Fetch) -> Fetch | None:
             if fetch.state != "pending":
                 return None
-            return settled(fetch, outcome, offers=False, retention_ms=self._retention_ms)
+            return ended(fetch, outcome, offers=False, retention_ms=self._retention_ms)
 
         fetch, changed = await self._change(req_id, give_up)
         if fetch is not None and changed:
@@ -188,7 +188,7 @@ class FetchRegistry:
             if fetch.is_final:
                 return None
             outcome = of_cancelling(started_at=fetch.started_at, now=self._clock.now_ms())
-            return settled(fetch, outcome, offers=False, retention_ms=self._retention_ms)
+            return ended(fetch, outcome, offers=False, retention_ms=self._retention_ms)
 
         fetch, changed = await self._change(req_id, cancel)
         if fetch is not None and changed:

@@ -74,13 +74,13 @@ class UncertainClaims:
             self._desk.model.keep_trying(self._try, RETRY_SECONDS)
 
     async def withdraw(self, claim: Claim, before: Header | None, *, lands_on: int | None) -> None:
-        """The same, at once if the store answers. A caller that goes away need not hear that the store is away."""
-        is_settled = False
+        """The same, at once if the store answers. A store that is away is no answer to a caller who goes away."""
+        is_withdrawn = False
         try:
-            is_settled = await self._withdraw(_Uncertain(claim, before, lands_on))
+            is_withdrawn = await self._withdraw(_Uncertain(claim, before, lands_on))
         except StoreUnavailable as error:
             claim.warn_of_staying(error)
-        if not is_settled:
+        if not is_withdrawn:
             self.add(claim, before, lands_on=lands_on)
 
     async def _try(self) -> bool:
@@ -90,14 +90,14 @@ class UncertainClaims:
             if failures == FAILURES:
                 break
             try:
-                is_settled = await self._withdraw(uncertain)
-            except StoreUnavailable:  # which says nothing about the others, unless it keeps happening
-                is_settled = False
+                is_withdrawn = await self._withdraw(uncertain)
+            except StoreUnavailable:  # which says nothing of the others, unless it goes on
+                is_withdrawn = False
                 failures += 1
             with self._lock:
                 if self._waiting.get(token) is uncertain:
                     del self._waiting[token]
-                    if not is_settled:
+                    if not is_withdrawn:
                         self._waiting[token] = uncertain  # after all others
         with self._lock:
             self._tries_left = self._tries_left - 1 if self._waiting else 0

@@ -6,7 +6,7 @@ The rooms that every service has:
     arguments      Python keywords → message
     checks         what the types cannot say about a job
     record         a job as the registry keeps it, understood or broken
-    rows           the rows of clocks and runs in the engine
+    rows           the timer rows of clocks and of runs                        pure
     clock_carrier  the engine's carrier of clock rows: plans what is due
     run_carrier    the engine's carrier of run rows: makes the calls
     service        what users ask
@@ -17,12 +17,13 @@ The rooms that every service has:
 and those that only jobs have:
 
     calendar/      from the text of a schedule to instants                     pure
-    plan           what becomes of instants: run or skipped               pure
-    clock_state    from the state of a clock to runs and skipped ranges    pure
-    overlap        whether a run is to go, and what about the one before    pure
-    difference     whether a job is as somebody wants it to be                 pure
-    webhook        what the receiver of a run gets                          pure
+    plan           what becomes of instants: run or skipped                    pure
+    clock_state    from the state of a clock to runs and skipped ranges        pure
+    overlap        whether a run is to go, and what about the one before       pure
+    difference     whether a job is as somebody wants it                       pure
+    webhook        what the receiver of a run gets                             pure
     registry       reads and writes definitions
+    row_store      reads and writes the rows of clocks and runs
     ledger         what became of every instant; `runs` reads it in pages
     queue          one run after another
     ending         how a run ends

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from mainspring.clock import Clock
 from mainspring.errors import FieldError, InvalidInput
-from mainspring.jobs.ledger import BACKFILL, Ledger, Run, behind, mark_of
+from mainspring.jobs.ledger import BACKFILL, Ledger, Run, behind, planned, stamp_of
 from mainspring.jobs.messages import BackfillJob, BackfillView
 from mainspring.jobs.record import Job
-from mainspring.jobs.rows import Missing, Rows, planned
+from mainspring.jobs.row_store import Missing, RowStore
 from mainspring.wire.instants import to_instant, to_ms
 
 BACKFILL_LIMIT: Final = 10_000
@@ -27,7 +27,7 @@ _SLICE: Final = 200
 
 
 class Backfiller:
-    def __init__(self, *, ledger: Ledger, rows: Rows, clock: Clock) -> None:
+    def __init__(self, *, ledger: Ledger, rows: RowStore, clock: Clock) -> None:
         self._ledger = ledger
         self._rows = rows
         self._clock = clock
@@ -79,7 +79,7 @@ class Backfiller:
                 if run.instant < instants[0]:
                     return found
                 if run.kind == "backfill":
-                    found[run.instant] = None if run.is_final else (entry.mark, run)
+                    found[run.instant] = None if run.is_final else (entry.stamp, run)
                 elif run.kind != "manual" and run.state != "skipped":
                     found[run.instant] = None
             if not after:
@@ -87,7 +87,7 @@ class Backfiller:
             await asyncio.sleep(0)
 
     async def _run(self, job: Job, instants: list[int], by: str) -> list[str]:
-        """Returns the marks of those that may have no row."""
+        """Returns the stamps of those that may have no row."""
         now = self._clock.now_ms()
         unwritten: list[str] = []
         previous = ""
@@ -97,11 +97,11 @@ class Backfiller:
                 run = planned(
                     job, instant, "backfill", previous=previous, now=now, delivery_id=self._rows.new_delivery_id()
                 )
-                previous = mark_of(instant, BACKFILL)
+                previous = stamp_of(instant, BACKFILL)
                 runs.append((previous, replace(run, due_at=now, by=by)))
             entered = zip(runs, await self._ledger.enter(job.name, runs), strict=True)
             unwritten += await self._start(
-                job, [(mark, stands) for (mark, _), stands in entered if not stands.is_final]
+                job, [(stamp, stands) for (stamp, _), stands in entered if not stands.is_final]
             )
         return unwritten
 

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from mainspring.jobs.calendar.calendar import Calendar
+from mainspring.jobs.messages import Catchup
 
 MISSED_AFTER_MS: Final = 15_000
 RUN_LIMIT: Final = 1000
 """How much one plan runs at most."""
 
-Catchup = Literal["none", "latest", "all"]
 Reason = Literal["missed", "superseded", "outside-window"]
 
 

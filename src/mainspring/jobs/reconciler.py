@@ -21,7 +21,8 @@ from mainspring.background import repeat
 from mainspring.clock import Clock
 from mainspring.errors import LockLost, LockTaken, StoreUnavailable
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import Rows, read_state
+from mainspring.jobs.row_store import RowStore
+from mainspring.jobs.rows import read_state
 from mainspring.kernel.ownership import Ownership
 from mainspring.locks import Held, Lock
 from mainspring.store import BATCH_LIMIT, RecordStore
@@ -41,7 +42,7 @@ class Reconciler:
         *,
         registry: Registry,
         records: RecordStore,
-        rows: Rows,
+        rows: RowStore,
         clock: Clock,
         ownership: Ownership,
         randomness: random.Random,

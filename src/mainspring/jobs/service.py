@@ -21,7 +21,7 @@ from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound, Stor
 from mainspring.jobs.backfill import Backfiller
 from mainspring.jobs.checks import check
 from mainspring.jobs.clock_state import ClockState, first_state
-from mainspring.jobs.ledger import Entry, Ledger, mark_of
+from mainspring.jobs.ledger import Entry, Ledger, planned, stamp_of
 from mainspring.jobs.messages import (
     BackfillJob,
     BackfillView,
@@ -43,7 +43,8 @@ from mainspring.jobs.messages import (
 )
 from mainspring.jobs.record import BrokenJob, Definition, Job, Terms, calendar_of
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import Rows, planned, read_state
+from mainspring.jobs.row_store import RowStore
+from mainspring.jobs.rows import read_state
 from mainspring.jobs.runs import RunReader
 from mainspring.jobs.views import instant_view, job_view, run_view
 from mainspring.model import Record, to_json
@@ -66,7 +67,7 @@ class JobService:
         *,
         registry: Registry,
         ledger: Ledger,
-        rows: Rows,
+        rows: RowStore,
         clock: Clock,
         check_url: CheckUrl,
         max_body: int,
@@ -189,14 +190,14 @@ class JobService:
         delivery_id = self._rows.new_delivery_id()
         run = planned(job, now, "manual", previous="", now=now, delivery_id=delivery_id)
         run = replace(run, due_at=now, by=request.by)
-        mark = mark_of(now, delivery_id[-8:])
-        # The row first: a caller without an answer may ask again, but what is answered will be run.
-        missing = await self._rows.add_runs(job, [(mark, run)], body=request.body)
+        stamp = stamp_of(now, delivery_id[-8:])
+        # The row first: whoever has no answer yet may ask again, but what is answered will be run.
+        missing = await self._rows.add_runs(job, [(stamp, run)], body=request.body)
         missing.check()
         if missing.refused:
             raise TooLarge("The run is larger than the database can hold")
-        [run] = await self._ledger.enter(job.name, [(mark, run)])
-        return run_view(job.name, Entry(mark, run, 1), None)
+        [run] = await self._ledger.enter(job.name, [(stamp, run)])
+        return run_view(job.name, Entry(stamp, run, 1), None)
 
     async def preview(self, request: PreviewJob) -> PreviewView:
         base = Definition(schedule="")
@@ -309,7 +310,7 @@ class JobService:
         async def told(view: JobView) -> JobView:
             if view.last_run is None:
                 return view
-            made = await self._ledger.last_made(view.name, mark_of(to_ms(view.last_run)), now=now)
+            made = await self._ledger.last_made(view.name, stamp_of(to_ms(view.last_run)), now=now)
             return replace(view, last_run=None if made is None else to_instant(made))
 
         found: MutableSequence[JobView] = []

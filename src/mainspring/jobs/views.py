@@ -96,7 +96,7 @@ def run_view(job: str, entry: Entry, row: Timer | None) -> RunView:
             status, reason = last.status, last.detail
     due_at = run.instant if run.due_at is None else run.due_at
     return RunView(
-        launch_id=launch_id(job, entry.mark),
+        launch_id=launch_id(job, entry.stamp),
         name=job,
         kind=run.kind,
         state=state,

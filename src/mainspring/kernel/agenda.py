@@ -1,9 +1,9 @@
 """The owned shards, how far each was read, and when to look at it again.
 
-Per shard there is one read position. Rows before it were offered to the dispatcher, which has taken them in or marked
-where they are; so a shard's backlog is read once and not again for every timer that comes due. A row written behind the
-position moves the position back (`note`). Rows that others wrote and nobody announced are found by a sweep, which reads
-again what lies behind the position.
+Per shard there is one read position. Rows before it were offered to the dispatcher, which has taken them in or
+bookmarked where they are; so a shard's backlog is read once and not again for every timer that comes due. A row written
+behind the position moves the position back (`note`). Rows that others wrote and nobody announced are found by a sweep,
+which reads again what lies behind the position.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ShardState:
         self.look_at: int | None = None
         self.draining = False
         self.reading = False
-        """A page is being read, from the position or from a mark."""
+        """A page is being read, from the position or from a bookmark."""
         self.hangs = False
         """The last page took too long: nobody waits for the next."""
         self.left_to: Position | None = None

@@ -7,8 +7,8 @@
 Invariants. Nothing is begun before it has a slot, nothing is sent that was not begun under a valid lease.
 The window holds every timer that is queued, in flight or unrecorded, at most once (`stages`); a row found in flight
 that is not in the window belongs to an attempt on which nobody will report any more (`Carrier.lost`). A row that leaves
-the window without an outcome is marked, and read again: what is in the store is then not known. What is wrong with one
-row, or with one shard, is told by the store item by item, and costs no other row anything.
+the window without an outcome is bookmarked, and read again: what is in the store is then not known. What is wrong with
+one row, or with one shard, is told by the store item by item, and costs no other row anything.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Dispatcher:
         self._unsent: dict[str, tuple[int, int]] = {}
         """Attempts that were begun, or may have been, but certainly not sent: version and fence. They still may be."""
         self._changed: dict[str, int] = {}
-        """Rows that were found to differ from those in flight, and their due instants: to be read afterwards."""
-        self._settling: dict[str, asyncio.Task[None]] = {}
+        """Rows that were found to be others than those in flight, and their due instants: to be read afterwards."""
+        self._writing: dict[str, asyncio.Task[None]] = {}
         """Attempts whose call is over and whose carrier has yet to write something."""
         self._starting: Batches[tuple[LaneState, Timer]] = Batches(
             self._start, size_of=lambda item: self.window.most(item[1].uuid), clock=clock, spawn=spawn
@@ -117,7 +117,7 @@ class Dispatcher:
     # --- from the reader ------------------------------------------------------------------------------
 
     def offer(self, timer: Timer, page: int) -> bool:
-        """Take a due row in, or mark where it is. False if it had to be left in the store."""
+        """Take a due row in, or bookmark where it is. False if it had to be left in the store."""
         shard = self._agenda.shards.get(timer.shard_id)
         if shard is None or shard.draining or self._is_known(timer, shard, page):
             return True
@@ -272,10 +272,10 @@ class Dispatcher:
         call = self._calls[timer.uuid][1]
         self._end_call(lane, timer)
         self._stages.give()
-        if ending.settle is not None and call is not None:
-            self._settling[timer.uuid] = call
-            ending = await self._ending(timer, ending.settle())
-            if self._settling.pop(timer.uuid, None) is None:
+        if ending.write is not None and call is not None:
+            self._writing[timer.uuid] = call
+            ending = await self._ending(timer, ending.write())
+            if self._writing.pop(timer.uuid, None) is None:
                 return  # given up, and recorded as unknown
         self._finisher.end(timer, ending, fence=timer.fence)
 
@@ -329,11 +329,11 @@ class Dispatcher:
     def give_up(self, shard_ids: set[int]) -> None:
         """Stop waiting for calls of these shards: their outcome is unknown, and recorded as that."""
         reason = "This instance stopped while the call was in flight; the call may have been made."
-        calls = {uuid: call for uuid, (_, call) in self._calls.items() if call is not None} | self._settling
+        calls = {uuid: call for uuid, (_, call) in self._calls.items() if call is not None} | self._writing
         for uuid, call in calls.items():
             timer = self.window.rows[uuid]
             if timer.shard_id in shard_ids:
-                if self._settling.pop(uuid, None) is None:
+                if self._writing.pop(uuid, None) is None:
                     self._end_call(self._calls[uuid][0], timer)
                 lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
                 self._finisher.end(timer, lost, fence=timer.fence)

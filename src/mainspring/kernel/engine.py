@@ -129,11 +129,11 @@ class Engine:
         self._stopping = True
         shards = set(self._agenda.shards)
         self._drain(shards)
-        if not await self._settled(shards, self._settings.drain_seconds):
+        if not await self._drained(shards, self._settings.drain_seconds):
             self.dispatcher.give_up(shards)
-            await self._settled(shards, self._settings.store_retry_seconds * 2)
+            await self._drained(shards, self._settings.store_retry_seconds * 2)
 
-    async def _settled(self, shards: set[int], seconds: float) -> bool:
+    async def _drained(self, shards: set[int], seconds: float) -> bool:
         deadline = self._clock.monotonic() + seconds
         while self.dispatcher.busy(shards):
             if self._clock.monotonic() >= deadline or not self._ownership.valid():
@@ -231,7 +231,7 @@ class Engine:
             self._draining.pop(shard_id)
             self._agenda.remove(shard_id)
         if done:
-            self.dispatcher.let_go(set(done))  # and of the marks that were set since
+            self.dispatcher.let_go(set(done))  # and of the bookmarks that were set since
             if released := await self._ownership.release(done):
                 telemetry.info("released shards", count=released)
 

@@ -4,7 +4,7 @@ With nothing due, nothing is read. There are three ways to a row, in this order:
 
     due         from the read position of a shard, at the instant that is planned for it: at once for a new shard, but
                 of many new ones it is asked first, in one call for many, when anything is due
-    left        from a mark where rows were left in the store for want of room, when there is room again
+    left        from a bookmark where rows were left in the store for want of room, when there is room again
     sweep       from the beginning up to the position, for rows that others wrote and nobody announced
 
 Wake-ups from other instances can be lost, and a program may write timers without running an engine; so once in
@@ -39,16 +39,16 @@ CIRCUIT_LOOK_SECONDS: Final = 0.2
 SCAN_PAUSE_SECONDS: Final = 0.01
 """The pause between pages that are not urgent, so that calls in flight come first."""
 FRUITLESS_PAUSE_SECONDS: Final = 0.1
-"""After pages from marks of which nothing could be taken in."""
+"""After pages from bookmarks of which nothing could be taken in."""
 SWEEP_SHARE: Final = 4
 """A sweep rests this many times as long as it reads."""
 SMALL_PAGE: Final = 64
-"""At least so many rows are read from a mark at once."""
+"""At least so many rows are read from a bookmark at once."""
 READS_AT_ONCE: Final = 16
 FEW: Final = 64
 """How many new shards are simply read. More of them would delay everything that comes due meanwhile."""
 LEFT_PAGES: Final = 4
-"""Pages that are read from marks before it is looked again at what is due."""
+"""Pages that are read from bookmarks before it is looked again at what is due."""
 
 
 class Page(NamedTuple):
@@ -167,7 +167,7 @@ class Reader:
             await self._for_a_while(self._guarded(shard, page))
 
     async def _guarded(self, shard: ShardState, page: Callable[[], Awaitable[None]]) -> None:
-        """What could not be read is read again from where it was: position and marks move when a page has come."""
+        """What could not be read is read again from where it was: position and bookmarks move when a page has come."""
         began = self._clock.monotonic()
         try:
             await page()
@@ -241,7 +241,7 @@ class Reader:
     # --- left -----------------------------------------------------------------------------------------
 
     async def _read_what_was_left(self, now: int) -> None:
-        """A few pages from marks behind which there is something for lanes with room, of one shard each.
+        """A few pages from bookmarks behind which there is something for lanes with room, of one shard each.
 
         A pass goes on past rows that cannot be taken in, because there may be others after them that can.
         """
@@ -252,11 +252,11 @@ class Reader:
             shard = self._agenda.shards.get(shard_id)
             if shard is None or shard.draining or shard.reading:
                 continue
-            mark = window.read_from(shard_id, now)
-            start, shard.left_to = shard.left_to or mark, None
-            if mark is None or start is None:
+            bookmark = window.read_from(shard_id, now)
+            start, shard.left_to = shard.left_to or bookmark, None
+            if bookmark is None or start is None:
                 continue
-            await self._read(shard, now, partial(self._read_left, shard, now, start, is_first=start == mark))
+            await self._read(shard, now, partial(self._read_left, shard, now, start, is_first=start == bookmark))
             self._dispatcher.serve()
             pages += 1
             if pages == LEFT_PAGES:

@@ -43,14 +43,14 @@ class Tier(IntEnum):
         return total - total * (0, 1, 2, 4)[self] // 16
 
 
-class Mark(NamedTuple):
+class Bookmark(NamedTuple):
     """Rows were left in the store from `place` on, the last of them when so many pages had been asked for."""
 
     place: Position
     pages: int
 
-    def joined(self, other: Mark | None) -> Mark:
-        return self if other is None else Mark(min(self.place, other.place), max(self.pages, other.pages))
+    def joined(self, other: Bookmark | None) -> Bookmark:
+        return self if other is None else Bookmark(min(self.place, other.place), max(self.pages, other.pages))
 
 
 def share(*, free: int, taken: int, generosity: int = 1, modesty: int = 1) -> int:
@@ -67,7 +67,7 @@ class Member:
     def __init__(self) -> None:
         self.weight = 0
         """What it has queued, and what it has besides while it has; of a party, the sum."""
-        self.left: dict[tuple[int, Tier], Mark] = {}
+        self.left: dict[tuple[int, Tier], Bookmark] = {}
         """For each shard and tier, from where on rows were left in the store. These are kept by the window."""
 
 

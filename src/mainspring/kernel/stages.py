@@ -1,7 +1,7 @@
 """Where each row of the window is, and what makes it move on.
 
     queued       in the queue of its lane. It moves when it is the lane's turn and there is a slot, for a large row also
-                 bytes, and room among what waits for its record; or it gives way to others, and is marked
+                 bytes, and room among what waits for its record; or it gives way to others, and is bookmarked
     in flight    it has a slot, and its bytes: about to be begun, or with its call. It moves when the call is over
     unrecorded   its call is over, or was given up, or nobody here made it. It keeps its bytes, and is counted with its
                  namespace and its shard. It moves when the record is written, or another owner has the shard
@@ -70,7 +70,7 @@ class Stages:
     # --- a row moves ----------------------------------------------------------------------------------
 
     def queue(self, timer: Timer, lane: LaneState) -> bool:
-        """Take a row in, or mark where it is. False if it had to be left in the store."""
+        """Take a row in, or bookmark where it is. False if it had to be left in the store."""
         if self._is_stuck(timer):
             self._later(timer)
             return False

@@ -149,19 +149,19 @@ class Origins:
         while True:
             with guarded("the outbox of origins was not looked through"):
                 async for kept in self._outbox.left(older_than=older_than):
-                    await self._settle_safely(kept)
+                    await self._complete_safely(kept)
             await asyncio.sleep(SWEEP_SECONDS)
             older_than = self._clock.now_ms() - LEFT_BEHIND_MS
 
-    async def _settle_safely(self, kept: Kept) -> None:
+    async def _complete_safely(self, kept: Kept) -> None:
         kind = self._kinds.get(kept.entry.origin)
         if kind is None:
             return  # of a program that has other origins
         # A user's function may raise; that must not keep the others waiting.
         with guarded("fetches of an origin could not be created, and will be tried again"):
-            await self._settle(kind, kept)
+            await self._complete(kind, kept)
 
-    async def _settle(self, kind: type[Origin], kept: Kept) -> None:
+    async def _complete(self, kind: type[Origin], kept: Kept) -> None:
         entry = kept.entry
         asked = [fetch for fetch in entry.fetches if isinstance(fetch.req_id, str)]
         waiting = set(await self._units.waiting(kind, entry.origin_id))

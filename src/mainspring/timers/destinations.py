@@ -38,4 +38,4 @@ class Destinations:
             target = self._guard.check_url(url)
         except (InvalidInput, UnsafeTarget):
             return url, url  # the guard was stricter than when the timer was made; the sender will say so
-        return target.lane, target.site
+        return target.destination, target.site

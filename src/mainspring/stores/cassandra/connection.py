@@ -79,8 +79,8 @@ class _Cluster(Protocol):
     def shutdown(self) -> None: ...
 
 
-class Unsettled(StoreUnavailable):
-    """A server does not know what a statement refers to, or fails on it, as happens while a table is being made."""
+class NotReady(StoreUnavailable):
+    """A server does not know what a statement speaks of, or fails on it: as it does while a table is being made."""
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def mapping_errors(*, at_start: bool = False) -> Iterator[None]:
         kind = ConfigError if at_start else StoreUnavailable
         raise kind(f"Expected credentials that Cassandra accepts, got: {error}") from error
     except (InvalidRequest, ServerError, ReadFailure, WriteFailure) as error:
-        raise Unsettled(f"Expected Cassandra to do a statement, got: {type(error).__name__}: {error}") from error
+        raise NotReady(f"Expected Cassandra to do a statement, got: {type(error).__name__}: {error}") from error
     except MainspringError:
         raise
     except Exception as error:  # from the driver, the connection or the values: there was no answer
@@ -171,7 +171,7 @@ class Connection:
     async def read(
         self, statement: Statement, *values: Value, serial: bool = False, seconds: float = STATEMENT_SECONDS
     ) -> list[Row]:
-        """All rows of one query, as a quorum knows them. `serial` settles open conditional writes first."""
+        """All rows of one query, as a quorum knows them. `serial` completes open conditional writes first."""
         with mapping_errors():
             bound = statement.bind(values)
         if serial:
@@ -200,7 +200,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[list[Row]] = loop.create_future()
 
-        def settle(rows: list[Row] | None, error: Exception | None) -> None:
+        def tell(rows: list[Row] | None, error: Exception | None) -> None:
             if waiter.done():
                 return
             if error is None:
@@ -210,7 +210,7 @@ class Connection:
 
         with mapping_errors():
             self._opened().execute_async(statement, timeout=seconds).add_callbacks(
-                lambda rows: _hand_over(loop, settle, rows, None), lambda error: _hand_over(loop, settle, None, error)
+                lambda rows: _hand_over(loop, tell, rows, None), lambda error: _hand_over(loop, tell, None, error)
             )
             return await waiter
 
@@ -222,10 +222,10 @@ class Connection:
 
 def _hand_over(
     loop: asyncio.AbstractEventLoop,
-    settle: Callable[[list[Row] | None, Exception | None], None],
+    tell: Callable[[list[Row] | None, Exception | None], None],
     rows: list[Row] | None,
     error: Exception | None,
 ) -> None:
     """Called on the driver's thread. If the loop was closed meanwhile, nobody is left waiting."""
     if not loop.is_closed():
-        loop.call_soon_threadsafe(settle, rows, error)
+        loop.call_soon_threadsafe(tell, rows, error)

@@ -12,7 +12,7 @@ from typing import Final
 
 from mainspring.model import Timer
 from mainspring.store import PAGE_BYTES, START, Position, TimerFilter
-from mainspring.stores.cassandra.lanes import all_of
+from mainspring.stores.cassandra.committers import all_of
 from mainspring.stores.cassandra.reader import Reader
 from mainspring.stores.cassandra.rows import place_of, timers_from
 from mainspring.stores.pages import position_of, weight_of

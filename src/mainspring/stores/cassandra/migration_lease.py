@@ -20,7 +20,7 @@ from typing import Final
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from mainspring.errors import StoreUnavailable
-from mainspring.stores.cassandra.connection import Connection, Row, Unsettled
+from mainspring.stores.cassandra.connection import Connection, NotReady, Row
 
 COLUMNS: Final = "lease int, holder text, PRIMARY KEY ((lease)) "
 LEASE_SECONDS: Final = 60
@@ -43,14 +43,14 @@ class MigrationLease:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        settled(
+        run_when_ready(
             self._connection,
             f"CREATE TABLE IF NOT EXISTS {self._table} ({COLUMNS}) WITH id = '{self._table_id}'",
         )
         self._take()
         yield
         # Not in a finally clause: see above.
-        settled(self._connection, f"DELETE FROM {self._table} WHERE lease = 1 IF holder = '{self._holder}'")  # noqa: S608
+        run_when_ready(self._connection, f"DELETE FROM {self._table} WHERE lease = 1 IF holder = '{self._holder}'")  # noqa: S608
 
     def run(self, statement: str) -> None:
         """A statement that only the holder may run."""
@@ -63,7 +63,7 @@ class MigrationLease:
         while True:
             # The lease begins after this instant, so it also ends later than we believe.
             asked = time.monotonic()
-            [row] = settled(
+            [row] = run_when_ready(
                 self._connection,
                 f"INSERT INTO {self._table} (lease, holder) VALUES (1, '{self._holder}')"  # noqa: S608
                 f" IF NOT EXISTS USING TTL {LEASE_SECONDS}",
@@ -77,13 +77,13 @@ class MigrationLease:
             time.sleep(PAUSE_SECONDS)
 
 
-def settled(connection: Connection, statement: str) -> list[Row]:
-    """Run a statement on a table that others may be creating at this moment. It must be repeatable. Blocks."""
+def run_when_ready(connection: Connection, statement: str) -> list[Row]:
+    """Run a statement on a table that others may be creating at this moment. It must bear repetition. Blocks."""
     give_up = time.monotonic() + DEFINITION_SECONDS
     while True:
         try:
             return connection.run(statement, seconds=DEFINITION_SECONDS)
-        except Unsettled:
+        except NotReady:
             if time.monotonic() > give_up:
                 raise
         time.sleep(PAUSE_SECONDS)

@@ -1,7 +1,7 @@
 """The reads of the timer table. Each sees every write that was acknowledged before it began: quorum meets quorum.
 
-`get` may be the read after an unknown outcome, perhaps another instance's, so it settles what is still open in the
-partition: what it does not show will not appear later. Reads of the shards do so after unknown outcomes of this
+`get` may be the read after an unknown outcome, also after one of another instance, so it completes what is still open
+in the partition: what it does not show will not appear later. Reads of the shards do so after unknown outcomes of this
 instance. The others need not: what they miss is not yet acknowledged, and every step that follows from them is a
 conditional write.
 """
@@ -17,9 +17,9 @@ import msgspec
 from mainspring.errors import StoreUnavailable
 from mainspring.model import FOREVER, Attempt, Shard, Timer, TimerKey
 from mainspring.store import PAGE_BYTES, START, DuePage, Position
+from mainspring.stores.cassandra.committers import all_of
 from mainspring.stores.cassandra.connection import STATEMENT_SECONDS, Connection, Row, Statement, Value
 from mainspring.stores.cassandra.floor import Floor
-from mainspring.stores.cassandra.lanes import all_of
 from mainspring.stores.cassandra.rows import (
     END_OF_HISTORY,
     ShardState,
@@ -193,14 +193,14 @@ class Reader:
 
     async def _states(self, shard_ids: Sequence[int]) -> dict[int, ShardState | BaseException]:
         """The columns of each shard, or why they are not known."""
-        unsettled = await self._writer.settle(shard_ids)
-        asked = [shard_id for shard_id in shard_ids if shard_id not in unsettled]
+        failed = await self._writer.complete(shard_ids)
+        asked = [shard_id for shard_id in shard_ids if shard_id not in failed]
         states: dict[int, ShardState | BaseException] = dict.fromkeys(shard_ids, ShardState())
         reads = [self._ask_each(self._statements.read_shards, chunk) for chunk in _chunks(asked)]
         for rows, failures in await all_of(reads):
             states |= states_from(rows)
             states |= failures
-        return states | unsettled
+        return states | failed
 
     async def _ask_each(
         self, statement: Statement, shard_ids: list[int], *values: Value

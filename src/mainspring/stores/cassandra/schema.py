@@ -15,7 +15,7 @@ from mainspring.errors import ConfigError
 from mainspring.stores.cassandra.address import Address
 from mainspring.stores.cassandra.connection import Connection
 from mainspring.stores.cassandra.migration_lease import COLUMNS as LEASE_COLUMNS
-from mainspring.stores.cassandra.migration_lease import DEFINITION_SECONDS, MigrationLease, settled
+from mainspring.stores.cassandra.migration_lease import DEFINITION_SECONDS, MigrationLease, run_when_ready
 
 Column = tuple[str, str, int]
 """Type, role, and position in the part of the key that the role names; -1 if it is in no key."""
@@ -121,7 +121,7 @@ def migrate(connection: Connection, address: Address) -> list[str]:
         for migration in applied:
             for statement in migration.statements:
                 lease.run(statement.format(keyspace=address.keyspace))
-            settled(
+            run_when_ready(
                 connection,
                 f"INSERT INTO {address.keyspace}.mainspring_migrations (number, name)"  # noqa: S608
                 f" VALUES ({migration.number}, '{migration.name}')",
@@ -171,5 +171,5 @@ def _applied(connection: Connection, address: Address) -> set[int]:
     table = f"keyspace_name = '{address.keyspace}' AND table_name = 'mainspring_migrations'"
     if not connection.run(f"SELECT table_name FROM system_schema.tables WHERE {table}"):  # noqa: S608
         return set()
-    rows = settled(connection, f"SELECT number FROM {address.keyspace}.mainspring_migrations")  # noqa: S608
+    rows = run_when_ready(connection, f"SELECT number FROM {address.keyspace}.mainspring_migrations")  # noqa: S608
     return {int(str(number)) for (number,) in rows}

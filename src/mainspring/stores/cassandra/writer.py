@@ -14,8 +14,8 @@ from typing import Final
 from mainspring.errors import StoreUnavailable
 from mainspring.model import State
 from mainspring.store import BATCH_LIMIT, Begin, Finish, Put, Remove, Verdict
+from mainspring.stores.cassandra.committers import Committers, all_of
 from mainspring.stores.cassandra.connection import STATEMENT_SECONDS, Connection, Statement, Value
-from mainspring.stores.cassandra.lanes import Lanes, all_of
 from mainspring.stores.cassandra.plan import Change, Plan, Row, only_creates, uuids_named
 from mainspring.stores.cassandra.rows import (
     Place,
@@ -52,15 +52,15 @@ class Writer:
         self._row_bytes = row_bytes
         self._states: dict[int, ShardState] = {}
         """The shards' columns as last seen: a guess, which the conditions check."""
-        self._unsettled: set[int] = set()
+        self._uncertain: set[int] = set()
         """Shards with a write of unknown outcome."""
         self._batch_bytes = min(GROUP_BYTES, row_bytes)
-        self._lanes: Lanes[int, Change, Verdict] = Lanes(
+        self._committers: Committers[int, Change, Verdict] = Committers(
             self._commit, room=Room(BATCH_LIMIT, self._batch_bytes, in_order=True)
         )
 
     async def close(self) -> None:
-        await self._lanes.close()
+        await self._committers.close()
 
     async def apply(self, changes: Sequence[tuple[int, Change]]) -> list[Verdict]:
         """Changes with their shards. All those of a shard are one batch, unless they have too many bytes for one."""
@@ -77,7 +77,7 @@ class Writer:
         ]
         answers = await asyncio.gather(
             *(
-                self._lanes.submit(shard_id, [changes[index][1] for index in part], size=weight)
+                self._committers.submit(shard_id, [changes[index][1] for index in part], size=weight)
                 for shard_id, part, weight in parts
             ),
             return_exceptions=True,
@@ -104,28 +104,28 @@ class Writer:
             places |= places_from(rows)
         return places
 
-    async def settle(self, shard_ids: Iterable[int]) -> dict[int, BaseException]:
-        """See to it that the outcome of writes that is still unknown can be read, and cannot change any more.
+    async def complete(self, shard_ids: Iterable[int]) -> dict[int, BaseException]:
+        """See to it that what became of writes of unknown outcome can be read, and cannot change any more.
 
         Returns the shards for which this failed.
         """
-        unsettled = list(self._unsettled.intersection(shard_ids))
-        results = await asyncio.gather(*map(self._settle, unsettled), return_exceptions=True)
+        uncertain = list(self._uncertain.intersection(shard_ids))
+        results = await asyncio.gather(*map(self._complete, uncertain), return_exceptions=True)
         return {
             shard_id: result
-            for shard_id, result in zip(unsettled, results, strict=True)
+            for shard_id, result in zip(uncertain, results, strict=True)
             if isinstance(result, BaseException)
         }
 
-    async def _settle(self, shard_id: int) -> None:
+    async def _complete(self, shard_id: int) -> None:
         await self._connection.read(
             self._statements.read_shards, [shard_id], serial=True, seconds=STATEMENT_SECONDS / 2
         )
-        self._unsettled.discard(shard_id)
+        self._uncertain.discard(shard_id)
 
     async def state_of(self, shard_id: int) -> ShardState:
         """The shard's columns as they stand now."""
-        for failure in (await self.settle([shard_id])).values():
+        for failure in (await self.complete([shard_id])).values():
             raise failure
         rows = await self._connection.read(self._statements.read_shards, [shard_id])
         return self._remember(shard_id, states_from(rows).get(shard_id, ShardState()))
@@ -134,7 +134,7 @@ class Writer:
         try:
             return await self._write(shard_id, changes)
         except StoreUnavailable:
-            self._unsettled.add(shard_id)
+            self._uncertain.add(shard_id)
             raise
 
     async def _write(self, shard_id: int, changes: list[Change]) -> list[Verdict]:

@@ -119,7 +119,7 @@ class Statements:
     async def _write(self, batch: list[_Asked]) -> None:
         try:
             for round_ in range(CONTENTION_ROUNDS):
-                batch = self._settle(batch, await self._ask(batch))
+                batch = self._tell_callers(batch, await self._ask(batch))
                 if not batch:
                     return
                 await wait_out(round_)
@@ -158,7 +158,7 @@ class Statements:
         except Contended:
             return {"Error": {"Code": "TransactionConflict"}}
 
-    def _settle(self, batch: list[_Asked], responses: list[Answer]) -> list[_Asked]:
+    def _tell_callers(self, batch: list[_Asked], responses: list[Answer]) -> list[_Asked]:
         """Tell the callers; what is left was refused because of an open transaction."""
         contended = []
         for request, response in zip(batch, responses, strict=True):

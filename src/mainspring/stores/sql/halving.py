@@ -35,11 +35,11 @@ async def work_in_halves(
         now = asyncio.get_running_loop().time()
         until = until or now + HALVING_SECONDS
         if sum(request.weight for request in group) <= 1:
-            _settle(group[0], error)
+            _end(group[0], error)
         elif isinstance(error, Held) and now > until:
             for request in group:
-                _settle(request, error)
-        else:  # nothing was written, and the neighbours of that one must not suffer
+                _end(request, error)
+        else:  # nothing was written, and the neighbours of that one shall not suffer
             first, second = _halves(group)
             await work_in_halves(work, first, apart=True, until=until)
             await work_in_halves(work, second, apart=True, until=until)
@@ -47,7 +47,7 @@ async def work_in_halves(
                 _join(group[0], first[0], second[0])
 
 
-def _settle(request: WriteRequest, error: Exception) -> None:
+def _end(request: WriteRequest, error: Exception) -> None:
     """End a request of which nothing was written."""
     if isinstance(error, Held):
         request.held = range(request.weight)

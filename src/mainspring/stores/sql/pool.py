@@ -1,8 +1,8 @@
 """Connections that are kept for the next use, and the one place where a failed one is discarded.
 
-The pool itself opens as many as are asked for at once; their number is bounded by those who ask, the lanes and the
-reads of the store. A session that was in use when anything went wrong, even a cancellation, is never used again. So
-the store needs no repair: the next call opens a new connection.
+The pool itself opens as many as are asked for at once; how many that can be is bounded by those who ask, the committers
+and the reads of the store. A session that was in use when anything went wrong, a cancellation included, is never used
+again. So the store needs no repair: the next call connects anew.
 
 Refused credentials and missing rights are a matter of configuration while a store is opened or migrated. Later on they
 are a passing state of the server like any other: whoever took a right away can give it back.

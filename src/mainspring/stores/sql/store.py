@@ -1,10 +1,10 @@
-"""The verbs of both contracts on a database server. Writes go to lanes, reads to sessions of the pool.
+"""The verbs of both contracts on a database server. Writes go to committers, reads to sessions of the pool.
 
-Groups of one lane may overlap. Overlapping calls on one row have no order anyway: the row's lock gives them one, and
-the versions that they expect decide. There are several lanes so that claims, which wait for the lock of a shard, do not
-hold up writes that wait for none.
+Groups of one committer may overlap. Two calls on one row that overlap have no order anyway: the row's lock gives them
+one, and the versions that they expect decide. Committers are apart so that claims, which wait for the lock of a shard,
+do not hold up those which wait for none.
 
-Connections are bounded by who may use one: each lane has its width, and so do reads and lists.
+Connections are bounded by who may use one: each committer has its width, so do reads and lists.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from mainspring.unreadable import Unreadable
 T = TypeVar("T")
 P = ParamSpec("P")
 
-Lane = Committer[WriteRequest]
+Writes = Committer[WriteRequest]
 
 GROUP: Final = Room(items=1_000)
 WRITE_WIDTH: Final = 2
-"""How many groups of one lane are under way at once: more of them would be smaller."""
+"""Groups of one committer under way at once: more of them would be smaller."""
 READ_WIDTH: Final = 4
 LIST_WIDTH: Final = 2
 CONNECTIONS_LIMIT: Final = 4 * WRITE_WIDTH + 1 + READ_WIDTH + LIST_WIDTH
@@ -73,12 +73,12 @@ class SqlStore:
         self._schema = Schema(driver.dialect, names, driver.place)
         writer = Writer(self._pool, self._statements)
         together = partial(work_in_halves, writer.work)
-        self._writes: Lane = Committer(together, room=GROUP, width=WRITE_WIDTH)
-        self._attempts: Lane = Committer(together, room=GROUP, width=WRITE_WIDTH)
-        self._records: Lane = Committer(together, room=GROUP, width=WRITE_WIDTH)
-        self._claims: Lane = Committer(together, room=GROUP)
-        self._held: Lane = Committer(partial(together, apart=True), room=GROUP, width=WRITE_WIDTH)
-        """For what was found to be held: nobody else shares a group with it."""
+        self._writes: Writes = Committer(together, room=GROUP, width=WRITE_WIDTH)
+        self._attempts: Writes = Committer(together, room=GROUP, width=WRITE_WIDTH)
+        self._records: Writes = Committer(together, room=GROUP, width=WRITE_WIDTH)
+        self._claims: Writes = Committer(together, room=GROUP)
+        self._held: Writes = Committer(partial(together, apart=True), room=GROUP, width=WRITE_WIDTH)
+        """For what was found held: nobody else shares a group with it."""
         self._reads = Reads(width=READ_WIDTH)
         self._lists = Reads(width=LIST_WIDTH)
         self._is_open = False
@@ -198,10 +198,10 @@ class SqlStore:
 
     # Writing
 
-    async def _judge(self, lane: Lane, request: BatchRequest, pauses: Sequence[float] = ()) -> list[Verdict]:
-        """The verdicts. Items that somebody holds are tried again, apart from all others; nothing of them was written
-        before."""
-        await self._open(lane).wait_for(request)
+    async def _judge(self, committer: Writes, request: BatchRequest, pauses: Sequence[float] = ()) -> list[Verdict]:
+        """The verdicts. Items that somebody holds are asked for again, apart from all others, and nothing of them was
+        written before."""
+        await self._open(committer).wait_for(request)
         held = request.held
         for pause in pauses:
             if not held:
@@ -256,7 +256,7 @@ class SqlStore:
 
 @contextmanager
 def _undone_as_unavailable() -> Iterator[None]:
-    """For what no lane handles."""
+    """For what no committer works on."""
     try:
         yield
     except Undone as error:

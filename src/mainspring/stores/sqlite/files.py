@@ -81,7 +81,7 @@ class Files:
 
     def examine(self) -> None:
         """Raise if anything is wrong."""
-        self.trouble = self._lost_name() or self._emptied_database() or self._settled() or self._lost_tables()
+        self.trouble = self._lost_name() or self._emptied_database() or self._lasting_trouble() or self._lost_tables()
         if self.trouble:
             self._rescue()
             raise self._database.unavailable(self.trouble)
@@ -89,7 +89,7 @@ class Files:
     def close(self) -> None:
         """A spoiled WAL is not copied into the database, and no WAL is copied into a different database."""
         try:
-            if self._settled():
+            if self._lasting_trouble():
                 self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         finally:
             self.connection.close(True)
@@ -117,8 +117,8 @@ class Files:
             return "" if os.stat(self._path("")).st_size else self._written_into()
         return ""
 
-    def _settled(self) -> str:
-        """Other processes may restart the WAL while we look at it: a fault counts only if it stays."""
+    def _lasting_trouble(self) -> str:
+        """Other processes may begin the WAL anew while it is looked at: what is wrong must stay so."""
         for _ in range(_TRIES):
             index = self._read_index()
             trouble = "" if index is None else self._spoiled_wal(index) or self._overwritten_database(index)
@@ -172,7 +172,7 @@ class Files:
         """Copy what a WAL without a name holds into the database, once: the next start will not find it otherwise."""
         main, wal, _ = self._identities
         with suppress(OSError, apsw.Error):
-            if self._is_rescued or identity(main) != self._identities[main] or self._settled():
+            if self._is_rescued or identity(main) != self._identities[main] or self._lasting_trouble():
                 return
             if not os.path.exists(wal) or identity(wal) != self._identities[wal]:
                 self._is_rescued = True

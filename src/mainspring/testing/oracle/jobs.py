@@ -26,7 +26,7 @@ from mainspring.wire.instants import to_ms
 
 AHEAD_MS: Final = 20_000
 """How long before its instant a run may be planned. What is changed in between is skipped as changed."""
-SETTLED_MS: Final = 60_000
+OVER_MS: Final = 60_000
 """How long after its instant a run must be on record, or over."""
 PROMPT_MS: Final = 10_000
 """How long after its instant there must be a record that somebody plans it, if nothing holds that up."""
@@ -101,16 +101,16 @@ class _Job:
                 yield f"{run.launch_id} is {run.state} ({run.reason or 'without a reason'}): {objection}"
 
     def _arrivals(self) -> Iterator[Arrival]:
-        """What arrived, without what is not on record yet, and without repeats by an instance that was given up:
-        another may have settled the run meanwhile."""
+        """What arrived, without what is not on record yet, and without repeats of an instance that was given up: the
+        other may have ended the run meanwhile."""
         attempts = {run.launch_id: run.attempts for run in self.runs}
         seen: Counter[str] = Counter()
         for call in self.calls:
-            if call.launch_id not in attempts and self.left.at - call.at < SETTLED_MS * 1000:
+            if call.launch_id not in attempts and self.left.at - call.at < OVER_MS * 1000:
                 continue
             seen[call.launch_id] += 1
             is_repeat = 1 <= attempts.get(call.launch_id, 0) < seen[call.launch_id]
-            if not is_repeat or not self._held_up(call.at - SETTLED_MS * 1000, call.at):
+            if not is_repeat or not self._held_up(call.at - OVER_MS * 1000, call.at):
                 yield Arrival(call.launch_id, call.delivery_id, call.wall_ms)
 
     def _held_up(self, since: int, until: int) -> bool:
@@ -225,22 +225,22 @@ class _Job:
         """Instants that are in every definition that may have been in force while they were accounted for."""
         reigns = self._reigns
         candidates = {instant for reign in reigns if reign.terms is not None for instant in self._instants(reign.terms)}
-        is_demanded = self._is_settled if self._is_exact else self._is_undisturbed
+        is_demanded = self._is_owed if self._is_exact else self._is_undisturbed
         return (instant for instant in candidates if is_demanded(instant))
 
     def _is_undisturbed(self, instant: int) -> bool:
         """Whether nobody may have changed or paused the job until it was accounted for."""
-        if instant > self.left.wall_ms - SETTLED_MS or self._may_be_paused(self.left.wall_ms):
+        if instant > self.left.wall_ms - OVER_MS or self._may_be_paused(self.left.wall_ms):
             return False
         at = self.history.at_of(instant)
-        held_up = self.history.met(at - AHEAD_MS * 1000, at + SETTLED_MS * 1000)
-        last = self.left.wall_ms if held_up else instant + SETTLED_MS
+        held_up = self.history.met(at - AHEAD_MS * 1000, at + OVER_MS * 1000)
+        last = self.left.wall_ms if held_up else instant + OVER_MS
         definitions = self._definitions(instant - AHEAD_MS, last)
         return bool(definitions) and all(self._demands(terms, instant) for terms in definitions)
 
-    def _is_settled(self, instant: int) -> bool:
-        """Whether it was the job's, and afterwards there was a clock with enough time to account for it: one that is
-        neither paused nor broken, of a job that was not deleted meanwhile."""
+    def _is_owed(self, instant: int) -> bool:
+        """Whether it was the job's, and there was a clock afterwards that had time enough to account for it: one that
+        is neither paused nor broken, of a job that was not deleted meanwhile."""
         at = self.history.at_of(instant)
         present = [reign for reign in self._reigns if reign.since <= at + 1000 and reign.until >= at - 1000]
         if not all(reign.noticed <= at and self._demands(reign.terms, instant) for reign in present):
@@ -299,12 +299,12 @@ class _Job:
         since = max(self.left.healed_at, 0)
         for run in self.runs if self.left.alive else ():
             planned = max(to_ms(run.scheduled_at), to_ms(run.planned_at))
-            settled = max(self.history.at_of(planned), since) + SETTLED_MS * 1000 + self.history.lease_us
+            over_at = max(self.history.at_of(planned), since) + OVER_MS * 1000 + self.history.lease_us
             if run.kind == "backfill" and not all(o.is_ok for o in self.operations if o.verb == "backfill"):
                 continue  # it may have been cut short: asking again completes it
             if run.state == "planned" and not run.attempts and self._is_left_over(run):
                 continue
-            if run.state not in FINAL and self.left.at > settled and self._is_fast:
+            if run.state not in FINAL and self.left.at > over_at and self._is_fast:
                 yield f"{run.launch_id} is {run.state} when everything has come to rest"
 
     def _is_left_over(self, run: RunView) -> bool:
@@ -312,7 +312,7 @@ class _Job:
         then it has no row by which it would end."""
         planned = self.history.at_of(to_ms(run.planned_at))
         changed = any(reign.noticed >= planned for reign in self._reigns) or any(r.is_deleted for r in self._reigns)
-        return self._is_exact and changed and self._held_up(planned - SETTLED_MS * 1000, planned + SETTLED_MS * 1000)
+        return self._is_exact and changed and self._held_up(planned - OVER_MS * 1000, planned + OVER_MS * 1000)
 
     @property
     def _is_fast(self) -> bool:

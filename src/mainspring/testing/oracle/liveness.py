@@ -47,11 +47,11 @@ class _Watch:
         self._healed_at = max((left.healed_at, *pauses))
 
     @property
-    def _settled_at(self) -> int:
+    def _calm_at(self) -> int:
         return self._healed_at + self._history.lease_us + AIR_US + self._world.store_timeout_ms * 1000
 
     def ownerless(self) -> Iterator[Finding]:
-        if not self._left.alive or self._left.at < self._settled_at:
+        if not self._left.alive or self._left.at < self._calm_at:
             return
         for owner in self._left.owners:
             if not owner.alive:

@@ -53,7 +53,7 @@ class Caller(Protocol):
     def index(self) -> int: ...
 
 
-class _Lane:
+class _Queue:
     """Requests that will share a transaction."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class _Asked:
 
     caller: Caller
     verb: str
-    lane: str
+    queue: str
     at: int
     operation: str
     commits: int
@@ -111,7 +111,7 @@ class Database:
         self._sometimes = sometimes
         self._committed = committed
         self._context = context_of(Process("store"))
-        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._queues: dict[tuple[str, str], _Queue] = {}
         self.regimes: list[Regime] = []
         """Those in force."""
         self.locked: dict[RowKey, int] = {}
@@ -176,8 +176,8 @@ class Database:
 
     # --- writes ---------------------------------------------------------------------------------------------
 
-    async def change(self, caller: Caller, verb: str, lane: str, request: Change) -> None:
-        """Have a request decided and committed; afterwards it has its answer."""
+    async def change(self, caller: Caller, verb: str, queue: str, request: Change) -> None:
+        """Have a request decided and committed; it has its answer afterwards."""
         future: asyncio.Future[None] = self._loop.create_future()
         arrives, commits, answers = self._legs(caller, verb)
         regime = self._regime(caller, verb)
@@ -196,7 +196,7 @@ class Database:
             certain = regime != "late" and not self.regimes and not self.locked
             self._give_up(future, 2 * (arrives + commits + answers) if certain else None)
             asked = _Asked(
-                caller, verb, lane, self._loop.now_us, OPERATION.get(), commits, answer, is_heard=regime is None
+                caller, verb, queue, self._loop.now_us, OPERATION.get(), commits, answer, is_heard=regime is None
             )
             self._after(arrives, self._arrive, asked, request)
         await self._answer(future)
@@ -239,15 +239,15 @@ class Database:
             self._after(self._late(asked.caller, asked.verb), self._join, rest)
 
     def _join(self, part: _Part) -> None:
-        lane = self._lanes.setdefault((part.asked.caller.name, part.asked.lane), _Lane())
-        lane.waiting.append(part)
-        if not lane.is_planned:
-            lane.is_planned = True
-            self._after(part.asked.commits, self._commit, lane)
+        queue = self._queues.setdefault((part.asked.caller.name, part.asked.queue), _Queue())
+        queue.waiting.append(part)
+        if not queue.is_planned:
+            queue.is_planned = True
+            self._after(part.asked.commits, self._commit, queue)
 
-    def _commit(self, lane: _Lane) -> None:
-        lane.is_planned = False
-        group, lane.waiting = lane.waiting, []
+    def _commit(self, queue: _Queue) -> None:
+        queue.is_planned = False
+        group, queue.waiting = queue.waiting, []
         caller = group[0].asked.caller
         self._reached(caller, crashpoint.BEFORE_COMMIT)
         rows, versions = self._rows_of(group), self._versions_of(group)
@@ -270,10 +270,10 @@ class Database:
 
     def commit_now(self, caller: Caller, request: Change, operation: str) -> None:
         """A write of somebody who holds the locks already."""
-        lane = _Lane()
+        queue = _Queue()
         asked = _Asked(caller, "write", "", self._loop.now_us, operation, 0, _nobody)
-        lane.waiting.append(_Part(asked, request, _nobody))
-        self._commit(lane)
+        queue.waiting.append(_Part(asked, request, _nobody))
+        self._commit(queue)
 
     def _rows_of(self, group: list[_Part]) -> dict[RowKey, Timer]:
         keys: dict[TimerKey, None] = {}

@@ -145,11 +145,11 @@ class SimulatedStore:
         return await self._database.read(self._caller, verb, read, shards)
 
     async def _change(
-        self, verb: str, lane: str, request: Write | BeginAttempts | FinishAttempts | Claim | Release
+        self, verb: str, queue: str, request: Write | BeginAttempts | FinishAttempts | Claim | Release
     ) -> list[Verdict]:
         if not request.items:
             return []
-        await self._database.change(self._caller, verb, lane, request)
+        await self._database.change(self._caller, verb, queue, request)
         return request.answer
 
 
