@@ -17,7 +17,7 @@ from mainspring.delivery.answer import FIRST_ROOM, AnswerReader, Unreadable
 from mainspring.delivery.call import Problem, Reply, Room, failed
 
 Origin = tuple[str, str]
-"""Scheme and destination: connections of one origin are alike."""
+"""Scheme and destination: connections to one origin are interchangeable."""
 
 _FRESH_SECONDS: Final = 0.1
 READ_BYTES: Final = 65_536

@@ -42,7 +42,7 @@ class Target(Struct, frozen=True):
     destination: str
     """`host:port`: what shares limits and circuits."""
     site: str
-    """What the destination counts with."""
+    """The destinations of one site count together."""
 
 
 class Guard:

@@ -109,7 +109,7 @@ class Sender:
             return self._unsent("refused", error.detail, started)
         method, room, sent, fresh = call.method, call.room, call.sent, call.fresh
         deadline = started + call.timeout_ms / 1000
-        del call  # what it carries is in the request, and in memory until the answer is there if somebody has both
+        del call  # its content is in the request; a second reference would keep it in memory until the answer
         connection = None if fresh else self._pool.take((target.scheme, target.destination), started)
         if connection is None:
             try:

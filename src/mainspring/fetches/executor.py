@@ -7,8 +7,8 @@ none for an origin, or no memory for the result, the first offer is left to the 
 cancelled gives its place back at once: its call is cut off.
 
 It needs the two stores, a sender and a clock, no engine: so it can work inside an instance or in a process of its own.
-If it dies, the rest is done by whoever owns the row, which goes by the record: what has ended is delivered, and what
-was not is unknown.
+If it dies, the owner of the row does the rest, going by the record: what has ended is delivered, and what has not is
+unknown.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class Executor:
                 memory.give_back()
                 crashpoint.reach(crashpoint.FETCH_ENDED)
                 if ended is None or not first:
-                    return  # whoever ended it before sees to the rest
+                    return  # whoever ended it first sees to the rest
                 if ended.delivery.state == "waiting" and offers:
                     self._leave(run)
                     ended = await self._offer(ended, outcome)

@@ -127,7 +127,7 @@ def started(fetch: Fetch, *, executor: str, mark: str, now: int) -> Fetch:
 
 
 def ended(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) -> Fetch:
-    """The end. Headers and body of the request, and the secrets in them, are not kept: nothing is ever sent again.
+    """The end. The request's headers and body, and the secrets in them, are not kept: nothing is ever sent again.
 
     `offers`: whoever ends it makes the first offer of the result, so that nobody else need do so at once.
     """

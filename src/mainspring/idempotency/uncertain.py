@@ -74,7 +74,7 @@ class UncertainClaims:
             self._desk.model.keep_trying(self._try, RETRY_SECONDS)
 
     async def withdraw(self, claim: Claim, before: Header | None, *, lands_on: int | None) -> None:
-        """The same, at once if the store answers. A store that is away is no answer to a caller who goes away."""
+        """The same, at once if the store answers. A caller that goes away need not hear that the store is away."""
         is_withdrawn = False
         try:
             is_withdrawn = await self._withdraw(_Uncertain(claim, before, lands_on))
@@ -91,7 +91,7 @@ class UncertainClaims:
                 break
             try:
                 is_withdrawn = await self._withdraw(uncertain)
-            except StoreUnavailable:  # which says nothing of the others, unless it goes on
+            except StoreUnavailable:  # which says nothing about the others, unless it keeps happening
                 is_withdrawn = False
                 failures += 1
             with self._lock:

@@ -156,7 +156,7 @@ class Ledger:
         return None if record is None else _entry(job, record)
 
     async def put(self, job: str, stamp: str, run: Run, *, expect: int) -> bool:
-        """Write if the record has that version. False if it has not."""
+        """Write if the record has that version. False if it does not."""
         now = self._clock.now_ms()
         kept_ms = self._retention_ms if run.is_final else self._retention_ms + _UNFINISHED_MS
         record = await self._records.put_record(

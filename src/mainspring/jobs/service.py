@@ -191,7 +191,7 @@ class JobService:
         run = planned(job, now, "manual", previous="", now=now, delivery_id=delivery_id)
         run = replace(run, due_at=now, by=request.by)
         stamp = stamp_of(now, delivery_id[-8:])
-        # The row first: whoever has no answer yet may ask again, but what is answered will be run.
+        # The row first: a caller without an answer may ask again, but what is answered will be run.
         missing = await self._rows.add_runs(job, [(stamp, run)], body=request.body)
         missing.check()
         if missing.refused:

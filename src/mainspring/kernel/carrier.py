@@ -60,7 +60,7 @@ class Ending(Struct, frozen=True, kw_only=True):
     reachable: bool | None = True
     """Whether the destination answered at all, which its circuit goes by. None: it was not asked."""
     kept: bool = True
-    """Whether the history tells of it. Services that keep their own account of what happened leave it out."""
+    """Whether it enters the history. Services that keep their own account of what happened leave it out."""
     write: Callable[[], Coroutine[Any, Any, Ending]] | None = None
     """What the carrier still has to write before the row is: done after the call, when its slot is free again."""
 

@@ -73,7 +73,7 @@ class Dispatcher:
         self._unsent: dict[str, tuple[int, int]] = {}
         """Attempts that were begun, or may have been, but certainly not sent: version and fence. They still may be."""
         self._changed: dict[str, int] = {}
-        """Rows that were found to be others than those in flight, and their due instants: to be read afterwards."""
+        """Rows that were found to differ from those in flight, and their due instants: to be read afterwards."""
         self._writing: dict[str, asyncio.Task[None]] = {}
         """Attempts whose call is over and whose carrier has yet to write something."""
         self._starting: Batches[tuple[LaneState, Timer]] = Batches(

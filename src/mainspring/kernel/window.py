@@ -205,7 +205,7 @@ class Window:
         self._set_bookmark(known, timer.shard_id, tier, self._bookmark(timer))
 
     def leave_until(self, timer: Timer, at: int) -> None:
-        """A row is not to be worked on before `at`; it is found again then."""
+        """A row must not be worked on before `at`; it is found again then."""
         own, known = self._bookmark(timer), self._again.get(timer.shard_id)
         self._again[timer.shard_id] = (own, at) if known is None else (own.joined(known[0]), min(at, known[1]))
 

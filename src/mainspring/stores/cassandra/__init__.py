@@ -14,9 +14,9 @@
     address     what a store URL says
     schema      the keyspace and the numbered migrations
 
-Conditional writes (Paxos) order everything in a partition, and a plain write beside them would escape that order, so
-there is none. A claim is a conditional write of the same partition: whatever a deposed owner had open is decided by
-the claim's own round, to be committed before it or never.
+Conditional writes (Paxos) order everything in a partition. A plain write beside them would escape that order, so there
+are none. A claim is a conditional write to the same partition: its own round decides whatever a deposed owner had open,
+which is committed before the claim or never.
 """
 
 from mainspring.stores.cassandra.store import CassandraStore

@@ -80,7 +80,7 @@ class _Cluster(Protocol):
 
 
 class NotReady(StoreUnavailable):
-    """A server does not know what a statement speaks of, or fails on it: as it does while a table is being made."""
+    """A server does not know what a statement refers to, or fails on it, as happens while a table is being made."""
 
 
 @contextmanager

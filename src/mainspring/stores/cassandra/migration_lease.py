@@ -78,7 +78,7 @@ class MigrationLease:
 
 
 def run_when_ready(connection: Connection, statement: str) -> list[Row]:
-    """Run a statement on a table that others may be creating at this moment. It must bear repetition. Blocks."""
+    """Run a statement on a table that others may be creating at this moment. It must be repeatable. Blocks."""
     give_up = time.monotonic() + DEFINITION_SECONDS
     while True:
         try:

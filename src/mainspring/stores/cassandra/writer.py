@@ -105,7 +105,7 @@ class Writer:
         return places
 
     async def complete(self, shard_ids: Iterable[int]) -> dict[int, BaseException]:
-        """See to it that what became of writes of unknown outcome can be read, and cannot change any more.
+        """See to it that the outcome of writes that is still unknown can be read, and cannot change any more.
 
         Returns the shards for which this failed.
         """

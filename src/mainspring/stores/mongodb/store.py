@@ -61,7 +61,7 @@ MIGRATION_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 3.0
 GROUP: Final = Room(items=2_000)
 HELD_UP_LIMIT: Final = 3
-"""How many groups of a committer may wait for somebody's transaction, without the next ones waiting for them."""
+"""How many groups of a committer may wait for somebody's transaction without holding up the next ones."""
 
 T = TypeVar("T", Put | Remove, Finish)
 W = TypeVar("W", Conditional, Begin | Finish)
