@@ -21,8 +21,8 @@ from mainspring.kernel.carrier import Ending
 from mainspring.model import State, Timer
 
 RECHECK_MS: Final = 300_000
-"""A run that waits is told when its turn comes. That it looks by itself is for what nobody foresaw. One that waits
-for a run which has not begun looks as soon as that one is missed: nobody may come to tell."""
+"""A run that waits is told when its turn comes. It also looks by itself, for what nobody foresaw. One that waits for a
+run that has not begun looks as soon as that one is missed: perhaps nobody comes to tell."""
 LOOK_MS: Final = 10_000
 """A run that has begun and has made no call by then waits for the store no longer than this at a time."""
 _HOPS: Final = 32
@@ -125,7 +125,7 @@ class RunQueue:
 
     async def _may_be_missed(self, other: Entry, turn: Turn, job: Job) -> bool:
         """Whether a run that has begun may have begun so late that it is superseded, maybe by this very one, and
-        just has not said so: then neither would go. Whoever is late himself has the time to look again."""
+        just has not said so: then neither would go. A run that is late itself has time to look again."""
         row = await self._row(other, turn)
         is_first = row is not None and row.state is State.RUNNING and row.attempts <= 1
         return is_first and other.run.state == "planned" and self._is_missed(other, turn, job)

@@ -43,7 +43,7 @@ FRUITLESS_PAUSE_SECONDS: Final = 0.1
 SWEEP_SHARE: Final = 4
 """A sweep rests this many times as long as it reads."""
 SMALL_PAGE: Final = 64
-"""At least so many rows are read from a bookmark at once."""
+"""At least this many rows are read from a bookmark at once."""
 READS_AT_ONCE: Final = 16
 FEW: Final = 64
 """How many new shards are simply read. More of them would delay everything that comes due meanwhile."""
@@ -241,7 +241,7 @@ class Reader:
     # --- left -----------------------------------------------------------------------------------------
 
     async def _read_what_was_left(self, now: int) -> None:
-        """A few pages from bookmarks behind which there is something for lanes with room, of one shard each.
+        """A few pages from bookmarks after which there is something for lanes with room, of one shard each.
 
         A pass goes on past rows that cannot be taken in, because there may be others after them that can.
         """

@@ -221,7 +221,7 @@ class Window:
         self._left[shard_id][member] = None
 
     def _pass_on_bookmarks(self, member: Member, party: Party) -> None:
-        """Who has nothing in memory has no bookmarks of its own."""
+        """A member with nothing in memory has no bookmarks of its own."""
         for shard_id, tier in tuple(member.left):
             self._set_bookmark(party, shard_id, tier, member.left.pop((shard_id, tier)))
             self._unlist(shard_id, member)
@@ -243,7 +243,7 @@ class Window:
         return bool(self._left or self._again)
 
     def read_from(self, shard_id: int, now: int) -> Position | None:
-        """The first bookmark in a shard behind which there is something for a lane that has room now."""
+        """The first bookmark in a shard after which there is something for a lane that has room now."""
         places = [
             bookmark.place
             for member in self._left.get(shard_id, ())

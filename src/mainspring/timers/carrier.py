@@ -225,7 +225,7 @@ class TimerCarrier:
         self._gone.pop(url, None)
 
     async def _note_gone(self, url: str) -> None:
-        """Kept for a week and for so many URLs: beyond that each of their timers finds out by itself."""
+        """Kept for a week and for a limited number of URLs: beyond that, each timer finds out by itself."""
         if url in self._gone or len(self._gone) >= GONE_LIMIT:
             return
         now = self._clock.now_ms()

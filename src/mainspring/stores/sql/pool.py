@@ -2,7 +2,7 @@
 
 The pool itself opens as many as are asked for at once; how many that can be is bounded by those who ask, the committers
 and the reads of the store. A session that was in use when anything went wrong, a cancellation included, is never used
-again. So the store needs no repair: the next call connects anew.
+again. So the store needs no repair: the next call opens a new connection.
 
 Refused credentials and missing rights are a matter of configuration while a store is opened or migrated. Later on they
 are a passing state of the server like any other: whoever took a right away can give it back.

@@ -4,7 +4,7 @@ Groups of one committer may overlap. Two calls on one row that overlap have no o
 one, and the versions that they expect decide. Committers are apart so that claims, which wait for the lock of a shard,
 do not hold up those which wait for none.
 
-Connections are bounded by who may use one: each committer has its width, so do reads and lists.
+Connections are bounded by who may use one: each committer has its width, and so do reads and lists.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ class SqlStore:
     # Writing
 
     async def _judge(self, committer: Writes, request: BatchRequest, pauses: Sequence[float] = ()) -> list[Verdict]:
-        """The verdicts. Items that somebody holds are asked for again, apart from all others, and nothing of them was
-        written before."""
+        """The verdicts. Items that somebody holds are tried again, apart from all others; nothing of them was written
+        before."""
         await self._open(committer).wait_for(request)
         held = request.held
         for pause in pauses:

@@ -118,7 +118,7 @@ class Files:
         return ""
 
     def _lasting_trouble(self) -> str:
-        """Other processes may begin the WAL anew while it is looked at: what is wrong must stay so."""
+        """Other processes may restart the WAL while we look at it: a fault counts only if it stays."""
         for _ in range(_TRIES):
             index = self._read_index()
             trouble = "" if index is None else self._spoiled_wal(index) or self._overwritten_database(index)
