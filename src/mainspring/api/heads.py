@@ -35,19 +35,19 @@ class Objection(NamedTuple):
 
 def objection(version: str, headers: Headers, *, authority: bytes | None, hosts: Hosts) -> Objection | None:
     """What is wrong with a head, or nothing. `authority` is the host in the target, which overrides the header."""
+    fields = dict(headers)
     if version not in ("1.1", "1.0"):
         return _invalid(f"Expected HTTP/1.1, got HTTP/{version}")
-    found: dict[bytes, bytes] = {}
-    for name, value in headers:
-        if name in _COUNTING:
-            if name in found:
-                return _invalid(f"Expected one {name.decode()} header, got two")
-            found[name] = value
-        elif name == _CHUNKED and version == "1.0":
-            return _invalid("Expected no transfer-encoding header with HTTP/1.0, got one")
-    if found.get(_ENCODING, b"identity").lower() != b"identity":
+    if len(fields) < len(headers):
+        names = [name for name, _ in headers]
+        repeated = next((name for name in names if name in _COUNTING and names.count(name) > 1), None)
+        if repeated is not None:
+            return _invalid(f"Expected one {repeated.decode()} header, got two")
+    if version == "1.0" and _CHUNKED in fields:
+        return _invalid("Expected no transfer-encoding header with HTTP/1.0, got one")
+    if fields.get(_ENCODING, b"identity").lower() != b"identity":
         return Objection("unsupported_media_type", "Expected a body without content-encoding, got an encoded one")
-    host = found.get(_HOST)
+    host = fields.get(_HOST)
     if host is None:
         return None if version == "1.0" else _invalid("Expected one host header, got none")
     return _of_host(host if authority is None else authority, hosts)

@@ -22,8 +22,9 @@ import msgspec
 
 import mainspring
 from mainspring import background, telemetry
-from mainspring.api.app import build_executor_app, token_digest
+from mainspring.api.app import build_executor_app
 from mainspring.api.listener import listening
+from mainspring.api.tokens import token_digest
 from mainspring.clock import Clock, follow
 from mainspring.cluster.surroundings import Surroundings
 from mainspring.cluster.wakeups import Wakeups

@@ -17,9 +17,11 @@ from typing import Protocol
 
 import mainspring
 from mainspring import telemetry
-from mainspring.api.app import Api, AsgiApp, Refuse, build_app, build_internal_app, token_digest
+from mainspring.api.app import Api, Refuse, build_app, build_internal_app
+from mainspring.api.asgi import AsgiApp
 from mainspring.api.heads import names_of
 from mainspring.api.listener import listening
+from mainspring.api.tokens import token_digest
 from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.idempotency.http.middleware import IdempotencyMiddleware

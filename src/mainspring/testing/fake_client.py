@@ -16,8 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import mainspring
-from mainspring.api.app import Api, AsgiApp, all_routes, build_app, token_digest
+from mainspring.api.app import Api, all_routes, build_app
+from mainspring.api.asgi import AsgiApp
 from mainspring.api.openapi import openapi_document
+from mainspring.api.tokens import token_digest
 from mainspring.client import AsyncClient, Client
 from mainspring.client.transport import AsyncTransport, SyncTransport
 from mainspring.clock import Clock, SystemClock

@@ -8,7 +8,9 @@ from contextlib import AsyncExitStack
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from mainspring.api.app import AsgiApp, build_app, build_executor_app, token_digest
+from mainspring.api.app import build_app, build_executor_app
+from mainspring.api.asgi import AsgiApp
+from mainspring.api.tokens import token_digest
 from mainspring.cluster.instance import Instance
 from mainspring.cluster.surroundings import Identity, Surroundings
 from mainspring.config import Config
