@@ -1,8 +1,8 @@
 """Which instance owns which shard.
 
 The store is the authority. An instance is alive while its lease record (collection `instance`) has not expired.
-Every live instance computes the same placement, by rendezvous hashing of shards over live instances, so nobody
-has to be asked. A shard changes hands in one of two ways:
+Every live instance computes the same placement of shards on live instances (`placement`), so nobody has to be asked.
+A shard changes hands in one of two ways:
 
     planned   the owner sees that a shard belongs elsewhere, drains it, releases it; the new owner claims it
     forced    the owner's lease has run out (crash, freeze, partition); the new owner claims at once
@@ -25,7 +25,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from math import inf
 from random import Random
 from typing import Any, Final, TypeVar
@@ -36,6 +35,7 @@ from msgspec import Struct
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock, follow
 from mainspring.errors import StoreUnavailable
+from mainspring.kernel.placement import Placement
 from mainspring.model import Record, Shard, Timer, to_json
 from mainspring.store import BATCH_LIMIT, Store, Verdict, all_records, first_version
 from mainspring.unreadable import read_record
@@ -64,17 +64,6 @@ class Lease(Struct, frozen=True, rename="camel"):
 
 
 read_lease = msgspec.json.Decoder(Lease).decode
-
-
-def placement(shards: Sequence[int], instances: Sequence[str]) -> dict[int, str]:
-    """Rendezvous hashing: each shard goes to the instance with the highest score; few move when one joins or leaves."""
-
-    def score(shard_id: int, instance: str) -> bytes:
-        return blake2b(f"{shard_id}/{instance}".encode(), digest_size=8).digest()
-
-    if len(instances) == 1:
-        return dict.fromkeys(shards, instances[0])
-    return {shard: max(instances, key=lambda instance: (score(shard, instance), instance)) for shard in shards}
 
 
 class Ownership:
@@ -114,7 +103,7 @@ class Ownership:
         self.awaited = 0
         """Shards that belong here and are still held by an owner that is alive."""
         self._placed: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())
-        self._placement: dict[int, str] = {}
+        self._placement = Placement()
         self.fences: dict[int, int] = {}
         self.members: tuple[Lease, ...] = ()
         """The instances that are alive, including this one."""
@@ -213,8 +202,8 @@ class Ownership:
                 raise
         instances = tuple(sorted(member.instance for member in self.members))
         if self._placed != (shards, instances):
+            await self._placement.follow(shards, instances)
             self._placed = (shards, instances)
-            self._placement = placement(shards, instances) if instances else {}
 
     async def is_gone(self, instance: str) -> bool:
         """Whether an instance is not alive: its lease has ended or was given back, or its process is known to be gone.
@@ -231,11 +220,11 @@ class Ownership:
 
     def owner_of(self, shard_id: int) -> Lease | None:
         """The member that a shard belongs to, as of the last renewal. Another may still own it for a moment."""
-        return self._by_name.get(self._placement.get(shard_id, ""))
+        return self._by_name.get(self._placement.owner_of(shard_id))
 
     def misplaced(self) -> list[int]:
         """Owned shards that belong to another live instance: to be drained and released."""
-        return [shard_id for shard_id in self.fences if self._placement.get(shard_id) != self.instance]
+        return [shard_id for shard_id in self.fences if self._placement.owner_of(shard_id) != self.instance]
 
     async def claim(self) -> list[int]:
         """Claim the shards that belong here and are free, or whose owner is not alive. Returns the new ones; the others
@@ -243,7 +232,7 @@ class Ownership:
 
         Without a lease nothing is claimed: it was too long ago that anybody looked who is alive.
         """
-        missing = [s for s, owner in self._placement.items() if owner == self.instance and s not in self.fences]
+        missing = [s for s in self._placement.shards_of(self.instance) if s not in self.fences]
         gained: list[int] = []
         for batch in _batches(missing):
             if not self.valid():
@@ -309,7 +298,7 @@ class Ownership:
         self._check_at = monotonic + self.lease_seconds
         self._uncertain = False
         lost: set[int] = set()
-        for batch in _batches(list(self._placement)):
+        for batch in _batches(list(self._placement.owners)):
             try:
                 lost = lost.union(*await _in_halves(self._compare, batch))
             except StoreUnavailable:
