@@ -253,8 +253,8 @@ def load_config(
 
 
 def shown_url(url: str) -> str:
-    """A store URL without what only its user may know."""
-    without_user = re.sub(r"(?<=://).*@", "********@", url)
+    """A URL without what only its user may know, even if it is not well-formed."""
+    without_user = re.sub(r"(?s)^([a-z+]+:/+)?.*@", r"\1********@", url)
     return re.sub(r"(?i)(password|secret|token|key)=[^&]*", r"\1=********", without_user)
 
 
@@ -337,7 +337,7 @@ def _check_token(config: Config) -> None:
 
 def _check_advertised(config: Config) -> None:
     if config.advertise_url and not re.fullmatch(r"https?://[^/\s?#]+/?", config.advertise_url):
-        raise ConfigError(f"Expected http://host:port, got {config.advertise_url!r}")
+        raise ConfigError(f"Expected http://host:port, got {shown_url(config.advertise_url)!r}")
 
 
 def _check_job_base(config: Config) -> None:
@@ -353,7 +353,7 @@ def _check_job_token(config: Config) -> None:
 def _check_hosts(config: Config) -> None:
     for host in config.allow_hosts:
         if not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+|\[[0-9A-Fa-f:.]+\]", host):
-            raise ConfigError(f"Expected host names without a port, got {host!r}")
+            raise ConfigError(f"Expected host names without a port, got {shown_url(host)!r}")
 
 
 def _check_secret_names(config: Config) -> None:

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mainspring.config import PREFIX, load_config, read_token_file
+from mainspring.config import PREFIX, load_config, read_token_file, shown_url
 from mainspring.errors import ConfigError
 
 DEFAULT_URL = "http://127.0.0.1:8700"
@@ -28,7 +28,7 @@ def find_url(url: str | None) -> str:
     except ValueError:
         valid = False
     if not valid or parts.query or parts.fragment or parts.username is not None:
-        raise ConfigError(f"Expected a server URL such as {DEFAULT_URL}, got {chosen!r}")
+        raise ConfigError(f"Expected a server URL such as {DEFAULT_URL}, got {shown_url(chosen)!r}")
     return chosen.rstrip("/")
 
 

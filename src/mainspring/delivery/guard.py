@@ -17,6 +17,7 @@ from typing import Final, Literal, NoReturn
 from msgspec import Struct
 
 from mainspring import telemetry
+from mainspring.config import shown_url
 from mainspring.delivery.address import LOOPBACK, Address, Network, normalise, parse_ipv4, why_not_public
 from mainspring.delivery.lookup import Lookups
 from mainspring.delivery.site import site_of
@@ -113,7 +114,7 @@ class Guard:
             _invalid("no user name or password before the host, got '@'")
         authority = _AUTHORITY.fullmatch(parts["authority"])
         if authority is None:
-            _invalid(f"host or host:port, got {parts['authority']!r}")
+            _invalid("host or host:port, got something else")  # which may be half of a password
         port = int(authority["port"]) if authority["port"] else _DEFAULT_PORTS[scheme]
         if not 1 <= port <= 65535:
             _invalid(f"a port from 1 to 65535, got {port}")
@@ -165,7 +166,7 @@ def _network(text: str) -> Network:
     try:
         return ip_network(text)
     except ValueError as error:
-        raise ConfigError(f"Expected a network such as 10.1.0.0/16, got {text!r}") from error
+        raise ConfigError(f"Expected a network such as 10.1.0.0/16, got {shown_url(text)!r}") from error
 
 
 def _invalid(expected: str) -> NoReturn:

@@ -1,6 +1,7 @@
 """Which database stands behind a store URL. Adapters are imported when they are asked for, so that a program at its
 start pays only for the one it uses. What they share:
 
+    addresses    the URLs of servers, taken apart
     grouping     requests, and which of those that wait are worked on together
     committer    group commit: what arrives while a group is under way becomes the next group
     rules        what a change, a begin or a finish comes to, given the row as it is
@@ -16,9 +17,11 @@ start pays only for the one it uses. What they share:
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from mainspring.clock import Clock
+from mainspring.config import shown_url
 from mainspring.errors import ConfigError
 from mainspring.store import Store
 
@@ -48,13 +51,13 @@ def store_from_url(url: str, *, clock: Clock) -> Store:
     if separator and scheme == "sqlite":
         path = rest.removeprefix("/")
         if not rest.startswith("/") or not path:
-            raise ConfigError(f"Expected sqlite:///path of a database file, got {url!r}")
+            raise ConfigError(f"Expected sqlite:///path of a database file, got {shown_url(url)}")
         from mainspring.stores.sqlite import SQLiteStore
 
         return SQLiteStore(path)
     if separator and scheme == "memory":
         if rest.strip("/"):
-            raise ConfigError(f"Expected memory:// without anything behind it, got {url!r}")
+            raise ConfigError(f"Expected memory:// without anything behind it, got {shown_url(url)}")
         from mainspring.stores.memory import MemoryStore
 
         return MemoryStore(clock)
@@ -62,10 +65,11 @@ def store_from_url(url: str, *, clock: Clock) -> Store:
         raise ConfigError(f"Expected a store URL that starts with {_MISTAKEN[scheme]}://, got {scheme}://")
     extra = _EXTRAS.get(scheme) if separator else None
     if extra is None:
-        # Only the scheme is named: what follows it may be a password.
+        # Only what can be a scheme is named: what follows it may be a password.
+        named = re.match(r"[a-z+]+(?=[:/])", url)
         raise ConfigError(
             f"Expected a store URL that starts with sqlite:///, memory://, {'://, '.join(_EXTRAS)}://, "
-            f"got one that starts with {scheme[:20]!r}"
+            f"got {f'one that starts with {named[0]!r}' if named else 'another'}"
         )
     try:
         return _server_store(extra, url, clock)

@@ -10,7 +10,6 @@ from collections.abc import Coroutine
 from concurrent.futures import wait
 from threading import Lock, Thread
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
 from mainspring.clock import SystemClock
@@ -21,6 +20,7 @@ from mainspring.idempotency.stores.records import RecordClaims
 from mainspring.model import Record
 from mainspring.store import Store
 from mainspring.stores import store_from_url
+from mainspring.stores.addresses import split_url
 
 T = TypeVar("T")
 
@@ -98,14 +98,14 @@ class Opened:
     """What a URL names: opened once for each event loop that uses it."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme == "memory":
+        self.database, _, _ = url.partition(":")
+        if self.database == "memory":
             raise ConfigError("Expected the URL of a database, got memory://: use InMemoryStore()")
-        options = dict(parse_qsl(parts.query))
-        schema = options.get("schema", "")
-        prefix = options.get("prefix", "mainspring_") if parts.scheme in ("postgresql", "mysql") else ""
-        self.database = parts.scheme
-        self.tables = f"{schema}.{prefix}" if schema else prefix
+        self.tables = ""
+        if self.database in ("postgresql", "mysql"):
+            _, options = split_url(url, "the URL of a database")
+            schema, prefix = options.get("schema", ""), options.get("prefix", "mainspring_")
+            self.tables = f"{schema}.{prefix}" if schema else prefix
         self._url = url
         self._tasks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Store]] = WeakKeyDictionary()
         self._thread = LoopThread()

@@ -105,7 +105,7 @@ class SQLiteStore(UrlStore):
 
     def __init__(self, path: str | os.PathLike[str], *, busy_ms: int = 5_000) -> None:
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "://" in os.fspath(path):
-            raise ConfigError(f"Expected the path of a file, such as app.db, got {path!r}: UrlStore takes a URL")
+            raise ConfigError("Expected the path of a file, such as app.db, got something else: UrlStore takes a URL")
         from mainspring.idempotency.stores.sqlite import SQLiteClaims
 
         super().__init__(f"sqlite:///{os.fspath(path)}")

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from msgspec import Struct
 
 from mainspring.errors import ConfigError
+from mainspring.stores.addresses import split_url
 
 _PORT: Final = 9042
 _OPTIONS: Final = ("replication", "consistency", "datacenter", "tls")
 _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
-_EXPECTED: Final = "Expected cassandra://host:port/keyspace?replication=3"
+_FORM: Final = "cassandra://host:port/keyspace?replication=3"
 
 
 class Address(Struct, frozen=True, kw_only=True):
@@ -39,14 +40,13 @@ class Address(Struct, frozen=True, kw_only=True):
 
 def address_from_url(url: str) -> Address:
     """Never repeats the URL in an error: it may hold a password."""
-    parts = urlsplit(url)
+    parts, options = split_url(url, _FORM)
     credentials, _, places = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
     hosts, port = _hosts(places)
     keyspace = parts.path.removeprefix("/")
     if not _KEYSPACE.fullmatch(keyspace):
-        raise ConfigError(f"{_EXPECTED}, with a keyspace of lower case letters, digits and _, got {keyspace!r}")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        raise ConfigError(f"Expected {_FORM}, with a keyspace of lower case letters, digits and _, got another")
     if unknown := sorted(set(options) - set(_OPTIONS)):
         raise ConfigError(f"Expected the options {', '.join(_OPTIONS)} in a cassandra:// URL, got {unknown[0]!r}")
     local = _one_of(options, "consistency", "quorum", "local_quorum") == "local_quorum"
@@ -75,7 +75,7 @@ def _hosts(places: str) -> tuple[tuple[str, ...], int]:
         port = given
         hosts.append(host.removeprefix("[").removesuffix("]"))
     if not all(hosts) or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{_EXPECTED}, got another host or port: {places!r}")
+        raise ConfigError(f"Expected {_FORM}, got another host or port")
     return tuple(hosts), int(port)
 
 

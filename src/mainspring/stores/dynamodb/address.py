@@ -8,11 +8,11 @@ used without credentials when there are none. Credentials come from the usual AW
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
 
 from mainspring.errors import ConfigError
+from mainspring.stores.addresses import split_url
 
 _FORM = "dynamodb://region/prefix?endpoint=http://host:port"
 _REGION = re.compile(r"[a-z0-9-]{2,40}")
@@ -47,19 +47,15 @@ class Address(Struct, frozen=True):
 
 
 def address_from_url(url: str) -> Address:
-    try:
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-    except ValueError as error:
-        raise ConfigError(f"Expected {_FORM}, got an address that cannot be read: {error}") from error
+    parts, options = split_url(url, _FORM)
     prefix = parts.path.removeprefix("/") or "mainspring"
     if "@" in parts.netloc:
         raise ConfigError(f"Expected {_FORM} without credentials: they come from the usual AWS sources")
-    if not _REGION.fullmatch(parts.netloc) or not _PREFIX.fullmatch(prefix) or parts.fragment:
-        raise ConfigError(f"Expected {_FORM}, got {url!r}")
+    if not _REGION.fullmatch(parts.netloc) or not _PREFIX.fullmatch(prefix):
+        raise ConfigError(f"Expected {_FORM}, got another region or prefix")
     endpoint = options.pop("endpoint", None)
     if options:
         raise ConfigError(f"Expected no option but endpoint in a DynamoDB store URL, got {', '.join(sorted(options))}")
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
-        raise ConfigError(f"Expected an endpoint that starts with http:// or https://, got {endpoint!r}")
+        raise ConfigError("Expected an endpoint that starts with http:// or https://, got another")
     return Address(parts.netloc, prefix, endpoint)

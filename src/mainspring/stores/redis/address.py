@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from msgspec import Struct
 
 from mainspring.errors import ConfigError
+from mainspring.stores.addresses import port_of, split_url
 
 _FORM = "redis://host:port/database?prefix=text"
 
@@ -28,21 +29,16 @@ class Address(Struct, frozen=True):
 
 
 def address_from_url(url: str) -> Address:
-    try:
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-        port = parts.port or 6379
-    except ValueError as error:
-        raise ConfigError(f"Expected {_FORM}, got an address that cannot be read: {error}") from error
+    parts, options = split_url(url, _FORM)
     database = parts.path.removeprefix("/") or "0"
     prefix = options.pop("prefix", "")
-    if not parts.hostname or not (database.isascii() and database.isdigit()) or parts.fragment:
+    if not parts.hostname or not (database.isascii() and database.isdigit()):
         raise ConfigError(f"Expected {_FORM}, got another form")
     if options:
         raise ConfigError(f"Expected no option but prefix in a Redis store URL, got {', '.join(sorted(options))}")
     return Address(
         host=parts.hostname,
-        port=port,
+        port=port_of(parts, 6379, _FORM),
         database=int(database),
         prefix=prefix,
         tls=parts.scheme == "rediss",

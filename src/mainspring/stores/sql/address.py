@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from msgspec import Struct
 
 from mainspring.errors import ConfigError
+from mainspring.stores.addresses import port_of, split_url
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
@@ -51,22 +52,19 @@ class Address(Struct, frozen=True):
 
 def parse_address(url: str, *, port: int, options: Collection[str]) -> Address:
     """Only the given options are known."""
-    try:
-        parts = urlsplit(url)
-        found_port = parts.port or port
-    except ValueError as error:
-        raise ConfigError(f"Expected a store URL with a valid host and port, got: {error}") from error
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    scheme, _, _ = url.partition("://")
+    form = f"{scheme}://user:password@host:port/database"
+    parts, given = split_url(url, form)
     unknown = sorted(set(given) - set(options))
     if unknown:
         raise ConfigError(f"Expected only the options {', '.join(sorted(options))}, got {', '.join(unknown)}")
     database = unquote(parts.path.removeprefix("/"))
     if not database or "/" in database:
-        raise ConfigError(f"Expected {parts.scheme}://user:password@host:port/database, got no name of a database")
+        raise ConfigError(f"Expected {form}, got no name of a database")
     return Address(
         scheme=parts.scheme,
         host=given.get("host") or parts.hostname or "127.0.0.1",
-        port=found_port,
+        port=port_of(parts, port, form),
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
         database=database,
