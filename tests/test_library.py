@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -10,9 +11,10 @@ from random import Random
 import pytest
 
 from mainspring import DueTimer, Mainspring
-from mainspring.errors import InvalidInput, NotFound
+from mainspring.errors import InvalidInput, NotFound, Unavailable
 from mainspring.idempotency import AsyncIdempotentProcessor
 from mainspring.model import Result, RetryPolicy, State
+from mainspring.origins import Origin
 from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
 
 
@@ -178,3 +180,47 @@ def test_the_same_chance_and_the_same_clock_give_the_same_ids() -> None:
             return (await ms.records("notes", str).put("a", "b")).version
 
     assert run_simulated(run) == run_simulated(run)
+
+
+class Kettle(Origin):
+    pass
+
+
+@pytest.mark.parametrize("store", ["memory://", "sqlite:///{}/app.db"])
+@pytest.mark.parametrize("when", ["before its block", "after its block"])
+async def test_nothing_can_be_asked_of_a_mainspring_that_is_not_running(store: str, when: str, tmp_path: Path) -> None:
+    ms = Mainspring(store.format(tmp_path))
+    if when == "after its block":
+        async with ms:
+            pass
+
+    async def locked() -> None:
+        async with ms.lock("a").hold():
+            pass
+
+    async def listed(found: AsyncIterator[object]) -> None:
+        async for _ in found:
+            pass
+
+    async def charge(order: str) -> str:
+        return order
+
+    processor = AsyncIdempotentProcessor(ms.idempotency_store, charge, scope="charge")
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: ms.create_namespace("app"),
+        lambda: ms.timers.create("app", "t1", in_seconds=5, url="http://example.com/"),
+        lambda: ms.timers.get("app", "t1"),
+        lambda: listed(ms.timers.list("app")),
+        lambda: ms.jobs.create("tea", "@daily", url="http://example.com/"),
+        lambda: listed(ms.jobs.list()),
+        lambda: ms.fetch("http://example.com/"),
+        lambda: ms.fetches.get("f1"),
+        lambda: listed(ms.fetches.list()),
+        lambda: ms.records("baskets", dict).get("a"),
+        lambda: processor.process("o1"),
+        lambda: ms.origin(Kettle, "a").snapshot(),
+        locked,
+    ]
+    for call in calls:
+        with pytest.raises(Unavailable, match=r"Mainspring is not running: use `async with"):
+            await call()

@@ -21,19 +21,19 @@ With `connection=`, a timer is created in a transaction of the program: see `mai
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.cluster.instance import Instance
 from mainspring.cluster.surroundings import Surroundings, Unpredictable
 from mainspring.config import load_config
-from mainspring.errors import Conflict, InvalidInput
+from mainspring.errors import Conflict, InvalidInput, Unavailable
 from mainspring.fetches.arguments import FetchFields
 from mainspring.fetches.messages import FetchResult
 from mainspring.fetches.program import Fetches
@@ -85,8 +85,11 @@ class Mainspring:
         config = load_config({**settings, "store": store or None})
         surroundings = Surroundings(clock=clock or SystemClock(), randomness=randomness or Unpredictable())
         self._instance = instance = Instance(config, surroundings=surroundings, allow_handlers=True)
+        self._is_running = False
+        self._store = self._while_running(instance.store)
+        self._namespaces = self._while_running(instance.namespaces)
         self._origins = Origins(
-            records=instance.store,
+            records=self._store,
             clock=instance.clock,
             fetches=instance.fetches,
             left=instance.left_results,
@@ -96,14 +99,16 @@ class Mainspring:
         )
         instance.receive_results(self._origins)
         self._stack = AsyncExitStack()
-        self.fetches = Fetches(instance.fetches)
-        self.jobs = Jobs(instance.jobs, instance.jobs_assembly.run_carrier.handlers, instance.spawn)
+        self.fetches = Fetches(self._while_running(instance.fetches))
+        handlers = instance.jobs_assembly.run_carrier.handlers
+        self.jobs = Jobs(self._while_running(instance.jobs), handlers, instance.spawn)
         creation = _creation(instance)
 
         async def create_in_transaction(connection: object, request: CreateTimer) -> TimerView:
             return await create_waiting(creation, connection, request)
 
-        self.timers = Timers(instance.timers, instance.namespaces, create_in_transaction=create_in_transaction)
+        timers = self._while_running(instance.timers)
+        self.timers = Timers(timers, self._namespaces, create_in_transaction=create_in_transaction)
 
     def handler(self, name: str) -> Callable[[F], F]:
         """Register a coroutine function as a target."""
@@ -132,7 +137,7 @@ class Mainspring:
     async def create_namespace(self, name: str) -> None:
         """Create a namespace, unless it exists."""
         with suppress(Conflict):
-            await self._instance.namespaces.create(CreateNamespace(name=name))
+            await self._namespaces.create(CreateNamespace(name=name))
 
     async def fetch(self, url: str, **fields: Unpack[FetchFields]) -> FetchResult:
         """Make a call at most once, and return its result: see `mainspring.fetches.program`.
@@ -149,7 +154,7 @@ class Mainspring:
     def lock(self, name: str, *, ttl_seconds: float = TTL_SECONDS) -> Lock:
         """A lock in this store: see `mainspring.locks`. Use it inside the block."""
         instance = self._instance
-        return Lock(instance.store, instance.clock, name, ttl_seconds=ttl_seconds, owner=instance.ownership.instance)
+        return Lock(self._store, instance.clock, name, ttl_seconds=ttl_seconds, owner=instance.ownership.instance)
 
     def now(self) -> datetime:
         """The store's time, on which all programs that share it agree, whatever their own clocks say."""
@@ -159,15 +164,16 @@ class Mainspring:
     def idempotency_store(self) -> RecordsStore:
         """A store for `mainspring.idempotency` that keeps claims next to the timers: for processors and middleware of
         this program, inside the block."""
-        return RecordsStore(self._instance.store, clock=self._instance.clock)
+        return RecordsStore(self._store, clock=self._instance.clock)
 
     def records(self, name: str, kind: type[T]) -> Records[T]:
         """A collection of documents of this program: see `mainspring.records`. Use it inside the block."""
         instance = self._instance
-        return Records(instance.store, instance.clock, instance.randomness, name, kind)
+        return Records(self._store, instance.clock, instance.randomness, name, kind)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
+            stack.enter_context(self._running())
             stack.callback(self._origins.close)  # after the instance has drained: results still come until then
             await stack.enter_async_context(self._instance)
             await self.jobs.open()
@@ -192,7 +198,34 @@ class Mainspring:
         """Use instead of `async with ms`: timers and documents can be read and written, but no timer, job or fetch runs
         here. For tools that work alongside the programs that do run them."""
         async with self._instance.at_rest():
-            yield self
+            with self._running():
+                yield self
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        self._is_running = True
+        try:
+            yield
+        finally:
+            self._is_running = False
+
+    def _while_running(self, thing: T) -> T:
+        return cast(T, _WhileRunning(thing, lambda: self._is_running))
+
+
+class _WhileRunning:
+    """A service or a store that can be used only inside the block: outside, nobody would run what it accepts."""
+
+    def __init__(self, thing: object, is_running: Callable[[], bool]) -> None:
+        self._thing = thing
+        self._is_running = is_running
+
+    def __getattr__(self, name: str) -> Any:
+        if not self._is_running():
+            raise Unavailable(
+                "Mainspring is not running: use `async with Mainspring(...) as ms` and ask inside the block"
+            )
+        return getattr(self._thing, name)
 
 
 def _creation(instance: Instance) -> Creation:
