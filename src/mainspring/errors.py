@@ -72,6 +72,11 @@ class InvalidInput(MainspringError):
     code = "invalid_input"
 
 
+def wrong_field(pointer: str, detail: str) -> InvalidInput:
+    """For what is wrong with one field."""
+    return InvalidInput(detail, errors=(FieldError(pointer, detail),))
+
+
 class NotFound(MainspringError):
     """It does not exist."""
 

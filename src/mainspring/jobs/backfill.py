@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from mainspring.clock import Clock
-from mainspring.errors import FieldError, InvalidInput
+from mainspring.errors import wrong_field
 from mainspring.jobs.ledger import BACKFILL, Ledger, Run, behind, planned, stamp_of
 from mainspring.jobs.messages import BackfillJob, BackfillView
 from mainspring.jobs.record import Job
@@ -52,9 +52,9 @@ class Backfiller:
     async def _instants(self, job: Job, request: BackfillJob) -> list[int]:
         since, until = to_ms(request.since), to_ms(request.until)
         if until > self._clock.now_ms():
-            raise _invalid("/until", "Expected an instant not in the future, got one that is")
+            raise wrong_field("/until", "Expected an instant not in the future, got one that is")
         if since >= until:
-            raise _invalid("/until", "Expected an instant after since, got one that is not")
+            raise wrong_field("/until", "Expected an instant after since, got one that is not")
         definition = job.definition
         after = max(since, definition.starts_at or 0) - 1
         last = until - 1 if definition.ends_at is None else min(until - 1, definition.ends_at)
@@ -63,7 +63,7 @@ class Backfiller:
         while found := job.calendar.between(after, last, limit=_SLICE):
             instants += found
             if len(instants) > BACKFILL_LIMIT:
-                raise _invalid("/since", f"Expected a range of at most {BACKFILL_LIMIT} instants, got more")
+                raise wrong_field("/since", f"Expected a range of at most {BACKFILL_LIMIT} instants, got more")
             after = found[-1]
             await asyncio.sleep(0)
         return instants
@@ -114,7 +114,3 @@ class Backfiller:
             unwritten += missing.unwritten
             await asyncio.sleep(0)
         return unwritten
-
-
-def _invalid(pointer: str, detail: str) -> InvalidInput:
-    return InvalidInput(detail, errors=(FieldError(pointer, detail),))

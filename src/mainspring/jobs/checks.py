@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import msgspec
 
 from mainspring.delivery.headers import check_headers
-from mainspring.errors import FieldError, InvalidInput
+from mainspring.errors import FieldError, InvalidInput, wrong_field
 from mainspring.jobs.messages import (
     JobName,
 )
@@ -28,7 +28,7 @@ def check_name(name: str) -> None:
         msgspec.convert(name, JobName)
     except msgspec.ValidationError as error:
         detail = f"Expected a name of at most 128 characters, {FORMS[NAME]}"
-        raise InvalidInput(detail, errors=(FieldError("/name", detail),)) from error
+        raise wrong_field("/name", detail) from error
 
 
 def check(name: str, definition: Definition, routing: Routing, *, check_url: CheckUrl) -> None:
@@ -55,9 +55,11 @@ def _target_errors(name: str, definition: Definition, routing: Routing, check_ur
         return [FieldError("/route", f"Expected a path below job_base_url, got one {flaw}")]
     if definition.url is None:
         if not routing.base_url:
-            return [FieldError("/url", "Expected a url, or for a route the setting job_base_url, got neither")]
+            if definition.route is None:
+                return [FieldError("/url", "Expected a url, or the server's setting job_base_url, got neither")]
+            return [FieldError("/route", "A route needs the server's setting job_base_url")]
         if not routing.token and not _has_authorization(definition):
-            detail = "Expected the setting job_token or, in the job, an authorization header for its route, got neither"
+            detail = "A route needs the server's setting job_token or, in the job, an authorization header"
             return [FieldError("/route", detail)]
     pointer = "/url" if definition.route is None else "/route"
     return url_errors(pointer, routing.url_of(name, definition), check_url)

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
-from mainspring.errors import FieldError, InvalidInput
+from mainspring.errors import InvalidInput, wrong_field
 from mainspring.jobs.calendar.calendar import Calendar, Dst
 from mainspring.jobs.calendar.cron import parse
 from mainspring.jobs.messages import (
@@ -162,5 +162,5 @@ def _calendar(name: str, terms: Terms) -> Calendar:
     try:
         schedule = parse(terms.schedule, job=name, seconds=terms.seconds)
     except InvalidInput as error:
-        raise InvalidInput(error.detail, errors=(FieldError("/schedule", error.detail),)) from error
+        raise wrong_field("/schedule", error.detail) from error
     return Calendar(schedule, terms.timezone, terms.dst)

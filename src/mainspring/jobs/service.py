@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.secrets import Secrets
-from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound, StoreUnavailable, TooLarge
+from mainspring.errors import Conflict, NotFound, StoreUnavailable, TooLarge, wrong_field
 from mainspring.jobs.backfill import Backfiller
 from mainspring.jobs.checks import check
 from mainspring.jobs.clock_state import ClockState, first_state
@@ -208,7 +208,7 @@ class JobService:
             base = base if job is None else _readable(name, job.definition)
         elif request.schedule is UNSET:
             detail = "Expected a name or a schedule, got neither"
-            raise InvalidInput(detail, errors=(FieldError("/schedule", detail),))
+            raise wrong_field("/schedule", detail)
         terms = Terms(
             base.schedule if request.schedule is UNSET else request.schedule,
             base.timezone if request.timezone is UNSET else request.timezone,
@@ -267,7 +267,7 @@ class JobService:
     def _check_body(self, body: Raw | UnsetType) -> None:
         if body is not UNSET and len(bytes(body)) > self._max_body:
             detail = f"Expected at most {self._max_body} bytes, got more"
-            raise InvalidInput(detail, errors=(FieldError("/body", detail),))
+            raise wrong_field("/body", detail)
 
     async def _find(self, name: str) -> Job | BrokenJob:
         job = await self._registry.get(name)

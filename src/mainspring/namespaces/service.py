@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from mainspring.clock import Clock
 from mainspring.delivery.signing import check_secret, new_secret
-from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound
+from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound, wrong_field
 from mainspring.model import Namespace, Record, to_json
 from mainspring.namespaces.messages import (
     CreateNamespace,
@@ -156,7 +156,7 @@ class NamespaceService:
             _check_secret(request.secret)
         if request.name.startswith(SYSTEM_PREFIX):
             detail = f"Expected a name that does not begin with {SYSTEM_PREFIX!r}, got {request.name!r}"
-            raise InvalidInput(detail, errors=(FieldError("/name", detail),))
+            raise wrong_field("/name", detail)
         async with self._creating:
             return await self._create(request)
 
@@ -267,4 +267,4 @@ def _check_secret(secret: str) -> None:
     try:
         check_secret(secret)
     except InvalidInput as error:
-        raise InvalidInput(error.detail, errors=(FieldError("/secret", error.detail),)) from error
+        raise wrong_field("/secret", error.detail) from error

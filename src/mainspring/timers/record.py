@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from mainspring.delivery.secrets import Secrets
-from mainspring.errors import Conflict, FieldError, InvalidInput
+from mainspring.errors import Conflict, wrong_field
 from mainspring.model import FOREVER, Detail, Namespace, State, Timer
 from mainspring.timers.messages import CreateTimer, UpdateTimer
 from mainspring.wire.instants import LAST_INSTANT, to_ms
@@ -19,11 +19,11 @@ from mainspring.wire.instants import LAST_INSTANT, to_ms
 def asked_instant(request: CreateTimer | UpdateTimer, now: int) -> int | None:
     """The instant that a request asks for, if any."""
     if request.execute_at is not UNSET and request.delay_seconds is not UNSET:
-        raise _invalid("/delaySeconds", "Expected one of executeAt and delaySeconds, got both")
+        raise wrong_field("/delaySeconds", "Expected one of executeAt and delaySeconds, got both")
     if request.execute_at is not UNSET:
         instant = to_ms(request.execute_at)
         if not 0 <= instant <= LAST_INSTANT:
-            raise _invalid("/executeAt", "Expected an instant from 1970 to 9999 in UTC")
+            raise wrong_field("/executeAt", "Expected an instant from 1970 to 9999 in UTC")
         return instant
     if request.delay_seconds is not UNSET:
         return min(now + round(request.delay_seconds * 1000), LAST_INSTANT)
@@ -36,7 +36,7 @@ def payload_text(payload: Raw | UnsetType, limit: int) -> str | None:
         return None
     data = bytes(payload)
     if len(data) > limit:
-        raise _invalid("/payload", f"Expected at most {limit} bytes, got {len(data)}")
+        raise wrong_field("/payload", f"Expected at most {limit} bytes, got {len(data)}")
     return None if data == b"null" else data.decode()
 
 
@@ -46,7 +46,7 @@ def created(
     """A new timer, whose first version is `version`."""
     execute_at = asked_instant(request, now)
     if execute_at is None:
-        raise _invalid("/executeAt", "Expected one of executeAt and delaySeconds, got neither")
+        raise wrong_field("/executeAt", "Expected one of executeAt and delaySeconds, got neither")
     key = namespace.key_of(request.timer_id)
     return Timer(
         shard_id=key.shard_id,
@@ -149,7 +149,3 @@ def resumed(timer: Timer, *, now: int) -> Timer:
         generation=timer.generation + 1,
         detail=replace(timer.detail, updated_at=now, first_attempt_at=None, hasty=0),
     )
-
-
-def _invalid(pointer: str, detail: str) -> InvalidInput:
-    return InvalidInput(detail, errors=(FieldError(pointer, detail),))

@@ -18,7 +18,7 @@ from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.secrets import Secrets
 from mainspring.delivery.webhook import new_delivery_id
-from mainspring.errors import Conflict, FieldError, InvalidInput, MainspringError, NotFound
+from mainspring.errors import Conflict, InvalidInput, MainspringError, NotFound, wrong_field
 from mainspring.model import FOREVER, Attempt, Namespace, Timer, TimerKey
 from mainspring.namespaces.service import NamespaceService
 from mainspring.store import (
@@ -340,7 +340,7 @@ class TimerService:
         where = _filter(request)
         if where == TimerFilter() and not request.all:
             detail = "Expected at least one condition, or all: true, got neither"
-            raise InvalidInput(detail, errors=(FieldError("/all", detail),))
+            raise wrong_field("/all", detail)
         if before is not None:
             where = replace(where, due_to=before if where.due_to is None else min(before, where.due_to))
         shards = (await self._namespaces.find(request.namespace)).shards

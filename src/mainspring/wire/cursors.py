@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from mainspring.errors import FieldError, InvalidInput
+from mainspring.errors import wrong_field
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ def read(cursor: str, kind: type[T]) -> T:
             raise ValueError("no store has such a place")
     except ValueError as error:  # base64, ASCII and JSON all raise it
         detail = "Expected a cursor from an earlier page, got something else"
-        raise InvalidInput(detail, errors=(FieldError("/cursor", detail),)) from error
+        raise wrong_field("/cursor", detail) from error
     return value
 
 

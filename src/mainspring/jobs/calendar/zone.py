@@ -16,7 +16,7 @@ from pkgutil import get_data
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from mainspring.errors import ConfigError, FieldError, InvalidInput
+from mainspring.errors import ConfigError, wrong_field
 from mainspring.jobs.calendar.schedule import DAY
 
 END: Final = 253_402_128_000
@@ -50,7 +50,7 @@ def load(name: str) -> ZoneInfo:
         similar = [folded[found] for found in get_close_matches(name.lower()[:64], folded, n=3, cutoff=0.7)]
         hint = f"; similar: {', '.join(similar)}" if similar else ""
         detail = f'Expected an IANA time zone such as Europe/Berlin, got "{name[:64]}"{hint}'
-        raise InvalidInput(detail, errors=(FieldError("/timezone", detail),))
+        raise wrong_field("/timezone", detail)
     return ZoneInfo.from_file(BytesIO(_read(f"zoneinfo/{name}")), key=name)
 
 
