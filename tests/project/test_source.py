@@ -13,6 +13,7 @@ import pytest
 from tests.project.tree import ROOT, files, name
 
 SOURCES = [path for path in files(".py") if path.is_relative_to(ROOT / "src") or path.is_relative_to(ROOT / "apps")]
+PACKAGES = [path.parent for path in SOURCES if path.name == "__init__.py" and path.is_relative_to(ROOT / "src")]
 LONGEST_FILE = 600
 """A file holds one idea, and no count can see that. This one stops what nobody would read to its end."""
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
@@ -57,15 +58,16 @@ def test_every_module_says_what_it_is_for() -> None:
     assert silent == []
 
 
-def test_the_map_of_a_package_names_modules_that_are_there() -> None:
-    gone = [
-        f"{name(path)}: {module}"
-        for path in SOURCES
-        if path.name == "__init__.py" and path.read_text().strip()
-        for module in re.findall(r"^    ([a-z_]+)/? {2,}\S", ast.get_docstring(ast.parse(path.read_text())) or "", re.M)
-        if not (path.parent / module).is_dir() and not (path.parent / f"{module}.py").is_file()
-    ]
-    assert gone == []
+@pytest.mark.parametrize("package", PACKAGES, ids=name)
+def test_the_map_of_a_package_names_all_its_modules_and_no_others(package: Path) -> None:
+    text = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    lines = re.findall(r"^ *((?:[a-z_]+/?, )*[a-z_]+/?) {2,}\S", text, re.M)
+    mapped = {module.removesuffix("/") for line in lines for module in line.split(", ")}
+    aside = set(re.findall(r"`([a-z_]+)`", text))
+    present = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    present -= {"__init__", "__main__"}
+    assert mapped - present == set()
+    assert not mapped or present - mapped - aside == set()
 
 
 def test_modules_are_named_after_responsibilities() -> None:

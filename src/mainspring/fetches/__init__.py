@@ -21,6 +21,7 @@ and those that only fetches have:
     executor   makes the calls, each once; `places` shares them out by host, `memory` bounds their bytes
     pools      executors that are processes of their own; `watcher` notices those that are gone
     results    brings results to their origins; `inside` to those in this program, `left` to those in others
+    large      bounds how much work of megabytes is under way at once
     sweeper    ends what nobody has begun in time
     recent     what an instance remembers without asking the store
     errors     why a fetch brought no response

@@ -13,6 +13,7 @@
     async_processor  asyncio: `AsyncIdempotentProcessor`; `loops` is how it waits
     decorator        `@idempotent`, for both
     transaction      the same in the caller's own transaction
+    errors           what goes wrong with a key
     replays          counts, and what their ratio means
     stores/          where claims live
 

@@ -2,4 +2,17 @@
 
 No HTTP and no SQL here. What a call *is* comes in through the `Carrier` protocol, storage through `store.py`;
 clock, randomness and spawning are arguments, so a whole cluster runs in one thread on a simulated clock.
+
+    engine      the engine of one instance; `settings` are its bounds
+    ownership   which instance owns which shard; `placement` says which one should
+    agenda      the owned shards, and when to look at each
+    reader      finds what is due
+    dispatcher  from due to done: begin, carry, finish
+    window      the due rows in memory; `stages` says where each is, `room` how much there is, `unrecorded` what waits
+                for its record
+    lanes       one for each destination; `slots` are what they share, `shares` and `turns` who gets them
+    carrier     what the engine asks of the outside
+    finisher    records how attempts ended
+    batches     fenced writes, such that no shard holds up another; `fenced` is one of them
+    backoff     how long to wait before the next attempt
 """

@@ -11,6 +11,16 @@ start pays only for the one it uses. What they share:
     partly       batches that failed in part
     containment  which errors leave a store
     collections  collections of records that are only looked up
+
+The adapters:
+
+    memory       in this process, for tests and trials
+    sqlite/      one file
+    sql/         PostgreSQL, MySQL and MariaDB
+    mongodb/     a replica set
+    cassandra/   Cassandra and Scylla
+    dynamodb/    tables of AWS
+    redis/       records only
 """
 
 # ruff: noqa: PLC0415  (see the docstring)

@@ -4,5 +4,6 @@ message   what messages are made of, and the fields that several services share
 instants  moments and durations
 cursors   where a page ends
 decoding  bytes in, a typed message out, or an error that names every wrong field
-    problems  errors as RFC 9457 problems, and the only table from error code to HTTP status
+checks    what the types cannot say about fields that several services have
+problems  errors as RFC 9457 problems, and the only table from error code to HTTP status
 """

@@ -12,7 +12,7 @@
     connection  the driver's futures awaited, and which errors mean "unavailable"
     limits      how much one write may hold
     address     what a store URL says
-    schema      the keyspace and the numbered migrations
+    schema      the keyspace and the numbered migrations; `migration_lease` lets one process at a time change it
 
 Conditional writes (Paxos) order everything in a partition. A plain write beside them would escape that order, so there
 are none. A claim is a conditional write to the same partition: its own round decides whatever a deposed owner had open,

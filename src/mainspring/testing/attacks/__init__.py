@@ -3,6 +3,8 @@
     listener     peers without a token, at the HTTP listener
     receivers    hosts that timers and fetches call: they hang, they lie, they never stop
     tenants      whoever has a token and asks for far too much
+    bulk         what is allowed piece by piece, in the largest sizes
+    attack       what an attack is
     catalogue    all of them, by name
     alone        one of them in a process of its own, so that it takes no time from those who watch
 

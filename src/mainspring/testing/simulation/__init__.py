@@ -6,17 +6,28 @@ A seed makes a *plan*: a world, what its users do, and what befalls it. `simulat
 one thread, and writes the journal; `mainspring.testing.oracle` judges that. The same plan gives the same journal, in
 every process. What a simulation is made of:
 
-    loop, clock     time that jumps; processes that can die or stand still
-    draws           chance, from the seed, a label and its count
-    plan, swarm     a run as data; drawing one from a seed
-    store, tables   a database as an actor: it is slow, fails, and commits what nobody waits for any more
-    wire, receivers the network, and whoever answers at its other end
-    node            one production instance with its API
-    users           what clients do
-    run             all of it together, to the end
-    search, shrinking, timeline, counters               for whoever searches
+    loop, clock      time that jumps; processes that can die or stand still
+    draws, chance    chance, from the seed, a label and its count; as plans are drawn with it
+    services         the services that are simulated: for each a `swarm` and a `run`
+    plan             a run as data
+    swarm            draws one from a seed; so do `swarm_fetches`, `swarm_jobs` and `swarm_keys`
+    scenes           runs that are staged, for what chance brings about too rarely
+    database, store  a database as an actor: it is slow, fails, and commits what nobody waits for any more
+    tables, sqlite   what it holds, in dictionaries or in SQLite
+    commits          which writes of a request took effect
+    foreign          programs with transactions of their own
+    wire, receivers  the network, and whoever answers at its other end; `desks` knows what is asked of them
+    node             one production instance with its API
+    users/           what clients do
+    run              all of it together, to the end; so do `run_fetches`, `run_jobs` and `run_keys`
+    observing, left  what the oracle is told: peaks on the way, and what is left at the end
+    simulate         a plan in, an outcome out; `unwinding` ends what still waits
 
-For tests of a single part there are `run_simulated` and `FaultyStore`.
+    search, worker   many seeds, each process of it
+    shrinking        a failing history made smaller
+    timeline         a journal for people
+    counters         what has to happen sometimes
+    faulty_store     a store with a bad connection, for tests of a single part, like `run_simulated`
 """
 
 from mainspring.testing.simulation.clock import EPOCH_MS, SimulatedClock

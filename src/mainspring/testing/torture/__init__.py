@@ -1,6 +1,7 @@
 """Real processes under a random load, while they are killed, paused, cut off and their database restarted.
 
     world       the limits and destinations of a run, drawn from its seed
+    members     the servers of a run, each back at its address some time after it died
     process     a real server process on a data directory
     relay       stands between an instance and its database, and can cut or hold the line
     hosts       hundreds of destinations, each with a loopback address of its own
