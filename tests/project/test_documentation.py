@@ -157,3 +157,14 @@ def test_decisions_are_numbered_without_gaps_and_listed() -> None:
     assert [int(page.name[:4]) for page in DECISIONS] == list(range(1, len(DECISIONS) + 1))
     listed = (ROOT / "docs" / "decisions" / "README.md").read_text()
     assert [page.name for page in DECISIONS if f"({page.name})" not in listed] == []
+    table = (ROOT / "ARCHITECTURE.md").read_text()
+    assert [page.name for page in DECISIONS if f"(docs/decisions/{page.name})" not in table] == []
+
+
+def test_the_layers_in_the_architecture_name_every_module_that_has_one() -> None:
+    _, _, rest = (ROOT / ".importlinter").read_text().partition("\nlayers =\n")
+    layers, _, _ = rest.partition("\n\n")
+    _, _, shown = (ROOT / "ARCHITECTURE.md").read_text().partition("\n## Layers\n")
+    shown, _, _ = shown.partition("\n### ")
+    modules = set(re.findall(r"[a-z_]+", layers)) - {"__main__"}
+    assert modules - set(re.findall(r"[a-z_]+", shown)) == set()

@@ -134,7 +134,7 @@ class TimerCarrier:
     async def carry(self, timer: Timer) -> Ending:
         started_at = self._clock.now_ms()
         if await self._is_gone(timer.detail.callback_url):
-            reason = "The destination has answered 410 Gone; resume a timer of this URL to try it again."
+            reason = "The URL has answered 410 Gone; resume a timer of this URL to try it again."
             return put_aside(timer, started_at, reason)
         if timer.attempts == 1:
             telemetry.lateness.observe(max(0, started_at - timer.due_at))
