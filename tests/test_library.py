@@ -224,3 +224,18 @@ async def test_nothing_can_be_asked_of_a_mainspring_that_is_not_running(store: s
     for call in calls:
         with pytest.raises(Unavailable, match=r"Mainspring is not running: use `async with"):
             await call()
+
+
+async def test_a_time_that_is_missing_or_without_a_zone_is_named_like_the_arguments() -> None:
+    async with Mainspring("memory://") as ms:
+        with pytest.raises(InvalidInput, match=r"^Expected one of at and in_seconds, got neither$"):
+            await ms.timers.create("app", "t1", url="http://example.com/")
+        with pytest.raises(InvalidInput, match=r"^Expected only one of at and in_seconds, got both$"):
+            await ms.timers.create("app", "t1", at=ms.now(), in_seconds=1, url="http://example.com/")
+        with pytest.raises(InvalidInput, match=r"^Expected at with a time zone, got 2030-01-01T00:00:00$"):
+            await ms.timers.create("app", "t1", at=datetime(2030, 1, 1), url="http://example.com/")  # noqa: DTZ001
+        await ms.timers.create("app", "t1", in_seconds=100, url="http://example.com/")
+        with pytest.raises(InvalidInput, match=r"^Expected only one of at and in_seconds, got both$"):
+            await ms.timers.reschedule("app", "t1", at=ms.now(), in_seconds=1)
+        with pytest.raises(InvalidInput, match=r"^Expected at with a time zone, got 2030-01-01T00:00:00$"):
+            await ms.timers.reschedule("app", "t1", at=datetime(2030, 1, 1))  # noqa: DTZ001

@@ -10,6 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import Mainspring
+from mainspring.api.heads import hosts_on
+from mainspring.client.discovery import _is_at_home
 from mainspring.cluster.instance import Instance
 from mainspring.config import Config, load_config
 from mainspring.errors import InvalidInput
@@ -90,3 +92,17 @@ def test_the_setting_has_one_name_in_every_source(tmp_path: Path) -> None:
     assert load_config(file=file, environ={}).allow_loopback is True
     assert load_config(environ={"MAINSPRING_ALLOW_LOOPBACK": "false"}, file=file).allow_loopback is False
     assert load_config({"allow_loopback": True}, environ={}).allow_loopback is True
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LOCALHOST", "shop.localhost"])
+def test_whether_an_address_is_this_machine_has_one_answer(host: str) -> None:
+    assert served(Config(host=host)).allow_loopback
+    assert hosts_on(host) is not None
+    assert _is_at_home(f"http://{f'[{host}]' if ':' in host else host}:8700", "10.1.2.3")
+
+
+@pytest.mark.parametrize("host", ["10.1.2.4", "example.com", "localhost.example.com", "notlocalhost"])
+def test_another_machine_is_not_this_one(host: str) -> None:
+    assert not served(Config(host=host)).allow_loopback
+    assert hosts_on(host) is None
+    assert not _is_at_home(f"http://{host}:8700", "10.1.2.3")

@@ -248,7 +248,7 @@ def load_config(
                 errors.append(FieldError(f"/{check.settings[0]}", error.detail))
     if errors:
         summary = "; ".join(f"{error.pointer[1:]}: {error.detail}" for error in errors)
-        raise ConfigError(f"Expected a valid configuration, got: {summary}", errors=tuple(errors))
+        raise ConfigError(f"The configuration is not valid: {summary}", errors=tuple(errors))
     return config
 
 
@@ -320,7 +320,7 @@ def _wrong_values(merged: Mapping[str, Any]) -> Iterator[FieldError]:
             msgspec.convert(value, types_by_name[name], strict=not isinstance(value, str))
         except msgspec.ValidationError as error:
             # What may be unset is left out; neither TOML nor a variable has a word for it.
-            yield FieldError(f"/{name}", plain_words(str(error).replace(" | null`", "`")))
+            yield FieldError(f"/{name}", plain_words(str(error).replace(" | null`", "`"), types_by_name[name]))
 
 
 def _closest(name: str, known: Iterable[str]) -> str:

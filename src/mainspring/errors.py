@@ -24,12 +24,16 @@ A class's docstring is its default message. HTTP status codes live in `mainsprin
 from __future__ import annotations
 
 import re
+import typing
+from enum import Enum
 from typing import Final
 
 import msgspec
 
 from mainspring.text import FORMS
 
+EXAMPLE: Final = "2026-12-01T09:00:00Z"
+"""What an instant looks like."""
 _WORDS: Final = {
     "str": "text",
     "int": "a whole number",
@@ -40,6 +44,16 @@ _WORDS: Final = {
     "datetime": "an instant",
     "null": "null",
 }
+_COUNTED: Final = {"str": "characters", "array": "items", "object": "fields"}
+_BOUNDS: Final = {">=": "at least", "<=": "at most"}
+_PHRASES: Final = {
+    "Invalid RFC3339 encoded datetime": f"Expected an instant such as {EXAMPLE}",
+    "`datetime` with a timezone component": f"an instant with a time zone, such as {EXAMPLE}",
+    "Input data was truncated": "text that ends too early",
+}
+_CHOICE: Final = re.compile(r"Invalid enum value (.+?)(?= - at `|$)", re.DOTALL)
+_LENGTH: Final = re.compile(r"`(str|array|object)` of length (>=|<=) (\d+)")
+_NUMBER: Final = re.compile(r"`(int|float)` (>=|<=) (-?[\d.e+]+)")
 _QUOTED: Final = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
 
 
@@ -171,12 +185,34 @@ class NetworkError(MainspringError):
     retryable = True
 
 
-def plain_words(text: str) -> str:
-    """What msgspec says about a wrong value, without Python's names for types and without patterns."""
+def plain_words(text: str, expected: object = None) -> str:
+    """What msgspec says about a value of the type `expected`: without Python's names, and with choices and examples."""
 
     def words(found: re.Match[str]) -> str:
         return " or ".join(_WORDS.get(name, name) for name in found[1].split(" | "))
 
+    def length(found: re.Match[str]) -> str:
+        things = _COUNTED[found[1]]
+        return f"{_WORDS[found[1]]} of {_BOUNDS[found[2]]} {found[3]} {things if found[3] != '1' else things[:-1]}"
+
+    def number(found: re.Match[str]) -> str:
+        return f"{_WORDS[found[1]]} of {_BOUNDS[found[2]]} {float(found[3]):.15g}"
+
     for pattern, form in FORMS.items():
         text = text.replace(f"`str` matching regex {pattern!r}", form)
-    return _QUOTED.sub(words, text)
+    for foreign, ours in _PHRASES.items():
+        text = text.replace(foreign, ours)
+    if choices := _choices(expected):
+        listed = " or ".join(choices) if len(choices) < 3 else f"one of {', '.join(choices)}"
+        text = _CHOICE.sub(lambda found: f"Expected {listed}, got {found[1]}", text)
+    return _QUOTED.sub(words, _NUMBER.sub(number, _LENGTH.sub(length, text)))
+
+
+def _choices(expected: object) -> list[str]:
+    """The values that a type allows by name, itself or in its parts."""
+    if isinstance(expected, type) and issubclass(expected, Enum):
+        return [str(member.value) for member in expected]
+    parts = typing.get_args(expected)
+    if typing.get_origin(expected) is typing.Literal:
+        return [str(part) for part in parts]
+    return [choice for part in parts for choice in _choices(part)]

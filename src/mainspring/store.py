@@ -154,6 +154,16 @@ class TimerFilter(Struct, frozen=True, kw_only=True):
     due_to: int | None = None
     """Exclusive."""
 
+    def matches(self, timer: Timer) -> bool:
+        labels = timer.detail.labels
+        return (
+            (not self.states or timer.state in self.states)
+            and timer.timer_id.startswith(self.id_prefix)
+            and (self.due_from is None or timer.due_at >= self.due_from)
+            and (self.due_to is None or timer.due_at < self.due_to)
+            and all(labels.get(name) == value for name, value in self.labels)
+        )
+
 
 class TimerStore(Protocol):
     """Timer rows with a due instant, in shards with a fenced owner."""

@@ -39,7 +39,7 @@ def test_a_wrong_retry_policy_is_explained_in_words(run: Run) -> None:
     result = run(*CREATE, "opt-2", "--retry-on", "6xx", "--retry-jitter", "2")
     assert result.exit_code == 1
     assert "/retryPolicy/retryOn/0: Expected a status such as 503" in result.stderr
-    assert "/retryPolicy/jitter: Expected a number <= 1" in result.stderr
+    assert "/retryPolicy/jitter: Expected a number of at most 1" in result.stderr
 
 
 def test_the_payload_comes_from_a_file_or_stdin(run: Run) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mainspring.errors import InvalidInput
 from mainspring.fetches.messages import CreateFetch, FetchRef
-from mainspring.jobs.messages import CreateJob
+from mainspring.jobs.messages import CreateJob, ListRuns
 from mainspring.timers.messages import CreateTimer, CreateTimers, ListTimers
 from mainspring.wire.decoding import decode, decode_items
 
@@ -159,13 +159,13 @@ def test_what_is_wrong_is_said_without_words_of_python() -> None:
     }
     error = refusal(json.dumps(body).encode())
     found = {item.pointer: item.detail for item in error.errors}
-    assert found["/timerId"] == "Expected text of length >= 1"
+    assert found["/timerId"] == "Expected text of at least 1 character"
     assert found["/namespace"] == "Expected text, got a whole number"
     assert found["/callbackUrl"] == "Expected text, got null"
     assert found["/headers"] == "Expected an object, got an array"
     assert found["/labels/a"] == "Expected text, got a whole number"
     assert found["/retryPolicy/maxAttempts"] == "Expected a whole number, got a number"
-    assert error.detail.startswith("Expected a valid request, got: ")
+    assert error.detail.startswith("The request is not valid: ")
     for text in (error.detail, *found.values()):
         assert not re.search(r"`|\b(str|int|float|bool|datetime|CreateTimer)\b", text), text
     batch = decode(b'{"timers":[3]}', CreateTimers)
@@ -296,3 +296,37 @@ def test_a_repeated_key_is_found_exactly_when_there_is_one(pairs: list[tuple[str
         decode(body, CreateTimer)
     else:
         refusal(body)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("executeAt", "tomorrow", "Expected an instant such as 2026-12-01T09:00:00Z"),
+        ("executeAt", "2026-12-01T09:00:00", "Expected an instant with a time zone, such as 2026-12-01T09:00:00Z"),
+        ("executeAt", -1, "Expected a whole number of at least 0"),
+        ("delivery", "once", "Expected at-least-once or at-most-once, got 'once'"),
+        ("delaySeconds", -1, "Expected a number of at least 0"),
+        ("callbackTimeoutSeconds", 1801, "Expected a number of at most 1800"),
+        ("retryPolicy", {"onExhausted": "stop"}, "Expected park or drop, got 'stop'"),
+    ],
+)
+def test_what_a_library_says_is_put_into_words_of_the_api(field: str, value: object, words: str) -> None:
+    body = {"timerId": "a", "namespace": "app", "callbackUrl": "http://example.com/", field: value}
+
+    [wrong] = refusal(json.dumps(body).encode()).errors
+
+    assert wrong.detail == words
+
+
+def test_a_body_that_is_empty_or_ends_too_early_is_told_apart() -> None:
+    assert refusal(b"").detail == refusal(b" \n").detail == "Expected a JSON object, got an empty body"
+    assert refusal(b'{"timerId": "a"').detail == "Expected JSON in UTF-8, got: text that ends too early"
+
+
+def test_choices_inside_a_list_are_named() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        decode(b'{"name":"a","states":["running","lost"]}', ListRuns)
+
+    [wrong] = refused.value.errors
+    assert wrong.pointer == "/states/1"
+    assert re.fullmatch(r"Expected one of planned, .*, cancelled, got 'lost'", wrong.detail)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import Final, NamedTuple
+
+from mainspring.delivery.address import is_loopback
 
 Headers = Sequence[tuple[bytes, bytes]]
 Hosts = frozenset[str] | None
@@ -60,7 +61,7 @@ def names_of(urls_and_hosts: Iterable[str]) -> frozenset[str]:
 
 def hosts_on(host: str, further: Iterable[str] = ()) -> Hosts:
     """The names that a server which listens there answers to: on loopback its own and further ones, elsewhere all."""
-    return names_of((host, *further)) if _is_loopback(host) else None
+    return names_of((host, *further)) if is_loopback(host) else None
 
 
 @lru_cache(maxsize=1024)
@@ -68,7 +69,7 @@ def _of_host(value: bytes, hosts: Hosts) -> Objection | None:
     name = _name(value.decode("latin-1").strip(" \t"))
     if name is None:
         return _invalid("Expected a host name or an address in the host header, got something else")
-    if hosts is None or name in hosts or _is_loopback(name):
+    if hosts is None or name in hosts or is_loopback(name):
         return None
     return Objection(
         "misdirected",
@@ -79,13 +80,6 @@ def _of_host(value: bytes, hosts: Hosts) -> Objection | None:
 def _name(text: str) -> str | None:
     found = _AUTHORITY.fullmatch(text.rstrip("/"))
     return found[1].strip("[]").lower().removesuffix(".") if found else None
-
-
-def _is_loopback(name: str) -> bool:
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost" or name.endswith(".localhost")
 
 
 def _invalid(detail: str) -> Objection:

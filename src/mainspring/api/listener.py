@@ -6,6 +6,7 @@ The caller chooses the event loop and handles signals.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ async def listening(
             connect, host=host, port=port, backlog=2048, reuse_port=share_port or None
         )
     except OSError as error:
-        raise ConfigError(f"Expected an address to listen on, got {host}:{port}: {error.strerror or error}") from error
+        raise cannot_listen(host, port, error) from error
     sweeper = asyncio.create_task(guard.sweep())
     try:
         yield Listener(host=host, port=server.sockets[0].getsockname()[1], state=guard)
@@ -85,6 +86,12 @@ async def listening(
             await sweeper
         async with asyncio.timeout(CLOSE_SECONDS):
             await server.wait_closed()
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
+    if error.errno == errno.EADDRINUSE:
+        return ConfigError(f"Port {port} on {host} is already in use")
+    return ConfigError(f"Expected an address to listen on, got {host}:{port}: {error.strerror or error}")
 
 
 async def _drain(guard: Guard, drain_seconds: float) -> None:

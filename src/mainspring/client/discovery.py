@@ -9,11 +9,11 @@ chance must not travel to whatever host a URL names.
 from __future__ import annotations
 
 import os
-from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from mainspring.config import PREFIX, load_config, read_token_file, shown_url
+from mainspring.delivery.address import is_loopback
 from mainspring.errors import ConfigError
 
 DEFAULT_URL = "http://127.0.0.1:8700"
@@ -64,8 +64,4 @@ def _checked(token: str) -> str:
 def _is_at_home(url: str, listens_on: str) -> bool:
     """Whether a URL names this machine, or the address that the server of this configuration listens on."""
     host = urlsplit(url).hostname or ""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host in ("localhost", listens_on.lower())
-    return address.is_loopback or (str(address) == listens_on and not address.is_unspecified)
+    return is_loopback(host) or (host == listens_on.lower() and host not in ("0.0.0.0", "::"))  # noqa: S104

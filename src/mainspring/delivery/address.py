@@ -7,7 +7,7 @@ address checked: NAT64, by which public hosts are reached, and ISATAP, which any
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
 Address = IPv4Address | IPv6Address
@@ -62,6 +62,15 @@ _ISATAP: Final = 0x0000_5EFE
 _ISATAP_MASK: Final = 0xFCFF_FFFF
 """A mask for the bits before the IPv4 address: the universal and group bits may be anything (::5efe:… and
 ::200:5efe:…)."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, as far as its name or address tells."""
+    name = host.lower().removesuffix(".")
+    try:
+        return ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
 
 
 def normalise(address: Address) -> Address:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from mainspring import telemetry
 from mainspring.config import shown_url
-from mainspring.delivery.address import LOOPBACK, Address, Network, normalise, parse_ipv4, why_not_public
+from mainspring.delivery.address import LOOPBACK, Address, Network, is_loopback, normalise, parse_ipv4, why_not_public
 from mainspring.delivery.lookup import Lookups
 from mainspring.delivery.site import site_of
 from mainspring.errors import ConfigError, InvalidInput, UnsafeTarget
@@ -150,7 +150,7 @@ class Guard:
         name = authority["host"].lower().removesuffix(".")
         if not _NAME.fullmatch(name):
             _invalid(f"a host name of letters, digits, hyphens and dots, got {authority['host']!r}")
-        if (name == "localhost" or name.endswith(".localhost")) and not self._loopback_names:
+        if is_loopback(name) and not self._loopback_names:
             raise UnsafeTarget(f"Expected a public address, got {name}, which is loopback")
         return name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Unpack
 
-from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from mainspring.fetches.arguments import FetchFields, create_request
 from mainspring.fetches.messages import (
@@ -19,6 +19,7 @@ from mainspring.fetches.messages import (
     StatsView,
 )
 from mainspring.fetches.service import FetchService
+from mainspring.wire.cursors import through_pages
 
 LOOK_SECONDS: Final = 60.0
 
@@ -52,17 +53,12 @@ class Fetches:
         """Cancel a fetch. One that has ended stays as it is; a call under way continues."""
         return await self._service.cancel(FetchRef(req_id=req_id))
 
-    async def list(
+    def list(
         self, *, states: Sequence[FetchState] = (), labels: Mapping[str, str] | None = None
     ) -> AsyncIterator[FetchSummary]:
         """All matching fetches: those still under way first, then those that have ended."""
-        cursor: str | UnsetType | None = UNSET
-        while cursor is not None:
-            request = ListFetches(states=tuple(states), labels=dict(labels or {}), cursor=cursor)
-            page = await self._service.list(request)
-            for fetch in page.fetches:
-                yield fetch
-            cursor = page.next_cursor
+        request = ListFetches(states=tuple(states), labels=dict(labels or {}))
+        return through_pages(lambda at: self._service.list(replace(request, cursor=at)), lambda page: page.fetches)
 
     async def stats(self) -> StatsView:
         return await self._service.stats(FetchStats())

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar, Unpack
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.jobs.arguments import FunctionFields, JobFields, create_request, update_request
@@ -42,6 +43,7 @@ from mainspring.jobs.messages import (
 from mainspring.jobs.record import Terms, calendar_of
 from mainspring.jobs.service import JobService
 from mainspring.timers.handlers import HANDLER_SCHEME
+from mainspring.wire.cursors import through_pages
 from mainspring.wire.decoding import decode, encode
 
 TRIES: Final = 5
@@ -142,14 +144,10 @@ class Jobs:
     ) -> AsyncIterator[JobView]:
         """All matching jobs, in the order of their names."""
         await self._write()
-        cursor: str | UnsetType | None = UNSET
-        while cursor is not None:
-            page = await self._service.list(
-                ListJobs(name_prefix=name_prefix, labels=dict(labels or {}), states=tuple(states), cursor=cursor)
-            )
-            for job in page.jobs:
-                yield job
-            cursor = page.next_cursor
+        request = ListJobs(name_prefix=name_prefix, labels=dict(labels or {}), states=tuple(states))
+        read = through_pages(lambda at: self._service.list(replace(request, cursor=at)), lambda page: page.jobs)
+        async for job in read:
+            yield job
 
     async def pause(self, name: str, *, note: str = "", by: str = "") -> JobView:
         await self._write()
@@ -194,14 +192,10 @@ class Jobs:
     ) -> AsyncIterator[RunView]:
         """What became of each instant, newest first; of one job, or of all jobs by name."""
         await self._write()
-        cursor: str | UnsetType | None = UNSET
-        while cursor is not None:
-            page = await self._service.runs(
-                ListRuns(name=name, states=tuple(states), kinds=tuple(kinds), since=since, until=until, cursor=cursor)
-            )
-            for run in page.runs:
-                yield run
-            cursor = page.next_cursor
+        request = ListRuns(name=name, states=tuple(states), kinds=tuple(kinds), since=since, until=until)
+        read = through_pages(lambda at: self._service.runs(replace(request, cursor=at)), lambda page: page.runs)
+        async for run in read:
+            yield run
 
     async def backfill(
         self, name: str, *, since: datetime, until: datetime, dry_run: bool = False, by: str = ""

@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from mainspring import descriptors, telemetry
 from mainspring.api.heads import Hosts, hosts_on
 from mainspring.api.limits import Limits
 from mainspring.config import Config, read_token_file
+from mainspring.delivery.address import is_loopback
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
 from mainspring.loglines import is_text
 
@@ -37,14 +37,7 @@ def served(config: Config) -> Config:
     server needs no settings. Nothing else depends on the address to listen on."""
     if config.allow_loopback is not None:
         return config
-    return replace(config, allow_loopback=_is_loopback(config.host))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return replace(config, allow_loopback=is_loopback(config.host))
 
 
 def run_to_end(config: Config, work: Coroutine[Any, Any, None]) -> int:

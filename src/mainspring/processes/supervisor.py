@@ -26,6 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring import telemetry
+from mainspring.api.listener import cannot_listen
 from mainspring.config import Config
 from mainspring.errors import ConfigError, MainspringError
 from mainspring.processes.server import run
@@ -83,8 +84,7 @@ def _reserve(config: Config) -> socket.socket:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind(found)
     except OSError as error:
-        where = f"{config.host}:{config.port}"
-        raise ConfigError(f"Expected an address to listen on, got {where}: {error.strerror or error}") from error
+        raise cannot_listen(config.host, config.port, error) from error
     return reserved
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from mainspring.errors import InvalidInput
 from mainspring.model import Delivery, RetryPolicy
@@ -34,12 +34,15 @@ class TimerFields(TypedDict, total=False):
 
 def create_request(namespace: str, timer_id: str, **fields: Unpack[TimerFields]) -> CreateTimer:
     at, in_seconds = fields.get("at"), fields.get("in_seconds")
+    if at is None and in_seconds is None:
+        raise InvalidInput("Expected one of at and in_seconds, got neither")
+    instant, delay = moment(at, in_seconds)
     return checked(
         CreateTimer(
             namespace=namespace,
             timer_id=timer_id,
-            execute_at=UNSET if at is None else at,
-            delay_seconds=UNSET if in_seconds is None else float(in_seconds),
+            execute_at=instant,
+            delay_seconds=delay,
             callback_url=_target(fields.get("handler"), fields.get("url")),
             payload=payload_of(fields.get("payload")),
             headers=dict(fields.get("headers") or {}),
@@ -49,6 +52,15 @@ def create_request(namespace: str, timer_id: str, **fields: Unpack[TimerFields])
             delivery=fields.get("delivery", Delivery.AT_LEAST_ONCE),
         )
     )
+
+
+def moment(at: datetime | None, in_seconds: float | None) -> tuple[datetime | UnsetType, float | UnsetType]:
+    """`executeAt` and `delaySeconds` as a request has them."""
+    if at is not None and in_seconds is not None:
+        raise InvalidInput("Expected only one of at and in_seconds, got both")
+    if at is not None and at.utcoffset() is None:
+        raise InvalidInput(f"Expected at with a time zone, got {at.isoformat()}")
+    return UNSET if at is None else at, UNSET if in_seconds is None else float(in_seconds)
 
 
 def payload_of(value: object) -> Raw:

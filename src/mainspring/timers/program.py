@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from mainspring.errors import Conflict, NotFound
 from mainspring.model import Delivery, RetryPolicy, Timer
 from mainspring.namespaces.messages import CreateNamespace
 from mainspring.namespaces.service import NamespaceService
-from mainspring.timers.arguments import checked, create_request, payload_of
+from mainspring.timers.arguments import checked, create_request, moment, payload_of
 from mainspring.timers.messages import (
     AttemptView,
     CreateTimer,
@@ -26,6 +27,7 @@ from mainspring.timers.messages import (
     UpdateTimer,
 )
 from mainspring.timers.service import TimerService
+from mainspring.wire.cursors import through_pages
 from mainspring.wire.instants import to_instant
 
 CreateInTransaction = Callable[[object, CreateTimer], Awaitable[TimerView]]
@@ -128,11 +130,12 @@ class Timers:
         payload: Any | UnsetType = UNSET,
     ) -> TimerView:
         """Give a timer a new time, and a new payload if one is given; everything else stays."""
+        instant, delay = moment(at, in_seconds)
         request = UpdateTimer(
             namespace=namespace,
             timer_id=timer_id,
-            execute_at=UNSET if at is None else at,
-            delay_seconds=UNSET if in_seconds is None else float(in_seconds),
+            execute_at=instant,
+            delay_seconds=delay,
             payload=UNSET if payload is UNSET else payload_of(payload),
         )
         return await self._service.update(checked(request))
@@ -146,14 +149,10 @@ class Timers:
     async def resume(self, namespace: str, timer_id: str) -> TimerView:
         return await self._service.resume(TimerRef(namespace=namespace, timer_id=timer_id))
 
-    async def list(self, namespace: str, *, labels: Mapping[str, str] | None = None) -> AsyncIterator[TimerView]:
+    def list(self, namespace: str, *, labels: Mapping[str, str] | None = None) -> AsyncIterator[TimerView]:
         """All timers of a namespace, in due order."""
-        cursor: str | UnsetType | None = UNSET
-        while cursor is not None:
-            page = await self._service.list(ListTimers(namespace=namespace, labels=dict(labels or {}), cursor=cursor))
-            for timer in page.timers:
-                yield timer
-            cursor = page.next_cursor
+        request = ListTimers(namespace=namespace, labels=dict(labels or {}))
+        return through_pages(lambda at: self._service.list(replace(request, cursor=at)), lambda page: page.timers)
 
     async def history(self, namespace: str, timer_id: str, *, limit: int = 100) -> tuple[AttemptView, ...]:
         """The newest attempts of a timer, even if it is done."""

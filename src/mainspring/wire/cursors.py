@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Protocol, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from mainspring.errors import wrong_field
 
@@ -35,3 +37,23 @@ def _is_storable(value: object) -> bool:
     if isinstance(value, int):
         return -(2**63) <= value < 2**63
     return not isinstance(value, str) or "\0" not in value
+
+
+class Page(Protocol):
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+P = TypeVar("P", bound=Page)
+
+
+async def through_pages(
+    read: Callable[[str | UnsetType], Awaitable[P]], items: Callable[[P], Iterable[T]]
+) -> AsyncIterator[T]:
+    """The items of all pages, each page read when the one before it is used up."""
+    cursor: str | UnsetType | None = UNSET
+    while cursor is not None:
+        page = await read(cursor)
+        for item in items(page):
+            yield item
+        cursor = page.next_cursor

@@ -116,6 +116,8 @@ def _without(name: str, body: bytes) -> bytes:
 
 def _screen_object(body: bytes) -> dict[str, Any]:
     """The body as plain values, when it is strict JSON with an object at the top."""
+    if not body.strip():
+        raise InvalidInput("Expected a JSON object, got an empty body")
     value = _screen(body)
     if type(value) is not dict:
         raise InvalidInput(f"Expected a JSON object, got {_kind(value)}")
@@ -207,7 +209,7 @@ def _repeated_key(body: bytes) -> InvalidInput:
 def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "text that is not valid UTF-8"
-    return str(error).removesuffix(" - at `$[...]`")
+    return plain_words(str(error).removesuffix(" - at `$[...]`"))
 
 
 def _kind(value: object) -> str:
@@ -219,7 +221,7 @@ def _explain(value: object, message: type[msgspec.Struct]) -> InvalidInput:
     errors = tuple(_problems(value, message, ""))[:MAX_FIELD_ERRORS]
     listed = "; ".join(f"{error.pointer or 'the request'}: {error.detail}" for error in errors[:3])
     more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
-    return InvalidInput(f"Expected a valid request, got: {listed}{more}", errors=errors)
+    return InvalidInput(f"The request is not valid: {listed}{more}", errors=errors)
 
 
 def _problems(value: object, expected: Any, pointer: str) -> list[FieldError]:
@@ -241,7 +243,7 @@ def _problems(value: object, expected: Any, pointer: str) -> list[FieldError]:
     elif type(value) is list:
         for index, item in enumerate(value[:MAX_PARTS]):
             below += _own_problems([item], expected, _step(pointer, str(index)))
-    return below or [FieldError(pointer, plain_words(own.partition(" - at `")[0]))]
+    return below or [FieldError(pointer, plain_words(own.partition(" - at `")[0], expected))]
 
 
 def _own_problems(part: object, expected: Any, pointer: str) -> list[FieldError]:
@@ -251,7 +253,9 @@ def _own_problems(part: object, expected: Any, pointer: str) -> list[FieldError]
     except msgspec.ValidationError as error:
         detail, _, path = str(error).partition(" - at `")
         if path:  # without a path the container itself is meant, for instance its length
-            return [FieldError(pointer, plain_words(detail) + (" as its name" if path.startswith("key") else ""))]
+            return [
+                FieldError(pointer, plain_words(detail, expected) + (" as its name" if path.startswith("key") else ""))
+            ]
     return []
 
 

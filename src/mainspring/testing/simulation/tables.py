@@ -103,7 +103,7 @@ class Tables:
     def list_timers(self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int) -> list[Timer]:
         behind = (self._behind(shard_id, after) for shard_id in dict.fromkeys(shards))
         timers = (self._timers[shard_id, position.uuid] for position, shard_id in merge(*behind))
-        page = list(islice((timer for timer in timers if _matches(timer, where)), limit))
+        page = list(islice((timer for timer in timers if where.matches(timer)), limit))
         return page[: fitting(map(weight_of, page))]
 
     def _behind(self, shard_id: int, after: Position) -> Iterator[tuple[Position, int]]:
@@ -173,14 +173,3 @@ def first_namespace(tables: Tables, world: World, randomness: random.Random) -> 
 
 def _started(attempt: Attempt) -> tuple[int, int]:
     return attempt.started_at, attempt.attempt
-
-
-def _matches(timer: Timer, where: TimerFilter) -> bool:
-    labels = timer.detail.labels
-    return (
-        (not where.states or timer.state in where.states)
-        and timer.timer_id.startswith(where.id_prefix)
-        and (where.due_from is None or timer.due_at >= where.due_from)
-        and (where.due_to is None or timer.due_at < where.due_to)
-        and all(labels.get(name) == value for name, value in where.labels)
-    )

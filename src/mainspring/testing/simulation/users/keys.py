@@ -34,7 +34,6 @@ from mainspring.testing.simulation.store import SimulatedStore
 SCOPE: Final = "simulated"
 LEDGER: Final = "ledger"
 """The collection that holders of locks write to."""
-CALLS: Final = frozenset({"call", "other", "cancelled", "failing"})
 REFUSED: Final = (KeyReuse, InProgress)
 
 _OPERATION: Final[ContextVar[tuple[str, Operation]]] = ContextVar("idempotent operation")
