@@ -15,7 +15,7 @@ from bench.sink import sink
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
-from mainspring.delivery.signing import new_secret, sign
+from mainspring.delivery.signatures import new_secret, sign
 
 BODY = b'{"timerId":"reminder-12345","payload":{"order":"A-1001","kind":"reminder"}}'
 

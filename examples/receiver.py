@@ -15,7 +15,7 @@ import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from mainspring.delivery.signing import verify
+from mainspring.delivery.signatures import verify
 from mainspring.errors import InvalidInput
 
 LONGEST_BODY = 1_000_000

@@ -13,10 +13,10 @@ import pytest
 import uvloop
 
 from mainspring.api.app import build_app
+from mainspring.api.flow import READ_BYTES
 from mainspring.api.limits import Limits
 from mainspring.api.listener import Listener, listening
 from mainspring.api.protocol import PIECE_BYTES, PIECES, SKIPPED_BYTES, GuardedProtocol
-from mainspring.api.reading import READ_BYTES
 from mainspring.api.turns import AT_ONCE, Turns
 
 from .calling import exchange

@@ -19,7 +19,7 @@ from functools import partial
 import pytest
 
 from mainspring.cli.receiver import Receiver, Script
-from mainspring.delivery.signing import new_secret, sign
+from mainspring.delivery.signatures import new_secret, sign
 from tests.cli.conftest import Run
 from tests.client.running_server import COMMAND, clean_environment
 

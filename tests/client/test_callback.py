@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mainspring.client import callback_answer, from_payload, read_callback
-from mainspring.delivery.signing import new_secret, sign
+from mainspring.delivery.signatures import new_secret, sign
 from mainspring.errors import InvalidInput
 
 SECRET = new_secret(bytes(range(32)))

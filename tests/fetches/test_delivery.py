@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from mainspring.cluster.instance import Instance
 from mainspring.config import DAY_MS, Config
-from mainspring.delivery.signing import verify
+from mainspring.delivery.signatures import verify
 from mainspring.fetches.messages import FetchRef, OutboundRequest
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.record import Fetch, Return, ended

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from mainspring.cluster.instance import Instance
 from mainspring.config import Config, load_config
-from mainspring.delivery.signing import verify
+from mainspring.delivery.signatures import verify
 from mainspring.errors import ConfigError, FieldError, InvalidInput
 from mainspring.jobs.messages import CreateJob, JobRef, ListRuns, RunView, TriggerJob
 from mainspring.namespaces.messages import NamespaceRef

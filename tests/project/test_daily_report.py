@@ -18,7 +18,7 @@ from mainspring.config import Config
 from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
-from mainspring.delivery.signing import new_secret, sign
+from mainspring.delivery.signatures import new_secret, sign
 from mainspring.jobs.messages import CreateJob, ListRuns, RunView, TriggerJob
 from mainspring.namespaces.messages import UpdateNamespace
 from tests.project.test_examples import EXAMPLES, SECONDS, line_with, running

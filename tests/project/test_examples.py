@@ -21,7 +21,7 @@ from mainspring.config import Config
 from mainspring.delivery.call import Call
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
-from mainspring.delivery.signing import new_secret
+from mainspring.delivery.signatures import new_secret
 from mainspring.model import Result
 from mainspring.namespaces.messages import CreateNamespace
 from mainspring.testing.target import TargetServer

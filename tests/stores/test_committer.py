@@ -9,7 +9,7 @@ import pytest
 
 from mainspring.errors import StoreUnavailable
 from mainspring.stores.committer import PATIENCE_SECONDS, PENDING_LIMIT, Admission, Committer, submit, together
-from mainspring.stores.grouping import GROUP_BYTES, LARGE_BYTES, Items, Room
+from mainspring.stores.groups import GROUP_BYTES, LARGE_BYTES, Items, Room
 
 ROOM = Room(items=1_000)
 

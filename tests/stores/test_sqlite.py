@@ -18,7 +18,7 @@ from mainspring.errors import ConfigError, StoreUnavailable
 from mainspring.model import Shard, Timer
 from mainspring.store import DUE_BYTES, START, Position, Put, Remove, TimerFilter, Verdict
 from mainspring.stores.committer import PENDING_LIMIT
-from mainspring.stores.grouping import GROUP_BYTES, Room, Waiting
+from mainspring.stores.groups import GROUP_BYTES, Room, Waiting
 from mainspring.stores.plan import Write
 from mainspring.stores.sqlite import SQLiteStore
 from mainspring.stores.sqlite.queries import Read

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from mainspring.cluster.instance import Instance
-from mainspring.delivery.signing import verify
+from mainspring.delivery.signatures import verify
 from mainspring.errors import Conflict, InvalidInput, NotFound
 from mainspring.model import Result, RetryPolicy, State
 from mainspring.namespaces.messages import CreateNamespace, ListNamespaces, NamespaceRef, UpdateNamespace

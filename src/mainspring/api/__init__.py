@@ -19,7 +19,7 @@ and the listener:
     protocol    one connection: HTTP/1.1 with bounds
     received    one request on it
     heads       what is wrong with the head of a request
-    reading     reads little at once, writes to whoever takes it
+    flow        reads little at once, writes to whoever takes it
     crowd       who may be connected, and who gives way; `limits` says how much each may take
     turns       strangers that keep asking go one after another
     refusals    those that the listener writes itself

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from mainspring.api.crowd import Crowd
+from mainspring.api.flow import READ_BYTES
 from mainspring.api.heads import Hosts
-from mainspring.api.reading import READ_BYTES
 from mainspring.api.turns import Turns
 
 

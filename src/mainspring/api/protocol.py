@@ -22,9 +22,9 @@ import httptools
 
 from mainspring.api.crowd import network_of
 from mainspring.api.exchange import Application
+from mainspring.api.flow import READ_BYTES, Flow, readable
 from mainspring.api.heads import Objection, objection
 from mainspring.api.limits import Guard
-from mainspring.api.reading import READ_BYTES, Flow, readable
 from mainspring.api.received import Received, Target
 from mainspring.api.refusals import Refusing, refusal
 from mainspring.api.request_id import request_id_of

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from mainspring.api.asgi import Receive, Scope, Send, parts_of, sender_to
 from mainspring.api.exchange import CLOSE, Exchange, Head, PeerGone
-from mainspring.api.reading import Flow
+from mainspring.api.flow import Flow
 from mainspring.api.routes import Headers
 
 UNREAD_BYTES: Final = 65_536

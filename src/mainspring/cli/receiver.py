@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from mainspring.client.callback import callback_answer
 from mainspring.clock import wall_ms
-from mainspring.delivery.signing import verify
+from mainspring.delivery.signatures import verify
 from mainspring.errors import InvalidInput
 from mainspring.text import printable
 

@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from mainspring.client.arguments import instant, to_payload
 from mainspring.clock import wall_ms
-from mainspring.delivery.signing import verify
+from mainspring.delivery.signatures import verify
 from mainspring.errors import InvalidInput
 from mainspring.wire.message import Message, View
 

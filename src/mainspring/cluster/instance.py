@@ -24,7 +24,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import StoreUnavailable, Unavailable
 from mainspring.fetches.assembly import FetchesAssembly, call_sender
-from mainspring.fetches.inside import Receiver
+from mainspring.fetches.local_origins import Receiver
 from mainspring.fetches.record import NAMESPACE as FETCHES
 from mainspring.jobs.assembly import JobsAssembly
 from mainspring.kernel.carrier import Carriers

@@ -7,6 +7,6 @@ guard        where calls may go; `address` knows which addresses are public, `lo
 site         what belongs to one owner, as far as names tell
 headers      which headers a user may put on a call
 secrets      what is shown of a stored call
-signing      Standard Webhooks signatures
+signatures   Standard Webhooks signatures
 webhook      a signed call, and how long its receiver may ask to be left alone
 """

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import mainspring
-from mainspring.delivery.signing import sign
+from mainspring.delivery.signatures import sign
 
 
 def new_delivery_id(randomness: random.Random) -> str:

@@ -20,7 +20,8 @@ and those that only fetches have:
     call       one request, and the redirects that it follows
     executor   makes the calls, each once; `places` shares them out by host, `memory` bounds their bytes
     pools      executors that are processes of their own; `watcher` notices those that are gone
-    results    brings results to their origins; `inside` to those in this program, `left` to those in others
+    results    brings results to their origins; `local_origins` are those in this program,
+               `left_results` are for those in others
     large      bounds how much work of megabytes is under way at once
     sweeper    ends what nobody has begun in time
     recent     what an instance remembers without asking the store

@@ -15,8 +15,8 @@ from mainspring.delivery.sender import MakesSenders, OpenSender, Sender
 from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
 from mainspring.fetches.carrier import FetchCarrier, lane_of
 from mainspring.fetches.executor import Executor, Spawn
-from mainspring.fetches.inside import Inside, is_inside, name_in
-from mainspring.fetches.left import LeftResults
+from mainspring.fetches.left_results import LeftResults
+from mainspring.fetches.local_origins import Inside, is_inside, name_in
 from mainspring.fetches.memory import REQUEST_SIZES, FetchMemory, RequestMemory
 from mainspring.fetches.places import Places
 from mainspring.fetches.pools import EXECUTORS, Pools, pool_of

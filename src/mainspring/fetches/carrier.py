@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.fetches.executor import Executor
-from mainspring.fetches.inside import is_inside
+from mainspring.fetches.local_origins import is_inside
 from mainspring.fetches.memory import RequestMemory, counted_as
 from mainspring.fetches.outcome import Outcome, of_lost_executor, of_no_executor, of_no_room, of_silence
 from mainspring.fetches.places import Places, site_of_place

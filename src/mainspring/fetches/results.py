@@ -21,7 +21,7 @@ from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.call import Call, Sends
 from mainspring.delivery.webhook import retry_after_ms, signed_headers
-from mainspring.fetches.inside import Inside, is_inside, name_in
+from mainspring.fetches.local_origins import Inside, is_inside, name_in
 from mainspring.fetches.memory import FetchMemory, Share, while_offered
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.places import Places, site_of_place

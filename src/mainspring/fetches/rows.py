@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from mainspring.delivery.answer import LITTLE
 from mainspring.delivery.secrets import Secrets
-from mainspring.fetches.inside import name_in
+from mainspring.fetches.local_origins import name_in
 from mainspring.fetches.memory import size_of
 from mainspring.fetches.messages import FetchState, FetchSummary
 from mainspring.fetches.record import IN_PROCESS, WATCHDOG_MS, Fetch

@@ -26,7 +26,7 @@ and those that only jobs have:
     row_store      reads and writes the rows of clocks and runs
     ledger         what became of every instant; `runs` reads it in pages
     queue          one run after another
-    ending         how a run ends
+    endings        how a run ends
     backfill       runs afterwards
     reconciler     keeps clocks in step with the registry, under a lock
 

@@ -19,7 +19,7 @@ from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.jobs.clock_state import UNWRITTEN_LIMIT, ClockState, Tick, account, last_before, lead_ms, recounted
-from mainspring.jobs.ending import LONGEST_PAUSE_MS, pause_ms
+from mainspring.jobs.endings import LONGEST_PAUSE_MS, pause_ms
 from mainspring.jobs.ledger import Entry, Ledger, Run, instant_of, launch_id, planned, stamp_of
 from mainspring.jobs.plan import MISSED_AFTER_MS
 from mainspring.jobs.record import BrokenJob, Job

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from mainspring import telemetry
-from mainspring.jobs.ending import RunEnder, Turn, later
+from mainspring.jobs.endings import RunEnder, Turn, later
 from mainspring.jobs.ledger import Entry, Ledger, Run, launch_id, stamp_of
 from mainspring.jobs.overlap import LATE_MS, catches_up, looks_back, objection, step, would_overlap
 from mainspring.jobs.plan import MISSED_AFTER_MS

@@ -23,7 +23,7 @@ from mainspring.delivery.call import Reply, Sends
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.webhook import new_span_id
 from mainspring.errors import StoreUnavailable
-from mainspring.jobs.ending import RunEnder, Turn, later, over, pause_ms
+from mainspring.jobs.endings import RunEnder, Turn, later, over, pause_ms
 from mainspring.jobs.handlers import DueJob, JobHandler
 from mainspring.jobs.ledger import Ledger, instant_of, split_id
 from mainspring.jobs.messages import RunState

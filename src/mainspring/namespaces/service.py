@@ -20,9 +20,10 @@ from msgspec import UNSET, Meta
 from msgspec.structs import replace
 
 from mainspring.clock import Clock
-from mainspring.delivery.signing import check_secret, new_secret
+from mainspring.delivery.signatures import check_secret, new_secret
 from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound, wrong_field
 from mainspring.model import Namespace, Record, to_json
+from mainspring.namespaces.cache import reread
 from mainspring.namespaces.messages import (
     CreateNamespace,
     ListNamespaces,
@@ -31,7 +32,6 @@ from mainspring.namespaces.messages import (
     NamespaceView,
     UpdateNamespace,
 )
-from mainspring.namespaces.rereading import reread
 from mainspring.namespaces.views import namespace_view
 from mainspring.store import RecordStore, all_records, ends_scan, first_version
 from mainspring.unreadable import read_record

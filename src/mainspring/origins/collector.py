@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from mainspring.background import guarded
-from mainspring.fetches.left import LeftResults
+from mainspring.fetches.left_results import LeftResults
 
 FIRST_LOOK_SECONDS: Final = 0.1
 LOOK_SECONDS: Final = 2.0

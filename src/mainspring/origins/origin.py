@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import InvalidInput, TooLarge
 from mainspring.fetches.arguments import FetchFields, create_request, new_req_id
-from mainspring.fetches.inside import address_of
+from mainspring.fetches.local_origins import address_of
 from mainspring.fetches.messages import CreateFetch
 from mainspring.origins.continuation import Continuation, Continuations, method_of
 from mainspring.origins.document import State

@@ -18,7 +18,7 @@ from mainspring.background import guarded
 from mainspring.clock import Clock
 from mainspring.errors import InvalidInput, MainspringError, NotFound, TooLarge, Unavailable
 from mainspring.fetches.errors import FetchError, FetchRefused, FetchWatchdog, fetch_error
-from mainspring.fetches.left import LeftResults
+from mainspring.fetches.left_results import LeftResults
 from mainspring.fetches.messages import CreateFetch, FetchRef, FetchResult
 from mainspring.fetches.outcome import MAY_HAVE_CHANGED
 from mainspring.fetches.service import FetchService

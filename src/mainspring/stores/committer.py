@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final, Generic
 
 from mainspring.errors import MainspringError, StoreUnavailable
-from mainspring.stores.grouping import Answer, Item, Items, R, Request, Room, Waiting
+from mainspring.stores.groups import Answer, Item, Items, R, Request, Room, Waiting
 
 PENDING_LIMIT: Final = 100_000
 PATIENCE_SECONDS: Final = 0.25

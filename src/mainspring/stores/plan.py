@@ -14,7 +14,7 @@ from msgspec import Struct
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
 from mainspring.stores import rules
-from mainspring.stores.grouping import Item, Items, Request
+from mainspring.stores.groups import Item, Items, Request
 
 Value = int | str | bytes | None
 RowKey = tuple[int, str]

@@ -26,7 +26,7 @@ from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane, put_aside
 from mainspring.kernel.ownership import Ownership
 from mainspring.model import Delivery, Namespace, RetryPolicy, Timer
-from mainspring.namespaces.rereading import reread
+from mainspring.namespaces.cache import reread
 from mainspring.namespaces.service import NamespaceService
 from mainspring.store import RecordStore, all_records
 from mainspring.timers.decision import Reschedules, decide, lost, put_off, read_wishes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from mainspring.delivery.signing import new_secret, sign
+from mainspring.delivery.signatures import new_secret, sign
 
 SECRET = new_secret(os.urandom(32))
 BODY = b'{"timerId":"t1","attempt":1,"payload":{"order":42}}'

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from mainspring.client import callback_answer
-from mainspring.delivery.signing import new_secret
+from mainspring.delivery.signatures import new_secret
 from mainspring.errors import ConfigError, InvalidInput, StoreUnavailable
 from mainspring.idempotency import InMemoryStore, NotDone, Resolved, SQLiteStore, UnknownOutcome, Unresolved
 from mainspring.idempotency.http.answers import Answer

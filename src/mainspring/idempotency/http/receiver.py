@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from mainspring import telemetry
 from mainspring.clock import wall_ms
-from mainspring.delivery.signing import verify
+from mainspring.delivery.signatures import verify
 from mainspring.errors import (
     ConfigError,
     InvalidInput,

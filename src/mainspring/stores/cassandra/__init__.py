@@ -5,7 +5,7 @@
     writer      one group, one conditional batch: look, decide, apply, or look again
     plan        what a group does to one shard: decided in order, without CQL
     reader      gets, due rows and history
-    listing     one list over many shards, with filters
+    lists       one list over many shards, with filters
     floor       where the due rows of a shard begin, so that reads need not pass over the remains of fired timers
     records     the other contract: one conditional statement per write
     rows        the tables' columns and statements, values to columns and back

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 
 from mainspring.stores.committer import Admission, Committer, together
-from mainspring.stores.grouping import Answer, Item, Items, Room
+from mainspring.stores.groups import Answer, Item, Items, Room
 
 Key = TypeVar("Key", bound=Hashable)
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from mainspring.stores.cassandra.committers import Committers
 from mainspring.stores.cassandra.connection import Connection, Value
 from mainspring.stores.cassandra.rows import Statements, expiry_column, records_from
 from mainspring.stores.collections import LOOKED_UP
-from mainspring.stores.grouping import Room
+from mainspring.stores.groups import Room
 from mainspring.unreadable import readable
 
 _TTL_MARGIN_SECONDS: Final = 3_600

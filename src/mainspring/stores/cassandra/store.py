@@ -20,7 +20,7 @@ from mainspring.store import (
     Verdict,
     next_version,
 )
-from mainspring.stores.cassandra import listing, schema
+from mainspring.stores.cassandra import lists, schema
 from mainspring.stores.cassandra.address import Address, address_from_url
 from mainspring.stores.cassandra.connection import Connection
 from mainspring.stores.cassandra.limits import largest_row
@@ -94,7 +94,7 @@ class CassandraStore:
     async def list_timers(
         self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
     ) -> list[Timer]:
-        return await listing.list_timers(self._open().reader, shards, where, after=after, limit=limit)
+        return await lists.list_timers(self._open().reader, shards, where, after=after, limit=limit)
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
         return await self._open().reader.load_due(shard_id, until=until, after=after, limit=limit)

@@ -28,7 +28,7 @@ from mainspring.stores.cassandra.rows import (
     states_from,
     timer_columns,
 )
-from mainspring.stores.grouping import Room
+from mainspring.stores.groups import Room
 from mainspring.stores.partly import verdicts
 from mainspring.stores.sizes import ROW_BYTES, weigh
 

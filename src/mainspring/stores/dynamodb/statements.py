@@ -43,7 +43,7 @@ from mainspring.stores.dynamodb.items import (
     timer_item,
     weight,
 )
-from mainspring.stores.grouping import Request, Room
+from mainspring.stores.groups import Request, Room
 from mainspring.stores.partly import verdicts
 from mainspring.stores.sizes import OUTCOME_BYTES, if_it_can_be_written
 

@@ -30,7 +30,7 @@ from mainspring.store import (
 )
 from mainspring.stores.committer import Committer, submit, together
 from mainspring.stores.containment import cancellable, contained
-from mainspring.stores.grouping import Items, Room
+from mainspring.stores.groups import Items, Room
 from mainspring.stores.mongodb import conditional, ownership, queries, schema
 from mainspring.stores.mongodb.conditional import Conditional, Delete, Insert, Result, Update
 from mainspring.stores.mongodb.connection import (

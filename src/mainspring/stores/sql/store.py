@@ -20,7 +20,7 @@ from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.committer import Committer
 from mainspring.stores.containment import cancellable, contained
-from mainspring.stores.grouping import Room
+from mainspring.stores.groups import Room
 from mainspring.stores.plan import (
     BeginAttempts,
     Claim,
@@ -32,7 +32,7 @@ from mainspring.stores.plan import (
 )
 from mainspring.stores.sql import queries
 from mainspring.stores.sql.dialect import Driver, Session, Undone
-from mainspring.stores.sql.halving import BatchRequest, WriteRequest, part_of, work_in_halves
+from mainspring.stores.sql.halves import BatchRequest, WriteRequest, part_of, work_in_halves
 from mainspring.stores.sql.pool import Pool
 from mainspring.stores.sql.reads import Reads
 from mainspring.stores.sql.schema import Migration, Names, Schema

@@ -36,7 +36,7 @@ from mainspring.stores.plan import (
 )
 from mainspring.stores.plan import Row as PlannedRow
 from mainspring.stores.sql.dialect import Held, Overtaken, Session, Statement, Undone, Unfit
-from mainspring.stores.sql.halving import WriteRequest
+from mainspring.stores.sql.halves import WriteRequest
 from mainspring.stores.sql.pool import Pool
 from mainspring.stores.sql.rows import (
     Row,

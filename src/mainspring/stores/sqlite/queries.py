@@ -16,7 +16,7 @@ import apsw
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import DUE_BYTES, DuePage, Position, TimerFilter
 from mainspring.stores.committer import fail
-from mainspring.stores.grouping import Request
+from mainspring.stores.groups import Request
 from mainspring.stores.pages import Page, filling
 from mainspring.stores.plan import Value
 from mainspring.stores.sqlite.connection import Database

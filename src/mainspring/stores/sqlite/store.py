@@ -18,7 +18,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.containment import contained
-from mainspring.stores.grouping import GROUP_BYTES
+from mainspring.stores.groups import GROUP_BYTES
 from mainspring.stores.plan import (
     BeginAttempts,
     Claim,

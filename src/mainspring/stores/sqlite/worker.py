@@ -13,7 +13,7 @@ from typing import Final, Generic
 
 from mainspring.errors import StoreUnavailable
 from mainspring.stores.committer import Admission, fail
-from mainspring.stores.grouping import R, Room, Waiting
+from mainspring.stores.groups import R, Room, Waiting
 
 GROUP: Final = Room(items=4_000)
 

@@ -14,7 +14,7 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.delivery.signing import new_secret
+from mainspring.delivery.signatures import new_secret
 from mainspring.model import FOREVER, Attempt, Namespace, Record, Shard, State, Timer, TimerKey, to_json
 from mainspring.namespaces.service import DEFAULT, NAMESPACES, SEQUENCES, SHARDS
 from mainspring.store import DuePage, Position, TimerFilter

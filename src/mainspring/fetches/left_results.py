@@ -14,7 +14,7 @@ from typing import Final
 from mainspring.background import guarded
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
-from mainspring.fetches.inside import SCHEME
+from mainspring.fetches.local_origins import SCHEME
 from mainspring.fetches.record import NAMESPACE
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.results import Results

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from mainspring.delivery.signing import check_secret, new_secret, sign, verify
+from mainspring.delivery.signatures import check_secret, new_secret, sign, verify
 from mainspring.errors import InvalidInput
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

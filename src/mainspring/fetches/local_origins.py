@@ -2,7 +2,7 @@
 
 Everything else about such a fetch is as for an origin that is reached over HTTP: the result is offered again and again
 until the function returns, and the fetch shows how that went. Where the origin is unknown, in a server or in another
-program, the result is not offered but left (`left`). Only programs can name such an address; the API cannot.
+program, the result is not offered but left (`left_results`). Only programs can name such an address; the API cannot.
 """
 
 from __future__ import annotations
