@@ -236,7 +236,7 @@ PLANTED: Final = {
     "carrier.conclude: ignores the delivery": Planted("T1", finishers, "conclude", _conclude_ignores_the_delivery),
     "service.delete: acknowledges stale": Planted("T1", TimerService, "delete", _a_stale_delete_is_acknowledged),
     "service._change: acknowledges stale": Planted("T1", TimerService, "_change", _a_stale_change_is_acknowledged),
-    "changes.schedule: keeps the delivery": Planted("T4", record, "schedule", _a_new_time_keeps_the_delivery),
+    "record.schedule: keeps the delivery": Planted("T4", record, "schedule", _a_new_time_keeps_the_delivery),
     "decision.lost: repeats at-most-once": Planted("T5", carrier, "lost", _what_was_lost_is_repeated),
     "ownership.claim: takes from the living": Planted("T5", Ownership, "claim", _shards_are_taken_from_the_living),
     "fenced.begin: a shard fails the batch": Planted("T7", FencedWrites, "begin", _one_shard_fails_the_batch),
@@ -248,8 +248,8 @@ PLANTED: Final = {
         "F", Ownership, "renew", _the_lease_counts_from_after_the_write
     ),
     "lanes.free_slots: ignores the limit": Planted("B", LaneState, "free_slots", _no_limit_of_a_host),
-    "lanes: forgets none": Planted("B", Lanes, "_make_room", _lanes_are_kept_for_ever),
-    "dispatcher: forgets no unsent attempt": Planted(
+    "lanes._make_room: forgets none": Planted("B", Lanes, "_make_room", _lanes_are_kept_for_ever),
+    "dispatcher._remember_unsent: forgets none": Planted(
         "B", Dispatcher, "_remember_unsent", _unsent_attempts_are_kept_for_ever
     ),
     "slots.free: nothing is kept": Planted("T7", Slots, "free", _no_slots_are_kept),

@@ -123,7 +123,7 @@ PLANTED: Final = {
     "carrier.carry: drops an untaken result": Planted("P", FetchCarrier, "carry", _an_untaken_result_is_dropped),
     "record.ended: expires while it is offered": Planted("P", registry, "ended", _it_expires_while_it_is_offered),
     "registry.add: a crash leaves no row": Planted("Live", FetchRegistry, "add", _a_crash_leaves_no_row),
-    "places.room: hosts share nothing": Planted("B", Places, "_room", _hosts_share_nothing),
+    "places._room: hosts share nothing": Planted("B", Places, "_room", _hosts_share_nothing),
 }
 
 STALE_ROW: Final = Planted("Live", FetchRegistry, "_give_row", _a_stale_row_is_left)

@@ -102,7 +102,7 @@ PLANTED: Final = {
     "uncertain.add: forgets tokens": Planted("I", UncertainClaims, "add", _tokens_are_forgotten),
     "uncertain._withdraw: never looks again": Planted("I", UncertainClaims, "_withdraw", _anybody_keeps_it_out),
     "core._failed: frees when cancelled": Planted("I", Processor, "_failed", _cancelled_work_is_freed),
-    "holding.is_held: takes anybody's claim": Planted("I", Claim, "is_held", _a_lost_claim_is_renewed),
+    "holder.is_held: takes anybody's claim": Planted("I", Claim, "is_held", _a_lost_claim_is_renewed),
     "locks._is_free: half the lease": Planted("I", Lock, "_is_free", _half_the_lease_is_enough),
     "locks._take: a late answer is a lock": Planted("I", Lock, "_take", _a_late_answer_is_a_lock),
     "locks.put_record: proves nothing": Planted("I", FencedRecords, "put_record", _nobody_proves_the_lock),

@@ -49,7 +49,7 @@ FOUND_AT = {
     "uncertain.add: forgets tokens": 21,
     "uncertain._withdraw: never looks again": 57,
     "core._failed: frees when cancelled": 2,
-    "holding.is_held: takes anybody's claim": 7,
+    "holder.is_held: takes anybody's claim": 7,
     "locks._is_free: half the lease": 61,
     "locks._take: a late answer is a lock": 830,
     "locks.put_record: proves nothing": 1,
