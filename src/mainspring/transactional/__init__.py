@@ -7,7 +7,8 @@
 
 A program that runs no engine uses `TimerWriter`; one that does passes `connection=` to `Mainspring.timers.create`.
 Nothing here opens, commits, rolls back or closes anything, and nothing retries: the transaction is the caller's, and
-so are its errors, which pass unchanged. Owners of shards see a committed row at their next look.
+so are its errors, which pass unchanged unless the tables are missing. Owners of shards see a committed row at their
+next look.
 """
 
 from __future__ import annotations

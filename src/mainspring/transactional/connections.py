@@ -7,19 +7,36 @@ caller's data, and asks for plain tuples, whatever kind of rows the caller has s
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final
 
 from msgspec import Struct
 
-from mainspring.errors import InvalidInput
+from mainspring.errors import ConfigError, InvalidInput
 from mainspring.transactional.dialects import MYSQL, POSTGRESQL, SQLITE, Dialect, Value
 from mainspring.transactional.statements import Rows, Steps, T
 
 IN_TRANSACTION: Final = 1
 """The flag in MySQL's server status."""
+_NO_TABLE: Final = re.compile(r"no such table|relation .* does not exist|Table '.*' doesn't exist")
+"""As SQLite, PostgreSQL and MySQL say it, in the errors of every driver."""
+
+
+@contextmanager
+def _missing_tables_named() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if _NO_TABLE.search(str(error)):
+            raise ConfigError(
+                "Expected the database of a Mainspring store, got a database without tables of Mainspring: "
+                "`mainspring admin migrate --store URL` makes them; `prefix` and `schema` are those of the store's URL"
+            ) from error
+        raise
 
 
 class Blocking(Struct, frozen=True):
@@ -35,7 +52,8 @@ class Blocking(Struct, frozen=True):
         try:
             while True:
                 statement = next(steps) if rows is None else steps.send(rows)
-                rows = self.run(rendered(statement.sql, self.placeholder), statement.parameters)
+                with _missing_tables_named():
+                    rows = self.run(rendered(statement.sql, self.placeholder), statement.parameters)
         except StopIteration as stop:
             result: T = stop.value
             return result
@@ -56,7 +74,8 @@ class Waiting(Struct, frozen=True):
         try:
             while True:
                 statement = next(steps) if rows is None else steps.send(rows)
-                rows = await self.run(rendered(statement.sql, self.placeholder), statement.parameters)
+                with _missing_tables_named():
+                    rows = await self.run(rendered(statement.sql, self.placeholder), statement.parameters)
         except StopIteration as stop:
             result: T = stop.value
             return result
