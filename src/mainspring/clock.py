@@ -33,8 +33,8 @@ async def follow(clock: Clock, ask: Callable[[], Awaitable[int]], *, is_aligned:
     """Align `clock` with the store's time, which `ask` asks for. Returns when that was asked for, by the monotonic
     clock.
 
-    An answer that was long on its way, or found this process frozen, tells an old time: then it is asked for again, a
-    few times. That is not needed if the clock `is_aligned` and may well agree with the store's by now.
+    If the answer took long to arrive, or this process was frozen meanwhile, the time in it is out of date: the store is
+    asked again, a few times. There is no need if the clock `is_aligned` and may well agree with the store's by now.
     """
     for _ in range(ASK_TRIES):
         asked_at = clock.monotonic()

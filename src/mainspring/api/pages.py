@@ -1,4 +1,4 @@
-"""Places for pages: answers of megabytes, of which a few are under way at once while whoever else asks waits.
+"""Places for pages: answers of megabytes, of which only a few are under way at a time; further requests wait.
 
 A place is for making a page and for handing it over. A reader that has not taken its page soon after is slow: it leaves
 its place to others and is remembered, page and all, beside them. Their number is limited: of too many slow readers the
@@ -27,7 +27,7 @@ class Pages:
 
     @property
     def any_free(self) -> bool:
-        """Whether whoever asks for a place now gets it at once."""
+        """Whether a place can be had at once."""
         return not self._places.locked()
 
     @asynccontextmanager

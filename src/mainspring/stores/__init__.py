@@ -4,7 +4,7 @@ start pays only for the one it uses. What they share:
     addresses    the URLs of servers, taken apart
     groups       requests, and which of those that wait are worked on together
     committer    group commit: what arrives while a group is under way becomes the next group
-    rules        what a change, a begin or a finish comes to, given the row as it is
+    rules        what a change, a begin or a finish does to a row
     plan         what a group of requests does: decided in order, without SQL
     pages        how many rows make up a page
     sizes        how large rows are

@@ -78,7 +78,7 @@ def _another(error: Exception) -> Exception:
     if isinstance(error, MainspringError):
         another = type(error)(error.detail)
     else:
-        another = StoreUnavailable(f"Expected the store to do it, got: {type(error).__name__}: {error}")
+        another = StoreUnavailable(f"The store could not do this: {type(error).__name__}: {error}")
     another.__cause__ = error
     return another
 

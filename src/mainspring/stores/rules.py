@@ -1,4 +1,4 @@
-"""What a Put, a Remove, a Begin or a Finish comes to, given the row as it is: the verdict, and the row as it is then.
+"""What a Put, Remove, Begin or Finish does to a row: the verdict, and the row that results.
 
 Stated once, for all stores that decide in Python. How a database reads rows, and how it makes sure that they are still
 the same when it writes, is its own affair. Beginning a row writes only how often it was begun, and by whom: the rest

@@ -172,7 +172,7 @@ def _refusal(failure: Document) -> Result:
         return Verdict.STALE
     if failure["code"] in TOO_LARGE:
         return Verdict.REFUSED
-    return StoreUnavailable(f"Expected MongoDB to do it, got: {failure.get('errmsg')}")
+    return StoreUnavailable(f"MongoDB could not do this: {failure.get('errmsg')}")
 
 
 async def _applied(collection: Collection, operations: list[Write]) -> list[bool]:

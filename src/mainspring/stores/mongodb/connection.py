@@ -111,13 +111,15 @@ def mapping_errors(*, at_start: bool = False) -> Iterator[None]:
     try:
         yield
     except ServerSelectionTimeoutError as error:
-        raise StoreUnavailable(f"Expected a MongoDB primary that answers, got none: {error}") from error
+        raise StoreUnavailable(f"No MongoDB primary answers: {error}") from error
     except OperationFailure as error:
         if at_start and error.code in (_AUTHENTICATION_FAILED, _UNAUTHORIZED):
-            raise ConfigError(f"Expected a user whom MongoDB lets in and allows this, got: {_reason(error)}") from error
-        raise StoreUnavailable(f"Expected MongoDB to do it, got: {_reason(error)}") from error
+            raise ConfigError(
+                f"MongoDB does not let this user in, or does not allow it this: {_reason(error)}"
+            ) from error
+        raise StoreUnavailable(f"MongoDB could not do this: {_reason(error)}") from error
     except PyMongoError as error:
-        raise StoreUnavailable(f"Expected MongoDB to answer, got: {error}") from error
+        raise StoreUnavailable(f"MongoDB does not answer: {error}") from error
 
 
 def unavailable(error: PyMongoError) -> StoreUnavailable:

@@ -91,7 +91,7 @@ class Writer:
                 continue
             await self._purge(group)
             return
-        raise StoreUnavailable(f"Expected to be first at a row within {LOOKS_LIMIT} looks, got overtaken every time")
+        raise StoreUnavailable(f"A row was changed by others each of the {LOOKS_LIMIT} times that it was to be written")
 
     async def _create(self, group: list[WriteRequest]) -> bool:
         """The common case without a look first: all rows are new. False, and nothing done, if one of them is not."""
