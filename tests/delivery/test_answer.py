@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.delivery.answer import MEMBER_LIMIT, AnswerReader, Unreadable
+from mainspring.delivery.answer import MEMBER_LIMIT, AnswerReader, UnreadableAnswer
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-A: 1\r\nx-a: 2 \r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nlate: 1\r\n\r\n"
@@ -41,7 +41,7 @@ def test_no_bytes_make_the_reader_fail_in_another_way(data: bytes) -> None:
     try:
         if reader.feed(b"HTTP/1.1 200 OK\r\n" + data) or reader.end():
             reader.result()
-    except Unreadable:
+    except UnreadableAnswer:
         pass
 
 
@@ -133,7 +133,7 @@ def test_the_end_of_the_connection_does_not_complete_a_part(answer: bytes) -> No
     ],
 )
 def test_what_is_not_an_answer_is_unreadable(answer: bytes) -> None:
-    with pytest.raises(Unreadable, match=r"^Expected .*, got "):
+    with pytest.raises(UnreadableAnswer, match=r"^Expected .*, got "):
         read(answer)
 
 
@@ -209,7 +209,7 @@ def test_a_compressed_body_over_the_bound_gives_what_it_holds() -> None:
     ],
 )
 def test_a_body_that_cannot_be_unpacked_is_unreadable(encoding: str, body: bytes) -> None:
-    with pytest.raises(Unreadable, match=r"^Expected .*, got "):
+    with pytest.raises(UnreadableAnswer, match=r"^Expected .*, got "):
         packed(encoding, body).result()
 
 
@@ -223,7 +223,7 @@ def test_members_of_a_compressed_body_cost_no_more_than_their_bound(monkeypatch:
         return unpacker(window_bits)
 
     monkeypatch.setattr("mainspring.delivery.answer.zlib.decompressobj", counted)
-    with pytest.raises(Unreadable, match="members"):
+    with pytest.raises(UnreadableAnswer, match="members"):
         packed("gzip", gzip.compress(b"") * 5_000, limit=1_000_000).result()
     assert made == MEMBER_LIMIT
     assert packed("gzip", gzip.compress(b"x") * MEMBER_LIMIT, limit=1_000_000).result()[1] == b"x" * MEMBER_LIMIT
@@ -231,7 +231,7 @@ def test_members_of_a_compressed_body_cost_no_more_than_their_bound(monkeypatch:
 
 def test_a_transfer_encoding_other_than_chunked_is_unreadable() -> None:
     reader = read(b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n")
-    with pytest.raises(Unreadable, match="chunked"):
+    with pytest.raises(UnreadableAnswer, match="chunked"):
         reader.result()
 
 
@@ -241,7 +241,7 @@ def test_what_a_receiver_says_of_its_encoding_is_repeated_in_few_words(header: b
     head = b"HTTP/1.1 200 OK\r\n%b: %b\r\nconnection: close\r\n\r\nbody" % (header, said)
     reader = read(head)
     reader.end()
-    with pytest.raises(Unreadable) as raised:
+    with pytest.raises(UnreadableAnswer) as raised:
         reader.result()
     assert len(str(raised.value)) < 300
     assert str(raised.value).isprintable()

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from mainspring.clock import SystemClock
 from mainspring.cluster.instance import Instance
 from mainspring.config import Config
-from mainspring.delivery.answer import FIRST_ROOM, AnswerReader, Unreadable
+from mainspring.delivery.answer import FIRST_ROOM, AnswerReader, UnreadableAnswer
 from mainspring.delivery.call import Call, Reading
 from mainspring.delivery.connection import READ_BYTES
 from mainspring.delivery.guard import Guard
@@ -339,7 +339,7 @@ async def test_an_answer_that_is_asked_to_wait_has_brought_little(sender: Sender
 def test_an_answer_has_a_bounded_number_of_headers_and_lets_go_of_them() -> None:
     reader = AnswerReader(1_000)
     reader.begin(bodiless=False)
-    with pytest.raises(Unreadable, match="more than 256 headers"):
+    with pytest.raises(UnreadableAnswer, match="more than 256 headers"):
         reader.feed(b"HTTP/1.1 200 OK\r\n" + b"a:\r\n" * 300)
     reader.drop()
     assert not reader._headers

@@ -9,9 +9,9 @@ import pytest
 
 from mainspring.errors import StoreUnavailable
 from mainspring.stores.committer import PATIENCE_SECONDS, PENDING_LIMIT, Admission, Committer, submit, together
-from mainspring.stores.groups import GROUP_BYTES, LARGE_BYTES, Items, Room
+from mainspring.stores.groups import GROUP_BYTES, LARGE_BYTES, Capacity, Items
 
-ROOM = Room(items=1_000)
+ROOM = Capacity(items=1_000)
 
 
 class Groups:
@@ -28,7 +28,7 @@ class Groups:
 
 
 def committer(
-    write: Callable[[list[int]], Awaitable[list[int]]], room: Room = ROOM, *, width: int = 1
+    write: Callable[[list[int]], Awaitable[list[int]]], room: Capacity = ROOM, *, width: int = 1
 ) -> Committer[Items[int, int]]:
     return Committer(together(write), room=room, width=width)
 
@@ -59,7 +59,7 @@ async def test_what_arrives_while_a_group_is_under_way_becomes_the_next_one() ->
 async def test_a_group_is_bounded_in_items_and_whatever_is_larger_goes_alone() -> None:
     groups = Groups()
     groups.may_go_on.set()
-    one = committer(groups.write, Room(items=3))
+    one = committer(groups.write, Capacity(items=3))
     await asyncio.gather(ask(one, 1, 2), ask(one, 3), ask(one, 4, 5), ask(one, 6, 7, 8, 9), ask(one, 10))
     assert groups.seen == [[1, 2, 3], [4, 5], [6, 7, 8, 9], [10]]
     await one.close()
@@ -76,7 +76,7 @@ async def test_what_is_written_at_once_is_bounded_in_bytes() -> None:
 
 async def test_as_many_groups_are_under_way_as_the_width_allows() -> None:
     groups = Groups()
-    one = committer(groups.write, Room(items=1), width=2)
+    one = committer(groups.write, Capacity(items=1), width=2)
     calls = [ask(one, number) for number in range(5)]
     await let_others_go_on()
     assert groups.seen == [[0], [1]]
@@ -93,7 +93,7 @@ async def test_as_many_groups_are_under_way_as_the_width_allows() -> None:
 
 async def test_groups_that_are_held_up_do_not_hold_up_the_next_ones_until_they_are_too_many() -> None:
     groups = Groups()
-    one = Committer(together(groups.write), room=Room(items=1), beside=2)
+    one = Committer(together(groups.write), room=Capacity(items=1), beside=2)
     calls = [ask(one, number) for number in range(6)]
     await let_others_go_on()
     assert groups.seen == [[0]]
@@ -120,7 +120,7 @@ async def test_too_much_waiting_work_is_refused_at_once() -> None:
 
 async def test_committers_with_one_admission_count_what_waits_together() -> None:
     groups, admission = Groups(), Admission()
-    one, other = (Committer(together(groups.write), room=Room(items=1), admission=admission) for _ in range(2))
+    one, other = (Committer(together(groups.write), room=Capacity(items=1), admission=admission) for _ in range(2))
     calls = [ask(one, *range(PENDING_LIMIT // 2)), ask(other, *range(PENDING_LIMIT // 2))]
     await let_others_go_on()
     with pytest.raises(StoreUnavailable, match=str(PENDING_LIMIT)):
@@ -172,7 +172,7 @@ async def test_work_that_is_cancelled_leaves_no_caller_waiting() -> None:
 
 async def test_close_finishes_what_was_admitted_and_refuses_more() -> None:
     groups = Groups()
-    one = committer(groups.write, Room(items=1), width=2)
+    one = committer(groups.write, Capacity(items=1), width=2)
     calls = [ask(one, number) for number in range(5)]
     await let_others_go_on()
     closing = asyncio.create_task(one.close())
@@ -189,7 +189,7 @@ async def test_close_finishes_what_was_admitted_and_refuses_more() -> None:
 async def test_what_is_large_steps_aside_unless_the_order_matters(in_order: bool, groups: list[list[int]]) -> None:
     seen = Groups()
     seen.may_go_on.set()
-    one = committer(seen.write, Room(items=2, in_order=in_order))
+    one = committer(seen.write, Capacity(items=2, in_order=in_order))
     await asyncio.gather(ask(one, 0), ask(one, 1, size=LARGE_BYTES + 1), ask(one, 2))
     assert seen.seen == groups
     await one.close()

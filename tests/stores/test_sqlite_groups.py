@@ -14,7 +14,7 @@ from mainspring.stores.memory import MemoryStore
 from mainspring.stores.plan import (
     Batch,
     BeginAttempts,
-    Claim,
+    ClaimShards,
     DeleteRecord,
     FinishAttempts,
     PutRecord,
@@ -58,8 +58,8 @@ GROUPS: dict[str, list[WriteRequest]] = {
     ],
     "an owner that is deposed in between": [
         BeginAttempts([Begin(A, 1, 1)]),
-        Claim([Shard(0, 1, "new"), Shard(7, 0, "new")]),
-        Claim([Shard(0, 1, "late")]),
+        ClaimShards([Shard(0, 1, "new"), Shard(7, 0, "new")]),
+        ClaimShards([Shard(0, 1, "late")]),
         FinishAttempts([Finish(A, 1, Remove(A, 2), attempt()), Finish(B, 1, None, attempt())]),
         BeginAttempts([Begin(A, 2, 2), Begin(B, 1, 1)]),
         Release([Shard(0, 2, "late"), Shard(0, 2, "new")]),
@@ -104,7 +104,7 @@ async def _run(store: MemoryStore, request: WriteRequest) -> list[Verdict]:
             return await store.begin(begins)
         case FinishAttempts(items=finishes):
             return await store.finish(finishes)
-        case Claim(items=claims):
+        case ClaimShards(items=claims):
             return await store.claim_shards(claims)
         case Release(items=claims):
             return await store.release_shards(claims)

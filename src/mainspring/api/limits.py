@@ -47,7 +47,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Guard:
+class ListenerState:
     """The limits of a listener, its connections, and the tick that they all read."""
 
     limits: Limits

@@ -15,7 +15,7 @@ from mainspring.api.app import App
 from mainspring.api.asgi import AsgiApp, Served
 from mainspring.api.exchange import Application
 from mainspring.api.heads import Hosts
-from mainspring.api.limits import Guard, Limits
+from mainspring.api.limits import Limits, ListenerState
 from mainspring.api.protocol import GuardedProtocol
 from mainspring.errors import ConfigError
 
@@ -29,7 +29,7 @@ class Listener:
 
     host: str
     port: int
-    state: Guard
+    state: ListenerState
 
     @property
     def connections(self) -> int:
@@ -64,7 +64,7 @@ async def listening(
     listen there too; the system spreads connections over them.
     """
     application: Application = app if isinstance(app, App) else Served(app)
-    guard = Guard(limits, hosts)
+    guard = ListenerState(limits, hosts)
 
     def connect() -> GuardedProtocol:
         return GuardedProtocol(application, guard)
@@ -94,7 +94,7 @@ def cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
     return ConfigError(f"Expected an address to listen on, got {host}:{port}: {error.strerror or error}")
 
 
-async def _drain(guard: Guard, drain_seconds: float) -> None:
+async def _drain(guard: ListenerState, drain_seconds: float) -> None:
     for connection in tuple(guard.connections):
         connection.shut_down()
     if guard.tasks:

@@ -24,7 +24,7 @@ from mainspring.api.crowd import network_of
 from mainspring.api.exchange import Application
 from mainspring.api.flow import READ_BYTES, Flow, readable
 from mainspring.api.heads import Objection, objection
-from mainspring.api.limits import Guard
+from mainspring.api.limits import ListenerState
 from mainspring.api.received import Received, Target
 from mainspring.api.refusals import Refusing, refusal
 from mainspring.api.request_id import request_id_of
@@ -58,7 +58,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
     flow: Flow
     parser: httptools.HttpRequestParser
 
-    def __init__(self, app: Application, guard: Guard) -> None:
+    def __init__(self, app: Application, guard: ListenerState) -> None:
         self.network = ""
         self.pipeline: deque[tuple[Received, Application]] = deque()
         """Requests whose answers wait for earlier ones, the next one first."""

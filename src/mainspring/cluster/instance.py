@@ -24,7 +24,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import StoreUnavailable, Unavailable
 from mainspring.fetches.assembly import FetchesAssembly, call_sender
-from mainspring.fetches.local_origins import Receiver
+from mainspring.fetches.local_origins import ResultReceiver
 from mainspring.fetches.record import NAMESPACE as FETCHES
 from mainspring.jobs.assembly import JobsAssembly
 from mainspring.kernel.carrier import Carriers
@@ -214,7 +214,7 @@ class Instance:
         attempts = self.engine.dispatcher.in_flight if self.engine is not None else 0
         return attempts + self.fetches_assembly.executor.in_flight
 
-    def receive_results(self, receiver: Receiver) -> None:
+    def receive_results(self, receiver: ResultReceiver) -> None:
         """Send the results for origins inside this program to them."""
         self.fetches_assembly.inside.receiver = receiver
 

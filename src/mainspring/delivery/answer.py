@@ -29,7 +29,7 @@ _names: dict[bytes, str] = {}
 _CACHED_NAMES: Final = 1024
 
 
-class Unreadable(Exception):
+class UnreadableAnswer(Exception):
     """The bytes are not a usable answer. The message is for people."""
 
 
@@ -73,10 +73,10 @@ class AnswerReader:
             if not self.complete:
                 self._protest = f"something else: {error}"
         if self._protest:
-            raise Unreadable(f"Expected an HTTP/1.1 answer, got {self._protest}")
+            raise UnreadableAnswer(f"Expected an HTTP/1.1 answer, got {self._protest}")
         if not self.complete and self._received - self.body_size > FRAMING_LIMIT:
             if not self._head_over:
-                raise Unreadable(f"Expected at most {FRAMING_LIMIT} bytes of headers, got more")
+                raise UnreadableAnswer(f"Expected at most {FRAMING_LIMIT} bytes of headers, got more")
             self._cut()
         return self.complete
 
@@ -96,7 +96,9 @@ class AnswerReader:
         headers = {name: ", ".join(several) for name, several in values.items()}
         body = bytes(self._body)
         if headers.get("transfer-encoding", "chunked").lower() != "chunked":
-            raise Unreadable(f"Expected a chunked answer, got transfer-encoding {_shown(headers['transfer-encoding'])}")
+            raise UnreadableAnswer(
+                f"Expected a chunked answer, got transfer-encoding {_shown(headers['transfer-encoding'])}"
+            )
         if "content-encoding" in headers:
             body = self._decompress(headers["content-encoding"].lower(), body)
         return headers, body
@@ -134,15 +136,15 @@ class AnswerReader:
         if encoding in ("", "identity") or not body:
             return body
         if encoding not in _WINDOW_BITS:
-            raise Unreadable(f"Expected an uncompressed answer, got content-encoding {_shown(encoding)}")
+            raise UnreadableAnswer(f"Expected an uncompressed answer, got content-encoding {_shown(encoding)}")
         try:
             plain, whole = decompress(body, _WINDOW_BITS[encoding], self._limit)
         except zlib.error as error:
-            raise Unreadable(
+            raise UnreadableAnswer(
                 f"Expected {encoding} data, as the answer declared, got something else: {error}"
             ) from error
         if not whole and not self.truncated and len(plain) < self._limit:
-            raise Unreadable(f"Expected {encoding} data, as the answer declared, got only part of it")
+            raise UnreadableAnswer(f"Expected {encoding} data, as the answer declared, got only part of it")
         self.truncated = self.truncated or not whole
         return plain
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final, Protocol, cast
 
-from mainspring.delivery.answer import FIRST_ROOM, AnswerReader, Unreadable
+from mainspring.delivery.answer import FIRST_ROOM, AnswerReader, UnreadableAnswer
 from mainspring.delivery.call import Problem, Reply, Room, failed
 
 Origin = tuple[str, str]
@@ -149,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         try:
             self._reader.feed(self._keeper.buffer[:nbytes])
-        except Unreadable as unreadable:
+        except UnreadableAnswer as unreadable:
             self._fail("unreadable", str(unreadable))
             self.abort()
             return
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         try:
             self._finish()
-        except Unreadable as unreadable:
+        except UnreadableAnswer as unreadable:
             self._fail("unreadable", str(unreadable))
             self.abort()
 
@@ -220,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if self._reader.end():
                 self._finish()
-        except Unreadable as unreadable:
+        except UnreadableAnswer as unreadable:
             self._fail("unreadable", str(unreadable))
 
     def _finish(self) -> None:

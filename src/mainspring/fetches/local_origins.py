@@ -17,7 +17,7 @@ from mainspring.fetches.messages import FetchResult
 SCHEME: Final = "origin:"
 
 
-class Receiver(Protocol):
+class ResultReceiver(Protocol):
     """The origins of a program."""
 
     def knows(self, name: str) -> bool:
@@ -48,7 +48,7 @@ class Inside:
     def __init__(self, *, check_url: Callable[[str], object]) -> None:
         """`check_url` refuses addresses of outside origins to which no result may be brought."""
         self._check_outside = check_url
-        self.receiver: Receiver | None = None
+        self.receiver: ResultReceiver | None = None
         """Set by a program that has origins."""
 
     def check_url(self, url: str) -> None:

@@ -26,7 +26,7 @@ OUTBOX: Final = "origin-outbox"
 PAGE: Final = 100
 
 
-class Entry(Struct, frozen=True, kw_only=True, rename="camel"):
+class OutboxEntry(Struct, frozen=True, kw_only=True, rename="camel"):
     """What one unit has asked for. Instants are epoch milliseconds."""
 
     origin: str
@@ -40,7 +40,7 @@ class Kept(Struct, frozen=True):
 
     key: str
     version: int
-    entry: Entry
+    entry: OutboxEntry
 
 
 class Outbox:
@@ -51,7 +51,7 @@ class Outbox:
     async def keep(self, origin: str, origin_id: str, fetches: Sequence[CreateFetch]) -> Kept:
         """Before the commit. Each try of a unit has an entry of its own."""
         now = self._clock.now_ms()
-        entry = Entry(origin=origin, origin_id=origin_id, at=now, fetches=tuple(fetches))
+        entry = OutboxEntry(origin=origin, origin_id=origin_id, at=now, fetches=tuple(fetches))
         key = f"{now:015d}-{secrets.token_hex(8)}"
         await self._records.put_record(OUTBOX, key, msgspec.json.encode(entry), expect=0, now=now)
         return Kept(key, 1, entry)
@@ -70,4 +70,4 @@ class Outbox:
             yield Kept(record.key, record.version, entry)
 
 
-_read = msgspec.json.Decoder(Entry).decode
+_read = msgspec.json.Decoder(OutboxEntry).decode

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final, Generic
 
 from mainspring.errors import MainspringError, StoreUnavailable
-from mainspring.stores.groups import Answer, Item, Items, R, Request, Room, Waiting
+from mainspring.stores.groups import Answer, Capacity, Item, Items, R, Request, Waiting
 
 PENDING_LIMIT: Final = 100_000
 PATIENCE_SECONDS: Final = 0.25
@@ -90,7 +90,7 @@ class Committer(Generic[R]):
         self,
         work: Callable[[list[R]], Awaitable[None]],
         *,
-        room: Room,
+        room: Capacity,
         width: int = 1,
         beside: int = 0,
         admission: Admission | None = None,

@@ -50,7 +50,7 @@ class Items(Request, Generic[Item, Answer]):
 R = TypeVar("R", bound=Request)
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """What one group holds. A request that needs more is a group of its own."""
 
     items: int
@@ -66,7 +66,7 @@ class Waiting(Generic[R]):
     wait at the same time have no order among them: whoever needs one waits for the first answer before asking again.
     """
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Capacity) -> None:
         self._room = room
         self._small: deque[tuple[R, int]] = deque()
         self._large: deque[tuple[R, int]] = deque()

@@ -47,7 +47,7 @@ class FinishAttempts(Batch[Finish]):
         return sum(_payload_bytes(item.change) for item in self.items)
 
 
-class Claim(Batch[Shard]):
+class ClaimShards(Batch[Shard]):
     __slots__ = ()
 
 
@@ -99,7 +99,7 @@ class NoticeWriters(Request):
     answer: int
 
 
-Change = Write | BeginAttempts | FinishAttempts | Claim | Release | PutRecord | DeleteRecord | PruneHistory
+Change = Write | BeginAttempts | FinishAttempts | ClaimShards | Release | PutRecord | DeleteRecord | PruneHistory
 WriteRequest = Change | NoticeWriters
 
 
@@ -149,7 +149,7 @@ class Plan:
                     self.shards[finish.key.shard_id] = Shard(finish.key.shard_id)
                     if finish.change is not None:
                         self._name_row(finish.change.key, finish.change.expect)
-            case Claim(items=claims) | Release(items=claims):
+            case ClaimShards(items=claims) | Release(items=claims):
                 for claim in claims:
                     self.shards[claim.shard_id] = Shard(claim.shard_id)
             case PutRecord(key=key) | DeleteRecord(key=key):
@@ -174,7 +174,7 @@ class Plan:
                 request.answer = [self._begin(begin) for begin in begins]
             case FinishAttempts(items=finishes):
                 request.answer = [self._finish(finish) for finish in finishes]
-            case Claim(items=claims):
+            case ClaimShards(items=claims):
                 request.answer = [self._claim(claim) for claim in claims]
             case Release(items=claims):
                 request.answer = [self._release(claim) for claim in claims]

@@ -22,7 +22,7 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 _EVENTS: Final = b"text/event-stream"
 
 
-class Exchange:
+class HeldAnswer:
     """The body that was read goes in; the answer comes out whole, or straight to the client if it cannot be kept."""
 
     def __init__(

@@ -41,7 +41,7 @@ from mainspring.idempotency.async_processor import AsyncIdempotentProcessor
 from mainspring.idempotency.core import LEASE_SECONDS, TTL_SECONDS
 from mainspring.idempotency.errors import InProgress, KeyReuse, NotRecorded, UnknownOutcome
 from mainspring.idempotency.http.answers import REPLAYED, Answer, Headers, refusal, retry_after, unpack
-from mainspring.idempotency.http.held_answer import AsgiApp, Exchange, Receive, Scope, Send
+from mainspring.idempotency.http.held_answer import AsgiApp, HeldAnswer, Receive, Scope, Send
 from mainspring.idempotency.http.quota import Quota
 from mainspring.idempotency.stores import IdempotencyStore
 
@@ -145,7 +145,7 @@ class IdempotencyMiddleware:
             return
         if body is None:
             return  # nobody is there to be answered, and nothing was claimed
-        exchange = Exchange(
+        exchange = HeldAnswer(
             self._app,
             scope,
             receive,
@@ -162,7 +162,7 @@ class IdempotencyMiddleware:
         finally:
             await exchange.finish()
 
-    async def _answer(self, name: str, body: bytes, scope: Scope, exchange: Exchange) -> None:
+    async def _answer(self, name: str, body: bytes, scope: Scope, exchange: HeldAnswer) -> None:
         try:
             answer = await self._recorded(name, body, scope, exchange)
         except MainspringError as error:
@@ -174,7 +174,7 @@ class IdempotencyMiddleware:
         else:
             await _send_answer(exchange.send, answer)
 
-    async def _recorded(self, name: str, body: bytes, scope: Scope, exchange: Exchange) -> Answer | None:
+    async def _recorded(self, name: str, body: bytes, scope: Scope, exchange: HeldAnswer) -> Answer | None:
         """What was recorded before; None if the exchange has just run and holds its own answer."""
         request = _Request(scope.get("query_string", b""), body, exchange)
         try:
@@ -214,7 +214,7 @@ class _Request(Struct, frozen=True):
 
     query: bytes
     body: bytes
-    exchange: Exchange
+    exchange: HeldAnswer
 
 
 async def _run(request: _Request) -> bytes:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 
 from mainspring.stores.committer import Admission, Committer, together
-from mainspring.stores.groups import Answer, Item, Items, Room
+from mainspring.stores.groups import Answer, Capacity, Item, Items
 
 Key = TypeVar("Key", bound=Hashable)
 T = TypeVar("T")
@@ -32,7 +32,7 @@ async def all_of(waits: Sequence[Awaitable[T]]) -> list[T]:
 class Committers(Generic[Key, Item, Answer]):
     """Hands groups to `commit`, which returns an answer for every item, or raises for the whole group."""
 
-    def __init__(self, commit: Callable[[Key, list[Item]], Awaitable[list[Answer]]], *, room: Room) -> None:
+    def __init__(self, commit: Callable[[Key, list[Item]], Awaitable[list[Answer]]], *, room: Capacity) -> None:
         self._commit = commit
         self._room = room
         self._admission = Admission()

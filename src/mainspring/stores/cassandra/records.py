@@ -20,7 +20,7 @@ from mainspring.stores.cassandra.committers import Committers
 from mainspring.stores.cassandra.connection import Connection, Value
 from mainspring.stores.cassandra.rows import Statements, expiry_column, records_from
 from mainspring.stores.collections import LOOKED_UP
-from mainspring.stores.groups import Room
+from mainspring.stores.groups import Capacity
 from mainspring.unreadable import readable
 
 _TTL_MARGIN_SECONDS: Final = 3_600
@@ -51,7 +51,7 @@ class Records:
         self._statements = statements
         self._record_bytes = record_bytes
         # One at a time in a partition; more would only disturb each other.
-        self._committers: Committers[Partition, RecordChange, bool] = Committers(self._commit, room=Room(items=1))
+        self._committers: Committers[Partition, RecordChange, bool] = Committers(self._commit, room=Capacity(items=1))
 
     async def close(self) -> None:
         await self._committers.close()

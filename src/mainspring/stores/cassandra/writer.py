@@ -28,7 +28,7 @@ from mainspring.stores.cassandra.rows import (
     states_from,
     timer_columns,
 )
-from mainspring.stores.groups import Room
+from mainspring.stores.groups import Capacity
 from mainspring.stores.partly import verdicts
 from mainspring.stores.sizes import ROW_BYTES, weigh
 
@@ -56,7 +56,7 @@ class Writer:
         """Shards with a write of unknown outcome."""
         self._batch_bytes = min(GROUP_BYTES, row_bytes)
         self._committers: Committers[int, Change, Verdict] = Committers(
-            self._commit, room=Room(BATCH_LIMIT, self._batch_bytes, in_order=True)
+            self._commit, room=Capacity(BATCH_LIMIT, self._batch_bytes, in_order=True)
         )
 
     async def close(self) -> None:

@@ -43,7 +43,7 @@ from mainspring.stores.dynamodb.items import (
     timer_item,
     weight,
 )
-from mainspring.stores.groups import Request, Room
+from mainspring.stores.groups import Capacity, Request
 from mainspring.stores.partly import verdicts
 from mainspring.stores.sizes import OUTCOME_BYTES, if_it_can_be_written
 
@@ -94,7 +94,7 @@ class Statements:
         self._client = client
         self._admission = Admission()
         self._committer: Committer[_Asked] = Committer(
-            self._run, room=Room(_BATCH, REQUEST_WEIGHT), width=_PARALLEL, admission=self._admission
+            self._run, room=Capacity(_BATCH, REQUEST_WEIGHT), width=_PARALLEL, admission=self._admission
         )
 
     async def run(self, writes: Sequence[SingleWrite | None]) -> list[Verdict]:

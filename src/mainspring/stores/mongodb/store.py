@@ -30,7 +30,7 @@ from mainspring.store import (
 )
 from mainspring.stores.committer import Committer, submit, together
 from mainspring.stores.containment import cancellable, contained
-from mainspring.stores.groups import Items, Room
+from mainspring.stores.groups import Capacity, Items
 from mainspring.stores.mongodb import conditional, ownership, queries, schema
 from mainspring.stores.mongodb.conditional import Conditional, Delete, Insert, Result, Update
 from mainspring.stores.mongodb.connection import (
@@ -59,7 +59,7 @@ from mainspring.unreadable import Unreadable
 
 MIGRATION_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 3.0
-GROUP: Final = Room(items=2_000)
+GROUP: Final = Capacity(items=2_000)
 HELD_UP_LIMIT: Final = 3
 """How many groups of a committer may wait for somebody's transaction without holding up the next ones."""
 

@@ -11,10 +11,19 @@ from typing import Any, Final
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.store import Verdict
 from mainspring.stores.committer import fail
-from mainspring.stores.plan import Batch, BeginAttempts, Claim, DeleteRecord, FinishAttempts, PutRecord, Release, Write
+from mainspring.stores.plan import (
+    Batch,
+    BeginAttempts,
+    ClaimShards,
+    DeleteRecord,
+    FinishAttempts,
+    PutRecord,
+    Release,
+    Write,
+)
 from mainspring.stores.sql.dialect import Denied, Held, Unfit
 
-BatchRequest = Write | BeginAttempts | FinishAttempts | Claim | Release
+BatchRequest = Write | BeginAttempts | FinishAttempts | ClaimShards | Release
 WriteRequest = BatchRequest | PutRecord | DeleteRecord
 Work = Callable[[list[WriteRequest], bool], Awaitable[None]]
 """Works on a group, which may be `apart`: a part of one that failed."""

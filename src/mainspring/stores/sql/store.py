@@ -20,10 +20,10 @@ from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.committer import Committer
 from mainspring.stores.containment import cancellable, contained
-from mainspring.stores.groups import Room
+from mainspring.stores.groups import Capacity
 from mainspring.stores.plan import (
     BeginAttempts,
-    Claim,
+    ClaimShards,
     DeleteRecord,
     FinishAttempts,
     PutRecord,
@@ -45,7 +45,7 @@ P = ParamSpec("P")
 
 Writes = Committer[WriteRequest]
 
-GROUP: Final = Room(items=1_000)
+GROUP: Final = Capacity(items=1_000)
 WRITE_WIDTH: Final = 2
 """Groups of one committer under way at once: more of them would be smaller."""
 READ_WIDTH: Final = 4
@@ -160,7 +160,7 @@ class SqlStore:
     async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
         if not claims:
             return []
-        return await self._judge(self._claims, Claim(claims))
+        return await self._judge(self._claims, ClaimShards(claims))
 
     async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
         if not claims:

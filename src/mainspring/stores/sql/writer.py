@@ -23,7 +23,7 @@ from mainspring.model import Shard
 from mainspring.store import Verdict
 from mainspring.stores.plan import (
     BeginAttempts,
-    Claim,
+    ClaimShards,
     DeleteRecord,
     FinishAttempts,
     Plan,
@@ -121,7 +121,7 @@ class Writer:
     async def _change(self, group: list[WriteRequest], *, apart: bool, suspicious: bool) -> None:
         """`suspicious`: something is held, and it may be what a request is to create."""
         plan = Plan(group)
-        claims = any(isinstance(request, Claim | Release) for request in group)
+        claims = any(isinstance(request, ClaimShards | Release) for request in group)
         wait_ms = APART_MS if apart else BRIEF_MS
         async with self._pool.transaction() as session:
             claim_lock = session.row_lock if apart else "FOR UPDATE"

@@ -21,7 +21,7 @@ from mainspring.stores.containment import contained
 from mainspring.stores.groups import GROUP_BYTES
 from mainspring.stores.plan import (
     BeginAttempts,
-    Claim,
+    ClaimShards,
     DeleteRecord,
     FinishAttempts,
     NoticeWriters,
@@ -174,7 +174,7 @@ class SQLiteStore:
         return await self._read(partial(queries.shards, shard_ids=shard_ids))
 
     async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
-        request = Claim(claims)
+        request = ClaimShards(claims)
         await self._write(request)
         return request.answer
 

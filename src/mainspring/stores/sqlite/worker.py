@@ -13,9 +13,9 @@ from typing import Final, Generic
 
 from mainspring.errors import StoreUnavailable
 from mainspring.stores.committer import Admission, fail
-from mainspring.stores.groups import R, Room, Waiting
+from mainspring.stores.groups import Capacity, R, Waiting
 
-GROUP: Final = Room(items=4_000)
+GROUP: Final = Capacity(items=4_000)
 
 
 class Worker(Generic[R]):

@@ -19,7 +19,7 @@ from mainspring.stores.plan import (
     Batch,
     BeginAttempts,
     Change,
-    Claim,
+    ClaimShards,
     DeleteRecord,
     FinishAttempts,
     PutRecord,
@@ -97,7 +97,7 @@ class Commits:
             case FinishAttempts():
                 self._count("finish", request)
                 yield from map(self._finish, _applied(request))
-            case Claim():
+            case ClaimShards():
                 yield from map(self._claim, _applied(request))
             case Release():
                 yield from map(self._release, _applied(request))

@@ -12,7 +12,7 @@ from mainspring.model import Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import START, Begin, DuePage, Finish, Position, Put, Remove, TimerFilter, Verdict, next_version
 from mainspring.stores.plan import (
     BeginAttempts,
-    Claim,
+    ClaimShards,
     DeleteRecord,
     FinishAttempts,
     PruneHistory,
@@ -102,7 +102,7 @@ class SimulatedStore:
         return await self._database.per_shard(self._caller, "shards", shard_ids, read, None)
 
     async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
-        return await self._change("claim", "shards", Claim(claims))
+        return await self._change("claim", "shards", ClaimShards(claims))
 
     async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
         return await self._change("release", "shards", Release(claims))
@@ -145,7 +145,7 @@ class SimulatedStore:
         return await self._database.read(self._caller, verb, read, shards)
 
     async def _change(
-        self, verb: str, queue: str, request: Write | BeginAttempts | FinishAttempts | Claim | Release
+        self, verb: str, queue: str, request: Write | BeginAttempts | FinishAttempts | ClaimShards | Release
     ) -> list[Verdict]:
         if not request.items:
             return []
