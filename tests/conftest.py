@@ -14,7 +14,7 @@ pytest.register_assert_rewrite(
 )
 pytest_plugins = ["tests.servers.fixtures", "tests.support.target", "tests.time_limit"]
 
-_ALONE: Final = tuple(Path(__file__).parent / name for name in ("cluster", "crashes", "faults"))
+_ALONE: Final = tuple(Path(__file__).parent / name for name in ("cluster", "crashes", "faults", "processes"))
 
 
 @pytest.hookimpl(tryfirst=True)
