@@ -120,8 +120,11 @@ class LaneState(Member):
 
     @property
     def idle(self) -> bool:
-        """Nothing to do: the lane may be forgotten, and with it what is known of its destination."""
-        return not self.queue and not self.in_flight
+        """Nothing to do, and nobody has it in hand: the lane may be forgotten, and what is known of its destination.
+
+        One without a queue waits for nothing (`turns`), and has no bookmarks (`window`).
+        """
+        return not (self.queue or self.in_flight or self.large.in_flight)
 
     @property
     def _is_silent(self) -> bool:

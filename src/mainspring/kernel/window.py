@@ -36,10 +36,13 @@ class Window:
         byte_limit: int,
         page_size: int,
         lane_of: Callable[[Timer], LaneState],
+        emptied: Callable[[LaneState], None],
         everybody: Party,
     ) -> None:
+        """`emptied` is told of lanes that have nothing queued any more."""
         self._page_size = page_size
         self._lane_of = lane_of
+        self._emptied = emptied
         self.rows: dict[str, Timer] = {}
         self._places = Room(limit, everybody)
         self._small = byte_limit // (4 * limit)
@@ -176,6 +179,8 @@ class Window:
     def weigh(self, lane: LaneState) -> None:
         """The queue of a lane has changed, or the number of its calls."""
         queued = len(lane.queue)
+        if not queued:
+            self._emptied(lane)
         self._weigh(self._places, lane, queued + bool(lane.in_flight) if queued else 0)
         large = lane.large
         if large.queued or large.weight:
