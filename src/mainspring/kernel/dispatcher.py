@@ -34,6 +34,7 @@ from mainspring.kernel.shares import Tier
 from mainspring.kernel.stages import Stages
 from mainspring.model import State, Timer
 from mainspring.store import Begin, Store, Verdict
+from mainspring.unreadable import Unreadable, reason_of, set_aside, timer_name
 
 _NOT_GIVEN_BACK: Final = "what a timer had could not be given to others"
 
@@ -120,7 +121,18 @@ class Dispatcher:
     # --- from the reader ------------------------------------------------------------------------------
 
     def offer(self, timer: Timer, page: int) -> bool:
-        """Take a due row in, or bookmark where it is. False if it had to be left in the store."""
+        """Take a due row in, or bookmark where it is. False if it had to be left in the store.
+
+        One with which that cannot be done, for whatever reason, is set aside and tried again, and others are not.
+        """
+        try:
+            return self._offer(timer, page)
+        except Exception as error:  # noqa: BLE001 - see above
+            set_aside(Unreadable("timer", timer_name(timer.key), reason_of(error), timer.version))
+            self._find_again(timer)
+            return False
+
+    def _offer(self, timer: Timer, page: int) -> bool:
         shard = self._agenda.shards.get(timer.shard_id)
         if shard is None or shard.draining or self._is_known(timer, shard, page):
             return True
