@@ -341,10 +341,6 @@ class Dispatcher:
         """Take the queued timers of these shards out of memory; they stay in the store."""
         self.window.let_go(shard_ids, self._lanes)
 
-    def busy(self, shard_ids: set[int]) -> bool:
-        """Whether anything of these shards is in flight or not yet recorded."""
-        return self.window.busy(shard_ids)
-
     def give_up(self, shard_ids: set[int]) -> None:
         """Stop waiting for calls of these shards: their outcome is unknown, and recorded so."""
         reason = "This instance stopped while the call was in flight; the call may have been made."

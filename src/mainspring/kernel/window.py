@@ -316,9 +316,9 @@ class Window:
             self._again.pop(shard_id, None)
             self._promoted.pop(shard_id, None)
 
-    def busy(self, shard_ids: set[int]) -> bool:
-        """Whether anything of these shards is in memory."""
-        return any(timer.shard_id in shard_ids for timer in self.rows.values())
+    def busy_shards(self) -> set[int]:
+        """Those of which anything is in memory."""
+        return {timer.shard_id for timer in self.rows.values()}
 
 
 def bytes_for_large(byte_limit: int) -> int:
