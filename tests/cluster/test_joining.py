@@ -12,7 +12,7 @@ import pytest
 
 from mainspring.client import AsyncClient
 from mainspring.cluster.messages import ShardView
-from mainspring.kernel.ownership import placement
+from mainspring.kernel.placement import Placement
 from mainspring.testing.torture.process import ServerProcess, serving
 from tests.faults.waiting import until
 from tests.servers.mongodb import MongoDB
@@ -32,8 +32,9 @@ async def until_spread(clients: Sequence[AsyncClient], *, seconds: float) -> tup
 
     async def look() -> tuple[ShardView, ...] | None:
         shards = (await clients[0].shards()).shards
-        share = placement([shard.shard_id for shard in shards], instances)
-        return shards if {shard.shard_id: shard.owner for shard in shards} == share else None
+        placement = Placement()
+        await placement.follow([shard.shard_id for shard in shards], instances)
+        return shards if {shard.shard_id: shard.owner for shard in shards} == placement.owners else None
 
     return await until(look, seconds=seconds, what=f"{len(instances)} instances with their shares")
 

@@ -14,7 +14,7 @@ The rooms that every service has:
     program        `ms.jobs`, and functions on a calendar; `handlers` are these functions as targets
     assembly       puts all of it together for one instance
 
-and those of jobs alone:
+and those that only jobs have:
 
     calendar/      from the text of a schedule to instants                     pure
     plan           what becomes of instants: run or skipped                    pure
@@ -28,7 +28,7 @@ and those of jobs alone:
     queue          one run after another
     ending         how a run ends
     backfill       runs afterwards
-    reconciler     keeps clocks equal to the registry, under a lock
+    reconciler     keeps clocks in step with the registry, under a lock
 
 What is pure neither waits nor reads a clock.
 """

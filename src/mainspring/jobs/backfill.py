@@ -1,10 +1,10 @@
-"""Runs of the past: the instants of a range of the past that were never run, one after another.
+"""Runs of the past: the instants of a past range that were never run, one after another.
 
-What the ledger says of them stays. A backfilled instant has a run of its own beside it, once: to ask for the same
+What the ledger says about them stays. A backfilled instant has a run of its own beside it, once: asking for the same
 range again runs only what is new, and completes what a crash had cut short.
 
-That may be ten thousand, so it goes slice by slice, from the oldest on, and everybody else has a turn between. What
-could not be written in one slice stops no other: it is told in the end, and to ask again is what helps.
+There may be ten thousand of them, so it goes slice by slice, from the oldest on, and everybody else has a turn in
+between. What could not be written in one slice stops no other: it is reported in the end, and asking again helps.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Backfiller:
         definition = job.definition
         after = max(since, definition.starts_at or 0) - 1
         last = until - 1 if definition.ends_at is None else min(until - 1, definition.ends_at)
-        # To count them all may take as long as to run them.
+        # Counting them all may take as long as running them.
         instants: list[int] = []
         while found := job.calendar.between(after, last, limit=_SLICE):
             instants += found

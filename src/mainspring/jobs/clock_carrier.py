@@ -1,8 +1,8 @@
 """The carrier of clock rows: when one is due, its job's instants are planned, a few seconds ahead of them.
 
-Order within a look, so that a crash at any line is made good by the repeat: first the ledger, then the rows of the
-runs, then the clock row itself, with all that the clock knows, in the engine's fenced write. A look that comes late
-is first dated anew (`refusal`), in a write of its own: what it decides depends on when that is, see `clock_state`.
+The order within a look lets a repeat make good a crash at any line: first the ledger, then the rows of the runs, then
+the clock row itself, with all that the clock knows, in the engine's fenced write. A look that comes late is first given
+a new date (`refusal`), in a write of its own: what it decides depends on that, see `clock_state`.
 A row that cannot be written keeps the clock from no other instant: it is noted, and tried again.
 """
 
@@ -32,7 +32,7 @@ from mainspring.model import FOREVER, Result, Timer, to_json
 
 CLOCK_LANE: Final = Lane("mainspring.jobs", 256, namespace=CLOCKS, site="store", calls_nobody=True)
 RECHECK_MS: Final = 300_000
-"""A clock is told when a run that it counts is skipped. That it looks by itself is for what nobody foresaw."""
+"""A clock is told when a run that it counts is skipped. It also looks by itself, for what nobody foresaw."""
 _SHORTEST_PAUSE_MS: Final = 1_000
 
 
@@ -88,7 +88,7 @@ class ClockCarrier:
         return self._moved(now, next_at=next_at, state=replace(tick.state, unwritten=unwritten))
 
     async def _account(self, job: Job, state: ClockState, *, as_of: int) -> Tick:
-        """A range is not to begin with an instant that has a record already: there is one for each key."""
+        """A range must not begin with an instant that has a record already: there is one record for each key."""
         tick = account(job, state, as_of=as_of)
         on_record: set[int] = set()
         for part in tick.skipped:
@@ -208,5 +208,5 @@ class ClockCarrier:
 
 
 def _pause_ms(*, late_ms: int) -> int:
-    """Before runs that were left behind are written again: the later they are anyway, the longer."""
+    """The pause before runs that were left behind are written again: the later they are anyway, the longer."""
     return min(LONGEST_PAUSE_MS, max(_SHORTEST_PAUSE_MS, late_ms))

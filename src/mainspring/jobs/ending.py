@@ -1,4 +1,4 @@
-"""How a run ends: first in the ledger, then word to those that wait for it, and only then its row is removed."""
+"""How a run ends: first in the ledger, then those that wait for it are told, and only then is its row removed."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class RunEnder:
     async def hand_on(self, job: str, run: Run) -> None:
         """Tell the run that waits for this one, and the clock if another may be made instead of this one.
 
-        Told twice it does no harm, so a repeat tells them again.
+        Telling twice does no harm, so a repeat tells them again.
         """
         if run.successor:
             await self._rows.hasten_run(launch_id(job, run.successor))
@@ -114,7 +114,7 @@ class RunEnder:
 
 
 def pause_ms(attempts: int) -> int:
-    """Before a repeat of what nobody saw the end of: the first comes at once, others after longer and longer pauses."""
+    """The pause before a repeat of what nobody saw the end of: the first comes at once, others later and later."""
     return min(LONGEST_PAUSE_MS, 250 * 2 ** min(attempts, 12)) if attempts > 1 else 0
 
 

@@ -33,13 +33,13 @@ from mainspring.wire.instants import LAST_INSTANT
 
 FINAL: Final = frozenset({"succeeded", "failed", "unknown", "skipped", "cancelled"})
 BACKFILL: Final = "backfill"
-"""The suffix of an instant that was run afterwards. What had become of it before stays on record."""
+"""The suffix of an instant that was run later. What had become of it before stays on record."""
 _UNFINISHED_MS: Final = 400 * 86_400_000
-"""How much longer than others a record is kept that is not final: more than the longest wait of a retry policy."""
+"""How much longer a record that is not final is kept: more than the longest wait of a retry policy."""
 _AT_ONCE: Final = 100
 _REMEMBERED: Final = 20_000
 _HOPS: Final = 64
-"""How far back the newest run that was made is looked for."""
+"""How far back we look for the newest run that was made."""
 
 
 class Run(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -91,7 +91,7 @@ class Entry(Struct, frozen=True):
     run: Run
     version: int
     is_readable: bool = True
-    """Else the run stands for what nobody can tell, and nothing can be written by the version."""
+    """Otherwise the run stands for what nobody can tell, and nothing can be written with the version."""
 
 
 def planned(job: Job, instant: int, kind: RunKind, *, previous: str, now: int, delivery_id: str) -> Run:
@@ -135,7 +135,7 @@ def key_of(stamp: str) -> str:
 
 
 def behind(instant: int) -> str:
-    """The place in a ledger before which everything is scheduled at this instant or later."""
+    """The position in a ledger before which everything is scheduled at this instant or later."""
     return f"{LAST_INSTANT - instant:015d}~"
 
 
@@ -156,7 +156,7 @@ class Ledger:
         return None if record is None else _entry(job, record)
 
     async def put(self, job: str, stamp: str, run: Run, *, expect: int) -> bool:
-        """Write if the record has that version. False if it has not."""
+        """Write if the record has that version. False if it does not."""
         now = self._clock.now_ms()
         kept_ms = self._retention_ms if run.is_final else self._retention_ms + _UNFINISHED_MS
         record = await self._records.put_record(
@@ -169,7 +169,7 @@ class Ledger:
         return record is not None
 
     async def enter(self, job: str, runs: Sequence[tuple[str, Run]]) -> list[Run]:
-        """Write new runs; where there is a record already, that one stands, and is answered instead."""
+        """Write new runs; where there is a record already, it stands, and is returned instead."""
         found: list[Run] = []
         for start in range(0, len(runs), _AT_ONCE):
             batch = runs[start : start + _AT_ONCE]
@@ -203,12 +203,12 @@ class Ledger:
         return [entry async for entry in self._by_calendar(job, after) if not entry.run.is_final]
 
     async def on_record(self, job: str, first: int, last: int) -> set[int]:
-        """The instants from one to another that have a run by the calendar, be it one that was skipped since."""
+        """The instants from one to another that have a run by the calendar, even one that was skipped since."""
         found = self._by_calendar(job, first - 1, place=behind(last + 1))
         return {entry.run.instant async for entry in found if entry.run.until is None}
 
     async def _by_calendar(self, job: str, after: int, *, place: str = "") -> AsyncIterator[Entry]:
-        """Entries by the calendar of instants after this one, behind a key, from the newest on."""
+        """Entries by the calendar of instants after this one, after a key, newest first."""
         while True:
             page, place = await self.page(job, after=place, limit=BATCH_LIMIT)
             for entry in page:
@@ -253,7 +253,7 @@ class Ledger:
         return None
 
     async def page(self, job: str, *, after: str, limit: int) -> tuple[list[Entry], str]:
-        """Entries behind a key, from the newest on, and the key behind which there are more; '': there are not."""
+        """Entries after a key, newest first, and the key after which there are more; '': there are none."""
         page = await self._records.scan_records(collection_of(job), now=self._clock.now_ms(), after=after, limit=limit)
         entries = [entry for record in page if (entry := _entry(job, record)) is not None]
         return entries, "" if ends_scan(page, limit) else page[-1].key

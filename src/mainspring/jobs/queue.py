@@ -1,4 +1,4 @@
-"""One run after another: what a run does about the one before it that is not over. The rules are in `overlap`.
+"""One run after another: what a run does if the one before it is not over. The rules are in `overlap`.
 
 One that waits names itself in the record of the other, and is told at its end. Its own record says `buffered` for as
 long as no call of it can have been made.
@@ -21,12 +21,12 @@ from mainspring.kernel.carrier import Ending
 from mainspring.model import State, Timer
 
 RECHECK_MS: Final = 300_000
-"""A run that waits is told when its turn comes. That it looks by itself is for what nobody foresaw. One that waits
-for a run which has not begun looks as soon as that one is missed: nobody may come to tell."""
+"""A run that waits is told when its turn comes. It also looks by itself, for what nobody foresaw. One that waits for a
+run that has not begun looks as soon as that one is missed: perhaps nobody comes to tell."""
 LOOK_MS: Final = 10_000
 """A run that has begun and has made no call by then waits for the store no longer than this at a time."""
 _HOPS: Final = 32
-"""How far back a run follows those that were skipped before it."""
+"""How many skipped runs before it a run follows back."""
 
 
 class RunQueue:
@@ -36,7 +36,7 @@ class RunQueue:
         self._ender = ender
 
     async def take_turn(self, turn: Turn, job: Job) -> Ending | None:
-        """An ending if the run is not to go now, else None."""
+        """An ending if the run must not go now, else None."""
         definition, kind = job.definition, turn.errand.kind
         if not looks_back(definition.overlap, kind):
             return await self._begin(turn, catching_up="")
@@ -68,12 +68,12 @@ class RunQueue:
         return await self._begin(turn, own)
 
     async def _begin(self, turn: Turn, catching_up: str) -> Ending | None:
-        """Say in the ledger what others have to know of a run that goes now, if that is not there yet."""
+        """Say in the ledger what others have to know about a run that goes now, if that is not there yet."""
         if turn.entry is None:
             return None
         run = turn.entry.run
         if turn.has_waited:
-            # From here on a call may have been made: should this instance die, its repeat must not be skipped.
+            # From here on a call may have been made: if this instance dies, its repeat must not be skipped.
             delayed_by = run.catching_up if turn.late_ms > LATE_MS else ""
             began = replace(run, state="planned", catching_up=delayed_by)
         elif catching_up and run.kind != "catchup":
@@ -125,7 +125,7 @@ class RunQueue:
 
     async def _may_be_missed(self, other: Entry, turn: Turn, job: Job) -> bool:
         """Whether a run that has begun may have begun so late that it is superseded, maybe by this very one, and
-        just has not said so: then neither would go. Whoever is late himself has the time to look again."""
+        just has not said so: then neither would go. A run that is late itself has time to look again."""
         row = await self._row(other, turn)
         is_first = row is not None and row.state is State.RUNNING and row.attempts <= 1
         return is_first and other.run.state == "planned" and self._is_missed(other, turn, job)
@@ -147,7 +147,7 @@ class RunQueue:
         return row
 
     async def _is_going(self, other: Entry, turn: Turn) -> bool:
-        """Whether something is still to come of a run, by its row alone. What was put aside ends nowhere."""
+        """Whether a run may still come to something, judged by its row alone. What was put aside never ends."""
         row = await self._row(other, turn)
         return row is not None and row.state is not State.PARKED
 
@@ -165,8 +165,8 @@ class RunQueue:
         return self._is_missed(other, turn, job)
 
     def _is_missed(self, other: Entry, turn: Turn, job: Job) -> bool:
-        """Whether a run is not to be made, if it begins now."""
-        # By which calendar it was planned is not known: the present one tells whether it has its instant.
+        """Whether a run should not be made if it begins now."""
+        # It is not known which calendar planned it: the current one tells whether it has its instant.
         run, errand = other.run, replace(turn.errand, kind=other.run.kind, terms=Terms())
         now = turn.started_at
         return bool(objection(job, errand, instant=run.instant, due_at=run.moment, now=now, waited=False))

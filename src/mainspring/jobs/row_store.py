@@ -1,8 +1,8 @@
 """The rows of jobs at the store: reads and writes them.
 
 A clock row is a hint: what is to be done follows from the definition, when the row is due. So any change is told by
-making it due now (`tell_clock`), and telling twice does no harm. A job that is made anew has a new clock: what the old
-one knew was of another job.
+making it due now (`tell_clock`), and telling twice does no harm. A recreated job has a new clock: what the old one knew
+was about another job.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Missing(Struct, frozen=True):
     """Their part of the database cannot be reached: nobody knows whether they were written."""
 
     def check(self) -> None:
-        """For those who can ask again: all that the database can hold is to be written."""
+        """For callers that can ask again: everything that the database can hold should be written."""
         if self.unwritten:
             raise StoreUnavailable("Runs may not have been stored: their part of the database is unreachable")
 
@@ -67,7 +67,7 @@ class RowStore:
         randomness: random.Random,
         wake: Callable[[int, int], None],
     ) -> None:
-        """`wake` tells the engine of a row."""
+        """`wake` tells the engine about a row."""
         self._store = store
         self._namespaces = namespaces
         self._clock = clock
@@ -84,10 +84,10 @@ class RowStore:
         return await self._store.get([namespace.key_of(name) for name in names])
 
     async def new_clock(self, name: str, state: ClockState) -> None:
-        """Have a clock for a job that was made just now: one that knows of it what it is to begin with, due now.
+        """Have a clock for a job that was just made: due now, and knowing what it needs to begin with.
 
-        A row that is there already is that of a job of the same name which was deleted, be it looked at this very
-        moment. It is replaced: what that look comes to is not written, because the delivery is another one.
+        A row that is there already belongs to a deleted job of the same name, even if it is being looked at this very
+        moment. It is replaced: the outcome of that look is not written, because the delivery has changed.
         """
         while True:
             fresh = await self._clock_row(name, state)
@@ -103,7 +103,7 @@ class RowStore:
                 return None
 
     async def tell_clock(self, name: str, state: ClockState | None) -> None:
-        """Have the clock of a job look at it from now on; where there is none a new one, which knows so much."""
+        """Have the clock of a job look at it from now on; if there is none, a new one, which knows this much."""
         await self._tell(await self._clock_row(name, state))
 
     async def tell_clocks(self, names: Sequence[str]) -> list[str]:
@@ -124,7 +124,7 @@ class RowStore:
         return clock_row(name, state, namespace, delivery_id=self.new_delivery_id(), now=self._clock.now_ms())
 
     async def _tell(self, fresh: Timer) -> None:
-        """Have the row that there is looked at, or this one. It is written in any case: see `stop_clock`."""
+        """Have the existing row looked at, or this one. It is written in any case: see `stop_clock`."""
         while not await self._hasten(fresh.key, anyway=True):
             [damaged] = await self._store.damaged([fresh.key])  # one that cannot be read is nobody's clock
             if await self._write(fresh, expect=0 if damaged is None else damaged.version):
@@ -144,10 +144,10 @@ class RowStore:
     async def stop_clock(self, name: str, *, is_wanted: Callable[[], Awaitable[bool]]) -> None:
         """Remove the clock of a job that is gone, unless there is one of its name again.
 
-        One that has begun to look ends by itself: there may be something on record for which it has to make up. So does
+        One that has begun to look ends by itself: there may be something on record that it has to make up for. So does
         one that has left runs behind.
-        That is asked after the row was read. Whoever makes a job writes its definition first and then, in any case, its
-        clock: so either the definition is seen here, or the row is another one by the time it would be removed.
+        Whether there is one is asked after the row was read. Whoever makes a job writes its definition first and then,
+        in any case, its clock: so either the definition is seen here, or the row has changed before it is removed.
         """
         key = (await self._namespaces.system(CLOCKS)).key_of(name)
         while True:
@@ -176,8 +176,8 @@ class RowStore:
     ) -> Missing:
         """Have rows for runs that are on record. One that has a row already keeps it.
 
-        `upcoming` are the instants that follow on the first of the runs, in order, if they are known. Returns which
-        of them have no row, or may have none: no other has to do without because of them.
+        `upcoming` are the instants that follow the first of the runs, in order, if they are known. Returns which runs
+        have no row, or may have none: no other goes without one because of them.
         """
         namespace = await self._namespaces.system(RUNS)
         now = self._clock.now_ms()
@@ -207,8 +207,8 @@ class RowStore:
     async def _hasten(self, key: TimerKey, *, anyway: bool = False) -> bool:
         """Have a row looked at once more from now on. One that is being looked at is waited for, a while. False: none.
 
-        Raises `StoreUnavailable` if the look takes longer: it may come to what it saw before, and has to be told again.
-        One that is due need not be written, unless it is to be so `anyway`.
+        Raises `StoreUnavailable` if the look takes longer: it may act on what it saw before, and has to be told again.
+        One that is due need not be written, unless that is wanted `anyway`.
         """
         deadline = self._clock.monotonic() + _PATIENCE_SECONDS
         pause = _FIRST_PAUSE_SECONDS
@@ -240,7 +240,7 @@ class RowStore:
         return verdicts
 
     async def _write(self, row: Timer, *, expect: int) -> bool:
-        """False if the row is another one than expected. Raises what `was_applied` does."""
+        """False if the row is not as expected. Raises what `was_applied` does."""
         version = first_version(self._random) if expect == 0 else expect
         [verdict] = await self._store.write([Put(replace(row, version=version), expect)])
         if was_applied(verdict):

@@ -37,7 +37,7 @@ class Errand(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     """Of the job by which it was planned: one of the same name may take its place. None: not known."""
     previous: str = ""
     next_at: tuple[int, ...] = ()
-    """The next instants, found out when there was time for it; nothing if they were not."""
+    """The next instants, found out when there was time for it; empty if there was not."""
     body: Raw | UnsetType = UNSET
 
 
@@ -62,8 +62,8 @@ def clock_row(name: str, state: ClockState | None, namespace: Namespace, *, deli
 
 
 def read_state(row: Timer) -> ClockState:
-    """What a clock knows. A state that cannot be read is none: what it had run is in the ledger, and is not
-    run again."""
+    """What a clock knows. An unreadable state counts as none: what the clock had run is in the ledger, and is not run
+    again."""
     if row.payload is None:
         return ClockState()
     try:
@@ -83,7 +83,7 @@ def run_row(
     body: Raw | UnsetType,
     now: int,
 ) -> Timer:
-    """`upcoming` are instants in order, those that follow on the run among them, if they are known."""
+    """`upcoming` are instants in order, including those that follow the run, if they are known."""
     key = namespace.key_of(identity)
     following = bisect_right(upcoming, run.instant)
     errand = Errand(
@@ -114,7 +114,7 @@ def run_row(
 
 
 def hastened(row: Timer, now: int) -> Timer:
-    """The row, due by now. What has begun and is retried keeps the instant it was begun for: its repeats must decide as
-    it did."""
+    """The row, due now at the latest. A row that has begun and is retried keeps the instant it was begun for: its
+    repeats must decide as it did."""
     detail = row.detail if row.attempts or row.due_at <= now else replace(row.detail, execute_at=now)
     return replace(row, due_at=min(row.due_at, now), detail=detail)

@@ -1,4 +1,4 @@
-"""The carrier of run rows: looks whether the run is still wanted and its turn has come, makes the call, and
+"""The carrier of run rows: checks whether the run is still wanted and its turn has come, makes the call, and
 records in the ledger how it ended, before the row is removed.
 
 So the ledger is what tells a run that is over from one that is not, whatever becomes of rows: a row that was written
@@ -139,9 +139,9 @@ class RunCarrier:
         return put_aside(turn.timer, turn.started_at, problem) if problem else None
 
     async def _look(self, turn: Turn, job: Job | BrokenJob | None) -> Ending | None:
-        """An ending if no call is to be made now, else None."""
+        """An ending if no call should be made now, else None."""
         if isinstance(job, Job) and job.url != turn.timer.detail.callback_url:
-            # The limit and the circuit that it is under are those of an address that is not called any more.
+            # Its limit and circuit are those of an address that is no longer called.
             return replace(later(turn, turn.started_at), callback_url=job.url)
         if not turn.is_repeat:
             reason = objection(
@@ -229,7 +229,7 @@ class RunCarrier:
 
 
 def _read(timer: Timer) -> tuple[Errand, str]:
-    """What a row says of its run, or nothing and why."""
+    """What a row says about its run, or nothing and why."""
     try:
         return msgspec.json.decode(timer.payload or "", type=Errand), ""
     except ValueError as error:
@@ -242,7 +242,7 @@ def _set_aside(timer: Timer, error: ValueError) -> str:
 
 
 def _is_ok(reply: Reply) -> bool:
-    """A job runs by its calendar: of an answer only `ok` counts, and what else it says is the receiver's business."""
+    """A job runs by its calendar: only `ok` in an answer counts, and anything else in it is the receiver's business."""
     text = reply.body.lstrip()
     if reply.truncated or not text.startswith(b"{"):
         return True

@@ -16,7 +16,7 @@ from mainspring.wire import cursors
 from mainspring.wire.instants import to_ms
 
 PAGES_LIMIT: Final = 100
-"""Pages of the ledger that one request looks through at most; its answer may then be short, with a cursor."""
+"""How many pages of the ledger one request looks through at most; its answer may then be short, with a cursor."""
 
 
 class RunReader:

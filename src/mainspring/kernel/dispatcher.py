@@ -40,7 +40,7 @@ _NOT_GIVEN_BACK: Final = "what a timer had could not be given to others"
 
 
 class Dispatcher:
-    """Everything that is in memory between the moment a timer is found due and the record of its outcome."""
+    """Everything in memory between the moment a timer is found due and the record of its outcome."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Dispatcher:
         spawn: Spawn,
         settings: EngineSettings,
     ) -> None:
-        """`deposed` is told of shards that have a newer owner."""
+        """`deposed` is called with shards that have a newer owner."""
         self._store = store
         self._clock = clock
         self._agenda = agenda
@@ -75,9 +75,9 @@ class Dispatcher:
         self.window = self._stages.window
         self._calls: dict[str, tuple[LaneState, asyncio.Task[None] | None]] = {}
         self._unsent: dict[str, tuple[int, int]] = {}
-        """Attempts that were begun, or may have been, and certainly not sent: version and fence. They may still be."""
+        """Attempts that were begun, or may have been, but certainly not sent: version and fence. They still may be."""
         self._changed: dict[str, int] = {}
-        """Rows that were found to be others than those in flight, and their due instants: to be read afterwards."""
+        """Rows that were found to differ from those in flight, and their due instants: to be read afterwards."""
         self._writing: dict[str, asyncio.Task[None]] = {}
         """Attempts whose call is over and whose carrier has yet to write something."""
         self._starting: Batches[tuple[LaneState, Timer]] = Batches(
@@ -150,7 +150,7 @@ class Dispatcher:
         return True
 
     def _is_known(self, timer: Timer, shard: ShardState, page: int) -> bool:
-        """Whether a row is in memory, or was until just now. One that is another than that will be looked at again."""
+        """Whether a row is in memory, or was until just now. If it differs from that, it will be looked at again."""
         known = self.window.rows.get(timer.uuid)
         ended = shard.has_ended(timer, page)
         if ended is not None:
@@ -169,7 +169,7 @@ class Dispatcher:
 
     @property
     def waits_for_circuits(self) -> bool:
-        """Whether lanes wait for something of which nobody tells: a circuit that closes, a limit that moves."""
+        """Whether lanes wait for something that nobody announces: a circuit that closes, a limit that moves."""
         return self._stages.waits_for_circuits
 
     def pump(self, *names: str) -> None:
@@ -205,7 +205,7 @@ class Dispatcher:
                 going.append((lane, timer, shard.fence))
         verdicts = await self._writes.begin([Begin(timer.key, fence, timer.version) for _, timer, fence in going])
         crashpoint.reach(crashpoint.ATTEMPT_BEGUN)
-        # The lease may have run out during the write: what was begun then is read again, and judged.
+        # The lease may have run out during the write: what was begun by then is read again, and judged.
         valid = self._lease_valid()
         deposed: set[int] = set()
         for (lane, timer, fence), verdict in zip(going, verdicts, strict=True):
@@ -233,7 +233,7 @@ class Dispatcher:
         self.serve()
 
     async def _send_begun(self, lane: LaneState, timer: Timer, fence: int) -> None:
-        """Since it was read, a row that was begun and not sent may have been changed, or judged by another owner."""
+        """Since it was read, a row that was begun but not sent may have been changed, or judged by another owner."""
         try:
             [current] = await contained(self._store.get([timer.key]))
         except StoreUnavailable:
@@ -253,7 +253,7 @@ class Dispatcher:
         self._calls[begun.uuid] = (lane, self._spawn(self._carry(lane, begun)))
 
     def _remember_unsent(self, timer: Timer, *, version: int, fence: int) -> None:
-        """Should the row be found in flight in this version, it is not lost: nobody has called anybody for it."""
+        """If the row is found in flight in this version, it is not lost: no call was made for it."""
         self._unsent[timer.uuid] = (version, fence)
         if len(self._unsent) > self._settings.window_limit:
             del self._unsent[next(iter(self._unsent))]
@@ -267,7 +267,7 @@ class Dispatcher:
             self._find_again(timer)
             return
         if current is not None and current.version == timer.version:
-            self._find_again(timer)  # whatever the store has against it, it would say so at once again
+            self._find_again(timer)  # whatever the store has against it, it would say so again at once
         elif current is not None:
             self.note(current.shard_id, current.due_at)
 
@@ -298,7 +298,7 @@ class Dispatcher:
     async def _ending(self, timer: Timer, carrying: Coroutine[Any, Any, Ending]) -> Ending:
         try:
             return await carrying
-        except Exception as error:  # noqa: BLE001 - a carrier does not raise; should it, this timer ends and no other
+        except Exception as error:  # noqa: BLE001 - a carrier does not raise; if it does, this timer ends and no other
             telemetry.logger.exception("a call ended with an unforeseen error")
             reason = f"An unforeseen error ended the attempt ({type(error).__name__}); the call may have been made."
             return self._carrier.lost(timer, self._clock.now_ms(), reason)
@@ -324,7 +324,7 @@ class Dispatcher:
             self.wake_reader.set()
 
     def _put_back(self, lane: LaneState, timer: Timer) -> None:
-        """Whatever became of the row in the store, it is read again: at once would be too often."""
+        """Whatever became of the row in the store, it is read again, but not at once: that would be too often."""
         self._forget(lane, timer)
         self._find_again(timer)
 
@@ -342,7 +342,7 @@ class Dispatcher:
         self.window.let_go(shard_ids, self._lanes)
 
     def give_up(self, shard_ids: set[int]) -> None:
-        """Stop waiting for calls of these shards: their outcome is unknown, and recorded so."""
+        """Stop waiting for calls of these shards: their outcome is unknown, and recorded as that."""
         reason = "This instance stopped while the call was in flight; the call may have been made."
         calls = {uuid: call for uuid, (_, call) in self._calls.items() if call is not None} | self._writing
         for uuid, call in calls.items():

@@ -9,7 +9,7 @@ With nothing due, nothing is read. There are three ways to a row, in this order:
 
 Wake-ups from other instances can be lost, and a program may write timers without running an engine; so once in
 `look_seconds` the store is asked for the earliest instant of all owned shards, in one call. An instance that is alone
-on a store which notices other writers asks only that. A shard that does not answer is left behind, and holds up no
+on a store that notices other writers asks only that. A shard that does not answer is left behind, and holds up no
 other.
 """
 
@@ -34,19 +34,19 @@ from mainspring.kernel.settings import EngineSettings
 from mainspring.store import BATCH_LIMIT, START, Position, Store
 
 SHORTEST_SECONDS: Final = 0.001
-"""Event loops may end a wait a touch early; a shorter one would then be waited for again and again."""
+"""Event loops may end a wait slightly early; shorter waits would then be repeated again and again."""
 CIRCUIT_LOOK_SECONDS: Final = 0.2
 SCAN_PAUSE_SECONDS: Final = 0.01
-"""Between pages that are not urgent, so that calls in flight come first."""
+"""The pause between pages that are not urgent, so that calls in flight come first."""
 FRUITLESS_PAUSE_SECONDS: Final = 0.1
 """After pages from bookmarks of which nothing could be taken in."""
 SWEEP_SHARE: Final = 4
 """A sweep rests this many times as long as it reads."""
 SMALL_PAGE: Final = 64
-"""At least so many rows are read from a bookmark at once."""
+"""At least this many rows are read from a bookmark at once."""
 READS_AT_ONCE: Final = 16
 FEW: Final = 64
-"""New shards that are simply read. More of them would stand before everything that comes due meanwhile."""
+"""How many new shards are simply read. More of them would delay everything that comes due meanwhile."""
 LEFT_PAGES: Final = 4
 """Pages that are read from bookmarks before it is looked again at what is due."""
 
@@ -85,7 +85,7 @@ class Reader:
         self._glance_at = 0.0
         self._glancing = False
         self._new: deque[int] = deque()
-        """Shards of which nobody knows yet when anything is due."""
+        """Shards for which nobody knows yet when anything is due."""
         self._asking_new = False
         self._left_at = 0.0
         self._complain_at = 0.0
@@ -115,7 +115,7 @@ class Reader:
                 await asyncio.sleep(self._settings.store_retry_seconds)
 
     async def _sleep(self) -> None:
-        """Until something is due, or somebody says that there is something to do."""
+        """Wait until something is due, or somebody says that there is something to do."""
         monotonic = self._clock.monotonic()
         seconds = min(self._settings.idle_wake_seconds, max(SHORTEST_SECONDS, self._glance_at - monotonic))
         if (at := self._agenda.next_look()) is not None:
@@ -157,7 +157,7 @@ class Reader:
             await self._read_what_was_left(now)
 
     async def _for_a_while(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done, and go on when it takes long: that is then a shard, or a store, that hangs."""
+        """Have something done, and go on without it if it takes long: then a shard, or the store, hangs."""
         await asyncio.wait({self._spawn(work)}, timeout=PATIENCE_SECONDS)
 
     async def _read(self, shard: ShardState, now: int, page: Callable[[], Awaitable[None]]) -> None:
@@ -215,7 +215,7 @@ class Reader:
             if self._agenda.shards.get(shard.shard_id) is not shard:
                 return Page()
             last = Position(timers[-1].due_at, timers[-1].uuid) if timers else None
-            # A page may end before its limit: because of its bytes, or behind rows that cannot be read.
+            # A page may end before its limit: because of its bytes, or after rows that cannot be read.
             is_full = len(timers) == limit or (bool(timers) and next_due_at is not None and next_due_at <= now)
             window.passed(shard.shard_id, after, last if is_full else None, now=now, page=page)
             before = window.admitted
@@ -226,7 +226,7 @@ class Reader:
             shard.page_over(number)
 
     async def _ask_new(self) -> None:
-        """A batch at a time, and what is due in other shards in between."""
+        """A batch at a time, with what is due in other shards in between."""
         batch = [self._new.popleft() for _ in range(min(BATCH_LIMIT, len(self._new)))]
         now = self._clock.now_ms()
         try:
@@ -245,9 +245,9 @@ class Reader:
     # --- left -----------------------------------------------------------------------------------------
 
     async def _read_what_was_left(self, now: int) -> None:
-        """A few pages from bookmarks behind which there is something for lanes with room, of one shard each.
+        """A few pages from bookmarks after which there is something for lanes with room, of one shard each.
 
-        A pass goes on behind rows that cannot be taken in, because what can be may stand behind them.
+        A pass goes on past rows that cannot be taken in, because there may be others after them that can.
         """
         window = self._dispatcher.window
         before = window.admitted
@@ -302,13 +302,13 @@ class Reader:
 
     async def _others_wrote(self) -> bool:
         if self._foreign_writes is None or not self._ownership.alone:
-            self._seen_writes = None  # whatever is counted when this instance is alone again is news
+            self._seen_writes = None  # when this instance is alone again, whatever is counted is news
             return True
         seen, self._seen_writes = self._seen_writes, await self._foreign_writes()
         return seen != self._seen_writes
 
     def _expect(self, shard: ShardState, due_at: int, now: int) -> None:
-        """The earliest row of a shard is due then. One that is due already may be unknown here, wherever it stands."""
+        """The earliest row of a shard is due then. One that is already due may be unknown here, wherever it is."""
         if due_at <= now:
             shard.sweep_owed = True
             if not shard.sweeping:
@@ -318,7 +318,7 @@ class Reader:
             self._dispatcher.wake_reader.set()
 
     async def _sweep(self, shard: ShardState) -> None:
-        """See rows that others wrote behind the read position, in pages with pauses between."""
+        """Find rows that others wrote before the read position, in pages with pauses between."""
         try:
             while shard.sweep_owed and self._agenda.shards.get(shard.shard_id) is shard and self._ownership.valid():
                 shard.sweep_owed = False

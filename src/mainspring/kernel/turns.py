@@ -2,7 +2,7 @@
 
     ready     a slot of all lanes; they get it in turn
     resting   a slot of its own: a call of its own ends, a circuit closes, a limit moves
-    short     what a row needs besides: bytes if it is large, or records of others. Who gives these back, says `relieve`
+    short     what else a row needs: bytes if it is large, or records of others. `relieve` tells that some came back
 
 A lane with a queue is in exactly one of the three, and one without in none: so a lane with nothing to do can be
 forgotten, and nothing is left of it here. Circuits and limits move by themselves: so whoever gives slots lets all that
@@ -20,7 +20,7 @@ from mainspring.kernel.lanes import LaneState
 from mainspring.kernel.shares import Party, Tier
 
 RELIEVED: Final = 16
-"""So many lanes that are short try again when somebody gives something back."""
+"""How many lanes that are short try again when somebody gives something back."""
 
 
 class Turns:
@@ -31,7 +31,7 @@ class Turns:
         self._short: dict[LaneState, None] = {}
 
     def arrive(self, lane: LaneState) -> None:
-        """It has something queued, or something else than before."""
+        """It has something queued, or something different from before."""
         if not lane.turn:
             self._wait_for_slot(lane)
         elif lane.turn == "short":
@@ -46,14 +46,14 @@ class Turns:
         lane.turn = ""
 
     def rouse(self, *lanes: LaneState) -> None:
-        """Let these lanes, or all that rest, try again; among others, if their tier is another one by now."""
+        """Let these lanes, or all that rest, try again; in another group, if their tier has changed by now."""
         for lane in lanes or tuple(self._resting):
             if lane.turn in ("resting", "short") or (lane.turn == "ready" and lane.turn_tier is not lane.tier):
                 self.leave(lane)
                 self._wait_for_slot(lane)
 
     def relieve(self) -> bool:
-        """Somebody has given back what lanes may be short of. A few try again, those first that have waited longest.
+        """Somebody has given back what lanes may be short of. A few try again, those that have waited longest first.
         Returns whether there are any."""
         if not self._short:
             return False
@@ -61,8 +61,8 @@ class Turns:
         return True
 
     def next(self, tier: Tier, *, free: int, kept: int) -> LaneState | None:
-        """The lane whose turn it is, as so many slots are free, and so many of them are for namespaces that have few;
-        it then waits for nothing until it is told to."""
+        """The lane whose turn it is, given how many slots are free and how many of these are for namespaces that have
+        few; after that it waits for nothing until it is told to."""
         while (lane := self._ready[tier].next(free, kept)) is not None:
             lane.turn = ""
             if lane.tier is tier:
@@ -96,7 +96,7 @@ class _Rota:
         self.size = 0
         self._tier = tier
         self._lanes: dict[Party, dict[Party, dict[LaneState, None]]] = {}
-        """By namespace and site; whose turn was last is behind the others."""
+        """By namespace and site; the one that had its turn last is behind the others."""
 
     def append(self, lane: LaneState) -> None:
         self._lanes.setdefault(lane.site.around[0], {}).setdefault(lane.site, {})[lane] = None

@@ -10,10 +10,10 @@ bookmarks that it passes.
 Invariant: a row that was offered and is not in the window stands behind a bookmark that covers it. What is taken out of
 memory without an outcome, for whatever reason, is bookmarked; nothing is ever neither here nor bookmarked.
 
-The window has places for rows, and bytes for large ones (see `room`). A row is large if so many of its size would not
-fit as there are places, into a quarter of the bytes; the three other quarters are for large ones. So small rows never
-wait because large ones have used up the bytes. The last large row may be larger than what was left of them, so that
-none is too large to be taken in.
+The window has places for rows, and bytes for large ones (see `room`). A row is large if a window full of rows of its
+size would not fit into a quarter of the bytes; the other three quarters are for large ones. So small rows never wait
+because large ones have used up the bytes. The last large row may be larger than what was left of them, so that none is
+too large to be taken in.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Window:
         return self._places.free
 
     def size(self, uuid: str) -> int:
-        """The same of a row that is here."""
+        """The same for a row that is here."""
         return self._sizes.get(uuid, 0)
 
     def most(self, uuid: str) -> int:
@@ -117,7 +117,7 @@ class Window:
     def _make_room(self, room: Room, who: Queued, weight: int, size: int) -> bool:
         while (heavier := room.heavier(who.site, who.weight, weight, size)) is not None:
             self._evict(room.heaviest(heavier))
-            if room.free:  # a little large row does not make room for a larger one
+            if room.free:  # a smaller large row does not make room for a larger one
                 return True
         return False
 
@@ -145,14 +145,14 @@ class Window:
                 self._bytes.give_back(size)
 
     def take(self, lane: LaneState, queue: deque[Timer]) -> Timer:
-        """The first row of one of the queues of a lane; it stays in the window, but is not queued any more."""
+        """The first row of one of the queues of a lane; it stays in the window, but is no longer queued."""
         timer = queue.popleft()
         if queue is lane.queue.large:
             lane.large.queued -= self._sizes[timer.uuid]
         return timer
 
     def withdraw(self, timer: Timer) -> bool:
-        """Take a row out again. False if it is not queued any more."""
+        """Take a row out again. False if it is no longer queued."""
         return bool(self._remove(self._lane_of(timer), lambda queued: queued is timer))
 
     def take_out(self, lane: LaneState, shard_id: int) -> list[Timer]:
@@ -210,7 +210,7 @@ class Window:
         self._set_bookmark(known, timer.shard_id, tier, self._bookmark(timer))
 
     def leave_until(self, timer: Timer, at: int) -> None:
-        """A row is not to be worked on before `at`; it is found again then."""
+        """A row must not be worked on before `at`; it is found again then."""
         own, known = self._bookmark(timer), self._again.get(timer.shard_id)
         self._again[timer.shard_id] = (own, at) if known is None else (own.joined(known[0]), min(at, known[1]))
 
@@ -226,7 +226,7 @@ class Window:
         self._left[shard_id][member] = None
 
     def _pass_on_bookmarks(self, member: Member, party: Party) -> None:
-        """Who has nothing in memory has no bookmarks of its own."""
+        """A member with nothing in memory has no bookmarks of its own."""
         for shard_id, tier in tuple(member.left):
             self._set_bookmark(party, shard_id, tier, member.left.pop((shard_id, tier)))
             self._unlist(shard_id, member)
@@ -248,7 +248,7 @@ class Window:
         return bool(self._left or self._again)
 
     def read_from(self, shard_id: int, now: int) -> Position | None:
-        """The first bookmark in a shard behind which there is something for a lane that has room now."""
+        """The first bookmark in a shard after which there is something for a lane that has room now."""
         places = [
             bookmark.place
             for member in self._left.get(shard_id, ())
@@ -262,7 +262,7 @@ class Window:
     def _wants(self, member: Member, tier: Tier, shard_id: int) -> bool:
         """Whether there is room for what was left; of a party, for its lanes that have nothing queued."""
         room = self._bytes if member.is_large else self._places
-        # Of a lane, also whether it has used up half of its share: less would be many pages for few rows each.
+        # For a lane, also whether it has used up half of its share: otherwise many pages would bring few rows each.
         if isinstance(member, LargePart):
             if member.queued >= max(1, room.limit // room.queues // 2):
                 return False
@@ -281,7 +281,7 @@ class Window:
         return room.heavier(member.site, member.weight, weight, room.typical) is not None
 
     def passed(self, shard_id: int, start: Position, end: Position | None, *, now: int, page: int) -> None:
-        """What is due behind `start` up to `end` was read, and is about to be offered; None: up to the last.
+        """What is due after `start` up to `end` was read, and is about to be offered; None: up to the last.
 
         Bookmarks that were set since the page was asked for stay: it may not show what was left meanwhile.
         """
@@ -337,7 +337,7 @@ def size_of(timer: Timer) -> int:
 
 
 def _bytes_of(text: str) -> int:
-    """A character takes as many bytes as the one that takes most: up to four."""
+    """Every character takes as many bytes as the widest one: up to four."""
     if text.isascii():
         return len(text)
     return len(text) * (2 if len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text) else 4)

@@ -118,7 +118,7 @@ class TimerCarrier:
         """URLs, and until when they count as gone."""
         self.handlers: dict[str, Handler] = {}
         self.is_at_rest = False
-        """Nothing is carried here: the handlers are those of other programs, whatever they are called."""
+        """Nothing is carried here: handlers belong to other programs, whatever they are called."""
 
     # --- the Carrier protocol -------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class TimerCarrier:
         return namespace.retry_policy if namespace is not None else RetryPolicy()
 
     def check_target(self, target: str) -> None:
-        """What a timer of this program may name: a handler that is registered, or a URL."""
+        """What a timer of this program may name: a registered handler, or a URL."""
         if not target.startswith(HANDLER_SCHEME):
             self._guard.check_url(target)
         elif target.removeprefix(HANDLER_SCHEME) not in self.handlers and not self.is_at_rest:
@@ -202,8 +202,8 @@ class TimerCarrier:
         self._gone = reread(found, before=before, known=self._gone)
 
     async def _is_gone(self, url: str) -> bool:
-        """Whether it is on record as gone. Only what is believed to be gone is looked up: since then, a timer of it may
-        have been resumed elsewhere. If that is not to be learnt now, one call more does less harm than none."""
+        """Whether it is on record as gone. Only what is believed to be gone is looked up, because one of its timers may
+        have been resumed elsewhere since. If the store cannot say, one call too many does less harm than none."""
         now = self._clock.now_ms()
         if self._gone.get(url, 0) <= now:
             return False
@@ -225,7 +225,7 @@ class TimerCarrier:
         self._gone.pop(url, None)
 
     async def _note_gone(self, url: str) -> None:
-        """Kept for a week and for so many URLs: beyond that each of their timers finds out by itself."""
+        """Kept for a week and for a limited number of URLs: beyond that, each timer finds out by itself."""
         if url in self._gone or len(self._gone) >= GONE_LIMIT:
             return
         now = self._clock.now_ms()

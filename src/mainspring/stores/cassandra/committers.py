@@ -1,6 +1,6 @@
 """One committer for each partition that something is written to.
 
-A partition takes one conditional write after the other, at some milliseconds each, and two at once only disturb each
+A partition takes one conditional write after another, at a few milliseconds each, and two at once only disturb each
 other. So every partition has one committer, with one group on its way. What waits is counted for all of them together.
 """
 
@@ -30,7 +30,7 @@ async def all_of(waits: Sequence[Awaitable[T]]) -> list[T]:
 
 
 class Committers(Generic[Key, Item, Answer]):
-    """Hands groups to `commit`, which answers for every item, or raises for the whole group."""
+    """Hands groups to `commit`, which returns an answer for every item, or raises for the whole group."""
 
     def __init__(self, commit: Callable[[Key, list[Item]], Awaitable[list[Answer]]], *, room: Room) -> None:
         self._commit = commit
@@ -40,7 +40,7 @@ class Committers(Generic[Key, Item, Answer]):
         self._committers: dict[Key, Committer[Items[Item, Answer]]] = {}
 
     async def submit(self, key: Key, items: Sequence[Item], *, size: int = 0) -> list[Answer]:
-        """The answers to these items, which stay together and in order behind what was submitted before."""
+        """The answers to these items, which stay together and in order after what was submitted before."""
         committer = self._committers.get(key) or self._committer(key)
         request: Items[Item, Answer] = Items(items, size)
         answered = committer.put(request)

@@ -88,10 +88,10 @@ class Reader:
         raise StoreUnavailable(f"Expected timers of shard {shard_id} to stay for two reads, got {_ROUNDS} moves")
 
     async def behind(self, shard_id: int, after: Position, *, below: int, limit: int) -> list[Row]:
-        """The first rows behind a position that are due before `below`: at most `limit`, or as many as make up a page.
+        """The first rows after a position that are due before `below`: at most `limit`, or as many as make up a page.
 
-        Cassandra does not tell how large rows are. So a few are read first, and then as many as there is room for if
-        the others are like them.
+        Cassandra does not say how large rows are. So a few are read first, and then as many as there would be room for
+        if the others were like them.
         """
         rows: list[Row] = []
         size = 0
@@ -132,7 +132,7 @@ class Reader:
             after = place_of(page[-1])
 
     async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
-        """Two round trips for many shards: where their rows begin, and the first row of each behind that.
+        """Two round trips for many shards: where their rows begin, and the first row of each after that.
 
         Each shard is read from its own floor on, those with the same floor together.
         """
@@ -163,7 +163,7 @@ class Reader:
             return []
         end = END_OF_HISTORY if before is None else history_position(*before)
         attempts: list[Attempt] = []
-        while len(attempts) < limit:  # those that cannot be read take nobody's place
+        while len(attempts) < limit:  # unreadable ones do not count towards the limit
             rows = await self._connection.read(self._statements.read_history, key.shard_id, key.uuid, end, limit)
             attempts += readable(attempts_from(key, rows))
             if len(rows) < limit:

@@ -1,10 +1,10 @@
-"""The record contract: every write is one conditional statement, without a look first.
+"""The record contract: every write is one conditional statement, without looking first.
 
-Collections are listed in key order, so each is one partition, except those that are only looked up: there are many
-of their records, written at a high rate, so each is a partition of its own. A scan of one is refused.
+Collections are listed in key order, so each is one partition, except those that are only looked up: they have many
+records, written at a high rate, so each record is a partition of its own. Scanning such a collection is refused.
 
-Expiry is decided by the `now` of the caller, never by the database; its TTL only clears away, an hour later,
-what nobody can see any more.
+Expiry is decided by the `now` of the caller, never by the database; an hour later, its
+TTL only clears away what nobody can see any more.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Records:
         version, expires_at = row[-2:]
         if not isinstance(expires_at, int) or expires_at > change.now:
             return False
-        # What stands there has expired: it is replaced, unless somebody else is quicker.
+        # What is there has expired: it is replaced, unless somebody else is quicker.
         row = await self._connection.write(self._statements.replace_record, *values, *key, version, expires_at)
         return bool(row[0])
 

@@ -1,8 +1,8 @@
-"""One group, one conditional batch: look, decide, apply; and look again when the partition had changed meanwhile.
+"""One group, one conditional batch: look, decide, apply; and look again if the partition has changed meanwhile.
 
 Every batch is conditional on the shard's columns (its version, the fence, among them) and on the place of every timer
-it touches, so it is applied to exactly the state from which it was decided, or not at all. The looks only have to be
-recent: an item that is refused was refused by a state that a quorum held while its caller waited.
+it touches, so it is applied to exactly the state on which it was decided, or not at all. The looks only have to be
+recent: if an item is refused, it is because of a state that a quorum held while its caller waited.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mainspring.stores.sizes import ROW_BYTES, weigh
 GROUP_BYTES: Final = 1024 * 1024
 """A batch travels as one mutation, and servers refuse those above some megabytes."""
 NAMES_LIMIT: Final = 100
-"""Rows named in one query: what Scylla accepts unasked."""
+"""How many rows one query names: what Scylla accepts by default."""
 _ROUNDS: Final = 10
 _STATES_LIMIT: Final = 100_000
 
@@ -63,7 +63,7 @@ class Writer:
         await self._committers.close()
 
     async def apply(self, changes: Sequence[tuple[int, Change]]) -> list[Verdict]:
-        """Changes with their shards. All of a shard are one batch, unless they are too many bytes for one."""
+        """Changes with their shards. All those of a shard are one batch, unless they have too many bytes for one."""
         results: list[Verdict | BaseException] = [Verdict.REFUSED] * len(changes)
         by_shard: dict[int, list[tuple[int, int]]] = {}
         for index, (shard_id, change) in enumerate(changes):
@@ -88,7 +88,7 @@ class Writer:
         return verdicts(results)
 
     def _weight(self, change: Change) -> int | None:
-        """About how many bytes a change adds to a batch; None if there is no room for it in any."""
+        """About how many bytes a change adds to a batch; None if no batch has room for it."""
         if not isinstance(change, Put | Remove | Begin | Finish):
             return ROW_BYTES
         return weigh(change, limit=self._row_bytes)
@@ -105,9 +105,9 @@ class Writer:
         return places
 
     async def complete(self, shard_ids: Iterable[int]) -> dict[int, BaseException]:
-        """See to it that what became of writes of unknown outcome can be read, and cannot change any more.
+        """See to it that the outcome of writes that is still unknown can be read, and cannot change any more.
 
-        Returns the shards of which this failed.
+        Returns the shards for which this failed.
         """
         uncertain = list(self._uncertain.intersection(shard_ids))
         results = await asyncio.gather(*map(self._complete, uncertain), return_exceptions=True)
@@ -180,7 +180,7 @@ def _writes(shard_id: int, plan: Plan, statements: Statements) -> list[Write]:
         writes.append((statements.write_attempt, (shard_id, uuid, entry, document)))
         writes.append((statements.write_age, (shard_id, attempt.started_at, uuid, entry)))
     if plan.forgotten:
-        # One range instead of a mark for each: reads of what is oldest would have to pass over all of them.
+        # One range instead of a tombstone for each: reads of the oldest entries would have to pass over all of them.
         writes.append((statements.remove_ages, (shard_id, *max(plan.forgotten))))
         writes += [(statements.remove_attempt, (shard_id, uuid, entry)) for _, uuid, entry in plan.forgotten]
     return writes
@@ -216,7 +216,7 @@ def _row_writes(shard_id: int, uuid: str, row: Row, statements: Statements) -> l
 
 
 def _within(limit: int, weighed: list[tuple[int, int]]) -> list[tuple[list[int], int]]:
-    """Indexes with their weights, in runs that fit into one batch each, with the weights of the runs."""
+    """Runs of indexes that fit into one batch each, with the weight of each run."""
     parts: list[tuple[list[int], int]] = []
     part: list[int] = []
     total = 0

@@ -1,7 +1,7 @@
 """The verbs of both contracts on MongoDB. Four committers take the writes: creates, changes, fenced attempts, records.
 
-A change may have to wait for a transaction that holds its row, and if the owner who has it open is frozen, until its
-shard is claimed. Creates wait for nobody, so they are not to stand behind changes.
+A change may have to wait for a transaction that holds its row; if the owner that has it open is frozen, until its
+shard is claimed. Creates wait for nobody, so they must not queue behind changes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MIGRATION_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 3.0
 GROUP: Final = Room(items=2_000)
 HELD_UP_LIMIT: Final = 3
-"""How many groups of a committer may wait for somebody's transaction, without the next ones waiting for them."""
+"""How many groups of a committer may wait for somebody's transaction without holding up the next ones."""
 
 T = TypeVar("T", Put | Remove, Finish)
 W = TypeVar("W", Conditional, Begin | Finish)
@@ -287,7 +287,7 @@ def _conditional(change: Put | Remove) -> Conditional:
 async def _fitting(
     changes: Sequence[T], committer: Committer[Items[W, Result]], write_of: Callable[[T], W]
 ) -> list[Verdict]:
-    """The verdicts of those that the database can hold, beside those that it cannot."""
+    """The verdicts of those that the database can hold, merged with those that it cannot."""
     weights = [weigh(change, limit=DOCUMENT_BYTES) for change in changes]
     fitting = [write_of(change) for change, weight in zip(changes, weights, strict=True) if weight is not None]
     results = iter(await submit(committer, fitting, size=sum(weight or 0 for weight in weights)))

@@ -17,10 +17,10 @@ from mainspring.stores.sql.dialect import Denied, Held, Unfit
 BatchRequest = Write | BeginAttempts | FinishAttempts | Claim | Release
 WriteRequest = BatchRequest | PutRecord | DeleteRecord
 Work = Callable[[list[WriteRequest], bool], Awaitable[None]]
-"""On a group, which may be `apart`: a part of one that failed."""
+"""Works on a group, which may be `apart`: a part of one that failed."""
 
 HALVING_SECONDS: Final = 1.0
-"""How long held rows are looked for. What has not been tried by then counts as held, and may be asked for again."""
+"""How long held rows are searched for. What has not been tried by then counts as held, and may be tried again."""
 
 
 async def work_in_halves(
@@ -31,7 +31,7 @@ async def work_in_halves(
         await work(group, apart)
     except StoreUnavailable as error:
         fail(group, error)
-    except Exception as error:  # noqa: BLE001  (of one item, whose verdict it is, or a defect, for its caller)
+    except Exception as error:  # noqa: BLE001  (the verdict of one item, or a defect, for its caller)
         now = asyncio.get_running_loop().time()
         until = until or now + HALVING_SECONDS
         if sum(request.weight for request in group) <= 1:
@@ -79,7 +79,7 @@ def part_of(whole: BatchRequest, places: Sequence[int]) -> BatchRequest:
 
 
 def _join(whole: Any, first: Any, second: Any) -> None:
-    """One half may be written and the other not: then what is wrong with that one is said of its items alone."""
+    """One half may be written and the other not: then only the items of that half get its error."""
     if first.error is not None and second.error is not None:
         whole.error = first.error
         return

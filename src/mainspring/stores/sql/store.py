@@ -4,7 +4,7 @@ Groups of one committer may overlap. Two calls on one row that overlap have no o
 one, and the versions that they expect decide. Committers are apart so that claims, which wait for the lock of a shard,
 do not hold up those which wait for none.
 
-Connections are bounded by who may use one: each committer has its width, so do reads and lists.
+Connections are bounded by who may use one: each committer has its width, and so do reads and lists.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ MIGRATION_SECONDS: Final = 120.0
 ATTEMPT_PAUSES: Final = (0.005, 0.02)
 WRITE_PAUSES: Final = (0.005, 0.02, 0.05, 0.1, 0.15, 0.2)
 RECORD_PAUSES: Final = (*WRITE_PAUSES, *[0.25] * 10)
-"""Before each further look at what somebody's transaction holds. Others of one's own hold a row for a moment only; the
-engine has other things to do meanwhile, and comes back to the row by itself."""
+"""Pauses before each further look at what somebody's transaction holds. Our own transactions hold a row for a moment
+only; the engine has other things to do meanwhile, and comes back to the row by itself."""
 _HELD: Final = "Expected to write a record, got one that somebody's open transaction holds"
 _END_OF_TIME: Final = (2**62, 0)
 
@@ -199,8 +199,8 @@ class SqlStore:
     # Writing
 
     async def _judge(self, committer: Writes, request: BatchRequest, pauses: Sequence[float] = ()) -> list[Verdict]:
-        """The verdicts. Items that somebody holds are asked for again, apart from all others, and nothing of them was
-        written before."""
+        """The verdicts. Items that somebody holds are tried again, apart from all others; nothing of them was written
+        before."""
         await self._open(committer).wait_for(request)
         held = request.held
         for pause in pauses:
@@ -238,7 +238,7 @@ class SqlStore:
     async def _list(
         self, query: Callable[Concatenate[Session, Statements, P], Awaitable[T]], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        """For what may look at every row of a shard, so that it does not hold up the engine."""
+        """For reads that may look at every row of a shard, so that they do not hold up the engine."""
         return await self._open(self._lists).run(lambda: self._ask(query, *arguments, **named))
 
     async def _ask(

@@ -1,9 +1,9 @@
-"""A simulated database: an actor of its own, which neither dies nor hurries with those who ask it.
+"""A simulated database: an actor of its own, which neither dies nor hurries with its callers.
 
 A request *arrives*, is *committed* and is *answered* at three drawn instants; whoever asked may have given up by then,
-or be dead: it is committed all the same. Requests of one instance that arrive together share a transaction. It fails in
-*regimes* (`plan.Regime`): for a while, in one way, for everybody or for an instance, a verb or a single shard, whose
-items then have a verdict of their own. Every write that takes effect is told to the journal.
+or be dead: it is committed all the same. Requests of one instance that arrive together share a transaction. The
+database fails in *regimes* (`plan.Regime`): for a while, in one way, for everybody or for an instance, a verb or a
+single shard, whose items then have a verdict of their own. Every write that takes effect is recorded in the journal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 OPERATION: Final[ContextVar[str]] = ContextVar("operation", default="")
 """The client's operation on whose behalf something is asked."""
 FOREIGN: Final = "foreign"
-"""Who writes in a transaction of its own."""
+"""Somebody who writes in a transaction of their own."""
 
 
 class Caller(Protocol):
@@ -63,7 +63,7 @@ class _Queue:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What was asked, by whom, and what is still to happen with it."""
+    """What was asked, by whom, and what is still to happen to it."""
 
     caller: Caller
     verb: str
@@ -78,7 +78,7 @@ class _Asked:
 
 
 class _Part(NamedTuple):
-    """What of a request is committed at once, and who is told then."""
+    """The part of a request that is committed at once, and who is told then."""
 
     asked: _Asked
     request: Change
@@ -100,8 +100,8 @@ class Database:
         sometimes: Callable[[str], None],
         committed: Callable[[Commit], None] = lambda _: None,
     ) -> None:
-        """`reached` is told of crash points of a caller, `sometimes` of what should happen sometimes, `committed` of
-        every write that took effect, before its caller is."""
+        """`reached` is told about crash points of a caller, `sometimes` about what should happen sometimes, `committed`
+        about every write that took effect, before its caller is."""
         self._loop = loop
         self.tables = tables
         self._world = world
@@ -115,7 +115,7 @@ class Database:
         self.regimes: list[Regime] = []
         """Those in force."""
         self.locked: dict[RowKey, int] = {}
-        """Rows that a foreign transaction holds, with how many of them do."""
+        """Rows that foreign transactions hold, and how many of them do."""
         self.step_ms = world.starts_ms
         """By how much the database's clock is wrong."""
         self._commits: Counter[str] = Counter()
@@ -126,7 +126,7 @@ class Database:
         """When the last row was changed."""
 
     def foreign_writes(self, caller: Caller) -> int:
-        """How often others have committed something, those before it included."""
+        """How often others have committed something, including those before it."""
         return self._commits.total() - self._commits[caller.name]
 
     @contextmanager
@@ -212,7 +212,7 @@ class Database:
             self._join(_Part(asked, request, asked.answer))
 
     def _arrive_in_parts(self, asked: _Asked, request: Batch[Any], faults: list[str | None]) -> None:
-        """Items of shards that are well go on; the others have a verdict of their own, whatever becomes of them."""
+        """Items of healthy shards go on; the others have a verdict of their own, whatever becomes of them."""
         now = [place for place, fault in enumerate(faults) if fault in (None, "lose")]
         later = [place for place, fault in enumerate(faults) if fault == "late"]
         current = _part_of(request, now)
@@ -262,7 +262,7 @@ class Database:
                 if event.verb in ("write", "begin", "finish"):
                     self.written_at = event.at
         self._reached(caller, crashpoint.AFTER_COMMIT)
-        # What nobody heard of was done on a connection that is no longer the caller's: it counts as another's.
+        # What nobody heard about was done on a connection that is no longer the caller's: it counts as somebody else's.
         heard = all(part.asked.is_heard and part.done is not _nobody for part in group)
         self._commits[caller.name if heard else ""] += 1
         for part in group:
@@ -291,7 +291,7 @@ class Database:
     # --- faults ---------------------------------------------------------------------------------------------
 
     def _regime(self, caller: Caller, verb: str, shards: Sequence[int] = ()) -> str | None:
-        """What befalls a whole request; of reads of one shard, or of all of them together, also by their shards."""
+        """What befalls a whole request; reads of one shard, or of all together, may be hit through their shards."""
         for regime in self.regimes:
             if (regime.shard is None or regime.shard in shards) and self._befalls(regime, caller, verb):
                 return regime.kind
@@ -316,7 +316,7 @@ class Database:
         return self._shard_regime(caller, verb, _shard_of(item)) if self.regimes else None
 
     def _late(self, caller: Caller, verb: str) -> int:
-        """How long after its time something lands; told as a fault, because it ends later than its regime."""
+        """How long after its time something lands; recorded as a fault, because it ends later than its regime."""
         self._sometimes(f"{verb}: landed late")
         span = self._world.store_timeout * 1000 + round(self._world.lease_seconds * 3_000_000)
         late = self._world.store_timeout * 1000 // 2 + self._draws.draw(f"late/{caller.name}/{verb}", span)
@@ -347,7 +347,7 @@ class Database:
         self._loop.call_at_us(self._loop.now_us + microseconds, act, *args, context=self._context)
 
     def _give_up(self, future: asyncio.Future[Any], takes: int | None = None) -> None:
-        """When the caller does; not even thought of for what `takes` less time than that."""
+        """Fail it when its caller gives up; not even scheduled for what `takes` less time than that."""
         patience = self._world.store_timeout * 1000
         if takes is None or takes >= patience:
             self._after(patience, self._fail, future, "no answer came in time")

@@ -171,7 +171,7 @@ class JobUsers(Clients):
         return runs
 
     def count(self, runs: Sequence[RunView], operations: Sequence[Operation]) -> None:
-        """Tell what happens sometimes, if it did."""
+        """Report what happens sometimes, if it did."""
         if any(
             isinstance(event, Commit)
             and event.verb == "write"
