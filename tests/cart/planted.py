@@ -15,7 +15,7 @@ from telecom_cart.checkout import Checkouts, Placed, Wish, attempt_of
 from telecom_cart.contexts import lines_of, made_equal
 from telecom_cart.errors import CheckoutFailed, ProviderDown
 from telecom_cart.model import Attempt, Cart, Context, Stage
-from telecom_cart.provider import Absent, Provider, ProviderError, Uncertain, Unreachable
+from telecom_cart.provider import Absent, Basket, Provider, ProviderError, Uncertain, Unreachable
 from telecom_cart.providers.double import DoubleProvider
 from telecom_cart.queues import Queues
 from telecom_cart.recovery import Presence, Recovery
@@ -88,17 +88,17 @@ def retry_on_a_new_basket() -> AbstractContextManager[object]:
     """An order that got no answer is tried again with another basket."""
 
     def broken(submit: Any) -> Any:
-        async def again(self: Checkouts, cart: Cart) -> None:
+        async def again(self: Checkouts, cart: Cart, basket: Basket) -> None:
             send = self._provider.checkout
 
-            async def twice(context: Context, reference: str) -> Any:
+            async def twice(context: Context, reference: str, **named: Any) -> Any:
                 try:
-                    return await send(context, reference)
+                    return await send(context, reference, **named)
                 except Uncertain:
                     await _order_anew(self._provider, cart, attempt_of(cart))
                     raise
 
-            await submit(_with(self, _provider=_Instead(self._provider, checkout=twice)), cart)
+            await submit(_with(self, _provider=_Instead(self._provider, checkout=twice)), cart, basket)
 
         return again
 
@@ -175,19 +175,19 @@ def intent_after_the_call() -> AbstractContextManager[object]:
     """That an order may be made is written down when it was."""
 
     def broken(submit: Any) -> Any:
-        async def late(self: Checkouts, cart: Cart) -> None:
+        async def late(self: Checkouts, cart: Cart, basket: Basket) -> None:
             set_, prepared = self._set, replace(attempt_of(cart), stage=Stage.PREPARING, submitted_at=None)
             await set_(cart, prepared.reference, stage=Stage.PREPARING, submitted_at=None)
             send = self._provider.checkout
 
-            async def then_written(context: Context, reference: str) -> Any:
+            async def then_written(context: Context, reference: str, **named: Any) -> Any:
                 try:
-                    return await send(context, reference)
+                    return await send(context, reference, **named)
                 finally:
                     now = self._repository.now_ms()
                     await set_(cart, reference, stage=Stage.SUBMITTING, submitted_at=now)
 
-            await submit(_with(self, _provider=_Instead(self._provider, checkout=then_written)), cart)
+            await submit(_with(self, _provider=_Instead(self._provider, checkout=then_written)), cart, basket)
 
         return late
 

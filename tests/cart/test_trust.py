@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,12 +21,12 @@ class Blind(DoubleProvider):
 
     is_blind = True
 
-    async def checkout(self, context: Context, reference: str) -> PlacedOrder:
-        placed = await super().checkout(context, reference)
+    async def checkout(self, context: Context, reference: str, **named: Any) -> PlacedOrder:
+        placed = await super().checkout(context, reference, **named)
         return replace(placed, is_findable=not self.is_blind)
 
-    async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
-        return Absent() if self.is_blind else await super().find_order(context, reference, since=since)
+    async def find_order(self, context: Context, reference: str, **named: Any) -> Found | Absent | Unsure:
+        return Absent() if self.is_blind else await super().find_order(context, reference, **named)
 
 
 def test_that_orders_are_not_found_by_their_references_is_known_after_a_restart_and_to_other_instances() -> None:

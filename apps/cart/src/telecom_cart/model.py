@@ -116,8 +116,10 @@ class Attempt:
     """Who looks what became of it."""
     unresolved: str = ""
     """Why that is not known yet."""
-    gone_at: int | None = None
-    """When its basket was first seen to be gone, with no order of it: there can be no order that is made later."""
+    ticket: str = ""
+    """What the platform tells by what became of it, if it has accepted an order to make it later."""
+    refusal: tuple[str, ...] = ()
+    """For what reasons the platform said that there is no order. It is asked before that is believed."""
     place: str = ""
     """Which shop at which platform was asked to order: no other can tell what became of it."""
     needs_person: bool = False
@@ -210,7 +212,10 @@ class Order:
     totals: Totals
     placed_at: int
     platform_subtotal: int | None = None
-    """The platform decides prices, and has ordered at this other subtotal: the price changed after it was read back."""
+    """The platform decides prices, and has ordered at this other subtotal, or in another currency: that changed after
+    it was read back."""
+    platform_currency: str = ""
+    """Of `platform_subtotal`. Empty: that of the totals."""
     others: tuple[str, ...] = ()
     """More orders that the provider has for this checkout. There must be none: if there are, a person is told."""
     place: str = ""

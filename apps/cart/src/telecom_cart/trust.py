@@ -1,4 +1,4 @@
-"""How far a look-up that is said to be strong is believed: until an order is seen that it would not find.
+"""How far a look-up is believed whose lag has a bound: until an order is seen that it would not find.
 
 That is kept in the store, so a restart does not forget it and other instances know it. When orders can be found again,
 it is believed for attempts that began after that; earlier ones are for a person.
@@ -14,7 +14,7 @@ from mainspring import Mainspring
 from mainspring.errors import Conflict
 from telecom_cart.provider import PlacedOrder, Provider
 
-DOUBT: Final = "Orders of this shop are not found by our references: its look-up is not strong"
+DOUBT: Final = "Orders of this shop are not found by our references: its look-up is not what was declared"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Trust:
 
     async def note(self, placed: PlacedOrder) -> None:
         """An order was placed."""
-        while self._is_said_to_be_strong:
+        while self._has_a_bound:
             found = await self._seen.get(self._provider.place)
             if placed.is_findable == (found is None or found.value.is_findable):
                 return
@@ -46,14 +46,14 @@ class Trust:
 
     async def believes(self, *, since: int) -> bool:
         """Whether an order would be seen that was asked for since then, if there was one."""
-        found = await self._seen.get(self._provider.place) if self._is_said_to_be_strong else None
+        found = await self._seen.get(self._provider.place) if self._has_a_bound else None
         return found is None or (found.value.is_findable and found.value.since <= since)
 
     async def doubt(self) -> str:
         """What an operator is told."""
-        found = await self._seen.get(self._provider.place) if self._is_said_to_be_strong else None
+        found = await self._seen.get(self._provider.place) if self._has_a_bound else None
         return "" if found is None or found.value.is_findable else DOUBT
 
     @property
-    def _is_said_to_be_strong(self) -> bool:
-        return self._provider.lookup.lag_seconds == 0
+    def _has_a_bound(self) -> bool:
+        return self._provider.lookup.lag_seconds is not None

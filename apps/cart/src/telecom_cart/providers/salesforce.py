@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode
 from telecom_cart.model import Context
 from telecom_cart.provider import (
     Absent,
+    Accepted,
     Basket,
     Closed,
     ContextGone,
@@ -28,6 +29,7 @@ from telecom_cart.provider import (
     Health,
     Line,
     Lookup,
+    NotSent,
     PlacedOrder,
     ProviderError,
     Refused,
@@ -86,6 +88,8 @@ class SalesforceSettings:
 
 class SalesforceProvider:
     name = "salesforce"
+    is_atomic = True
+    """An order consumes the basket, which then cannot be deleted."""
 
     def __init__(self, settings: SalesforceSettings, once: Once, *, patience: Patience | None = None) -> None:
         self.settings = settings
@@ -145,22 +149,30 @@ class SalesforceProvider:
     async def set_reference(self, context: Context, reference: str) -> None:
         await self._change(context, "PATCH", "", {REFERENCE: reference})
 
-    async def checkout(self, context: Context, reference: str) -> PlacedOrder:
-        # To read first makes sure of the token, and of the reference by which the order has to be found.
+    async def checkout(
+        self, context: Context, reference: str, *, basket: Basket | None = None, accepted: Accepted | None = None
+    ) -> PlacedOrder:
+        # To read first makes sure of the token, of the reference by which the order has to be found, and of what is
+        # ordered.
         try:
-            basket = await self._read(context)
-        except ContextGone as error:
-            raise Refused(str(error)) from None
-        if basket.get(REFERENCE) != reference:
-            raise Refused("The basket carries another reference")
+            present = await self.get_cart(context)
+        except (ContextGone, Refused) as error:
+            raise NotSent(*error.reasons, told=error.told) from None
+        if present.reference != reference:
+            raise NotSent("The basket carries another reference")
+        if basket is not None and not present.is_same_as(basket):
+            raise NotSent("The basket is not what was wanted any more")
         headers = await self._headers(context.session)
         request = Request("POST", self._url(self._orders()), headers, _json({"basketId": context.basket_id}))
         answer = await self._once(request, request_id=reference, timeout_seconds=self.timeout_seconds)
         order = placed(answer, reference)
         # Numbered otherwise, the shop lacks the hook, and a look-up by the reference is blind.
-        return replace(order, is_findable=self.lookup.lag_seconds != 0 or order.number == reference)
+        is_numbered = self.lookup.lag_seconds != 0 or order.number == reference
+        return replace(order, is_findable=order.is_findable and is_numbered)
 
-    async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
+    async def find_order(
+        self, context: Context, reference: str, *, since: int, ticket: str = ""
+    ) -> Found | Absent | Unsure:
         try:
             if self.lookup.lag_seconds == 0:
                 return await self._by_number(context, reference)

@@ -128,15 +128,16 @@ def made_at(row: Mapping[str, Any]) -> int:
 
 
 def order_of(document: Mapping[str, Any]) -> PlacedOrder:
-    status = text(document["status"])
-    subtotal = minor_units(document.get("productSubTotal"), optional_text(document.get("currency")))
-    return PlacedOrder(text(document["orderNo"]), status, status not in NO_ORDER, subtotal)
+    status, currency = text(document["status"]), optional_text(document.get("currency"))
+    subtotal = minor_units(document.get("productSubTotal"), currency)
+    is_findable = bool(_reference(document))
+    return PlacedOrder(text(document["orderNo"]), status, status not in NO_ORDER, subtotal, is_findable, currency)
 
 
 def placed(answer: Answer, reference: str) -> PlacedOrder:
-    """What became of the request that makes an order. It is certain only if the platform says so with a reason."""
+    """What became of the request that makes an order. It is refused only if the platform says so with a reason."""
     if _is_put_off(answer):
-        raise Unreachable(f"The platform answered {answer.status}, and ordered nothing")
+        raise Refused(f"The platform answered {answer.status}, and wants another token or fewer requests")
     with understood(Uncertain):
         document = document_of(answer)
         if answer.status == 200 and document is not None:
