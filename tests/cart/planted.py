@@ -10,12 +10,22 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from mainspring.records import Records
-from telecom_cart import checkout
+from telecom_cart import checkout, recovery
 from telecom_cart.checkout import Checkouts, Placed, Wish, attempt_of
 from telecom_cart.contexts import lines_of, made_equal
 from telecom_cart.errors import CheckoutFailed, ProviderDown
 from telecom_cart.model import Attempt, Cart, Context, Stage
-from telecom_cart.provider import Absent, Basket, Provider, ProviderError, Uncertain, Unreachable
+from telecom_cart.provider import (
+    Absent,
+    Basket,
+    Lookup,
+    NotSent,
+    Provider,
+    ProviderError,
+    Refused,
+    Uncertain,
+    Unreachable,
+)
 from telecom_cart.providers.double import DoubleProvider
 from telecom_cart.queues import Queues
 from telecom_cart.recovery import Presence, Recovery
@@ -241,6 +251,46 @@ def changes_repeated() -> AbstractContextManager[object]:
     return _method(DoubleProvider, "_change", broken)
 
 
+def _deciding(**otherwise: Callable[[Mapping[str, Any]], object]) -> AbstractContextManager[object]:
+    """The table of the recovery, told something else than is true."""
+    truly = recovery.decide
+
+    def broken(*given: Any, **named: Any) -> recovery.Action:
+        return truly(*given, **{**named, **{name: lie(named) for name, lie in otherwise.items()}})
+
+    return patch.object(recovery, "decide", broken)
+
+
+def closing_is_proof() -> AbstractContextManager[object]:
+    """What could be closed is taken for not ordered, although orders are made later."""
+    return _deciding(is_atomic=lambda _: True)
+
+
+def one_look_that_lags() -> AbstractContextManager[object]:
+    """A refusal and one look that finds nothing are believed, although the look-up lags."""
+    return _deciding(lookup=lambda named: Lookup() if named["is_refused"] else named["lookup"])
+
+
+def refusal_believed() -> AbstractContextManager[object]:
+    """Who says that there is no order is not asked whether there is."""
+
+    def broken(submit: Any) -> Any:
+        async def believing(self: Checkouts, cart: Cart, basket: Basket) -> None:
+            send = self._provider.checkout
+
+            async def believed(context: Context, reference: str, **named: Any) -> Any:
+                try:
+                    return await send(context, reference, **named)
+                except Refused as refused:
+                    raise NotSent(*refused.reasons) from refused
+
+            await submit(_with(self, _provider=_Instead(self._provider, checkout=believed)), cart, basket)
+
+        return believing
+
+    return _method(Checkouts, "_submit", broken)
+
+
 PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "order before the lock": order_before_the_lock,
     "retry on a new basket": retry_on_a_new_basket,
@@ -253,4 +303,7 @@ PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "the last writer wins": last_writer_wins,
     "lag counted from the intent": lag_from_the_intent,
     "a change without an answer is repeated": changes_repeated,
+    "what was closed was not ordered": closing_is_proof,
+    "one look that lags is believed after a refusal": one_look_that_lags,
+    "a refusal is believed without asking": refusal_believed,
 }

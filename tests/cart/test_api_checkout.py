@@ -23,7 +23,7 @@ from tests.cart.test_api import pointers, problem
 
 ORDER_FIELDS = {
     *("orderId", "orderNumber", "reference", "cartId", "userId", "provider", "status", "items", "totals"),
-    *("platformSubtotal", "placedAt"),
+    *("platformSubtotal", "platformCurrency", "placedAt"),
 }
 
 

@@ -84,7 +84,7 @@ def test_what_was_never_accepted_is_not_made_when_its_basket_is_closed_for_long_
         cart = await world.fill()
         world.fault("checkout", FaultKind.FAIL_BEFORE)
         begun = world.platform.now()
-        while isinstance(outcome := await world.try_to_check_out(cart_id=cart.id), CheckoutUnknown):
+        while isinstance(outcome := await world.try_to_check_out(cart_id=cart.id), CheckoutUnknown):  # noqa: ASYNC110
             await asyncio.sleep(1)
         assert isinstance(outcome, CheckoutFailed)
         assert 30 <= world.platform.now() - begun <= 35

@@ -220,6 +220,9 @@ class Order:
     """More orders that the provider has for this checkout. There must be none: if there are, a person is told."""
     place: str = ""
     """Which shop at which platform has it."""
+    position: int = 0
+    """Where it stands among those of its user: behind all that were recorded before, whatever the clock said. Mostly
+    `placed_at`; 0 is that, too."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,7 @@ class Listed:
     order_id: str
     cart_id: str
     at: int
+    position: int = 0
 
 
 def totals_of(items: tuple[Item, ...], province: Province | None, currency: str, on: date) -> Totals:
@@ -251,9 +255,9 @@ def is_ahead(until: int, *, now: int, seconds: float) -> bool:
     return now < until <= now + round(seconds * 1000)
 
 
-def listed_key(user_id: str, placed_at: int, order_id: str) -> str:
+def listed_key(user_id: str, position: int, order_id: str) -> str:
     """Where an order stands in the list of its user: the newest one first. No id contains a slash."""
-    return f"{user_id}/{10**14 - placed_at:015}/{order_id}"
+    return f"{user_id}/{10**14 - position:015}/{order_id}"
 
 
 def order_id_of(cart_id: str) -> str:

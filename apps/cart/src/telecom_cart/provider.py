@@ -17,8 +17,10 @@ Every method raises, and nothing else:
 
 Once the request for an order has left, no answer is proof that there is none: a gateway may have sent it twice, and
 tell the answer to the second. A refusal in the platform's own words is `Refused`, and the cart asks before it believes
-it; what cannot be read is `Uncertain`. What a platform gives to be kept (sessions, ids of baskets, numbers of orders) is at
-most 255 printable characters; anything else is an answer that cannot be read.
+it; what cannot be read is `Uncertain`.
+
+What a platform gives to be kept (sessions, ids of baskets, numbers of orders) is at most 255 printable characters;
+anything else is an answer that cannot be read.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 | preparing  | -                     | -          | nothing was sent: not made                                        |
 | submitting | found, live           | any        | recorded; if there are two, the first one, and a person is told   |
 | submitting | found, failed         | any        | rejected                                                          |
-| submitting | refused; absent, and  | any        | rejected for the reasons of the refusal                           |
-|            | the look-up is strong |            |                                                                   |
+| submitting | refused; absent, and  | any        | rejected for the reasons of the refusal; not without a ticket     |
+|            | the look-up is strong |            | where orders are made later: one may be on its way                |
 | submitting | absent                | there      | the basket is closed, and it is asked for again                   |
 | submitting | absent                | closed,    | not made, if the platform orders and closes atomically;           |
 |            |                       | just now   | otherwise as if it was gone                                       |
@@ -93,7 +93,8 @@ def decide(
     is_refused: bool,
     is_settled: bool,
 ) -> Action:
-    """The table above. `is_settled`: the platform was asked when its basket had been gone for the time-out and lag."""
+    """The table above. `is_refused`: the platform said that there is no order, and could be making none; a ticket would
+    say that it does. `is_settled`: it was asked when its basket had been gone for the time-out and lag."""
     if isinstance(found, Found):
         return Action.RECORD if any(order.is_live for order in found.orders) else Action.REJECT
     if isinstance(found, Absent) and is_refused and lookup.lag_seconds == 0:
@@ -102,11 +103,10 @@ def decide(
         return Action.ASK_LATER
     if basket is Presence.THERE:
         return Action.CLOSE_BASKET
-    if basket is Presence.CLOSED and is_atomic:
-        return Action.NOT_MADE
-    if lookup.lag_seconds is None:
+    is_proved = is_settled or (basket is Presence.CLOSED and is_atomic)
+    if lookup.lag_seconds is None and not is_proved:
         return Action.ASK_A_PERSON
-    return Action.NOT_MADE if is_settled else Action.ASK_LATER
+    return Action.NOT_MADE if is_proved else Action.ASK_LATER
 
 
 class Recovery:
@@ -185,7 +185,7 @@ class Recovery:
                 presence,
                 lookup=self._provider.lookup,
                 is_atomic=self._provider.is_atomic,
-                is_refused=bool(attempt.refusal),
+                is_refused=bool(attempt.refusal) and (self._provider.is_atomic or bool(attempt.ticket)),
                 is_settled=settled,
             )
             if action is not Action.CLOSE_BASKET:

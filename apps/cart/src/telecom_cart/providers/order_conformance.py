@@ -208,7 +208,7 @@ class OrderConformance:
 
         asking = asyncio.ensure_future(shop.provider.checkout(context, REFERENCE, accepted=accepted))
         async with asyncio.timeout(10):
-            while not tickets:
+            while not tickets:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         asking.cancel()
         await shop.provider.close_cart(context)

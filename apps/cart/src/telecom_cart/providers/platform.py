@@ -1,8 +1,10 @@
 """A platform's memory, without a network: baskets that expire, orders, and a ledger of what was asked.
 
 The double uses it as it is, the simulators through HTTP. Ordering and closing are atomic here, as they are one step of
-one thread, unless an order is only accepted: then it is made later, whatever becomes of its basket. What a fault made happen `later` happens before the first look at the platform after its time, as of its
-time: nobody can tell the difference, and no task has to wait for it.
+one thread, unless an order is only accepted: then it is made later, whatever becomes of its basket.
+
+What a fault made happen `later` happens before the first look at the platform after its time, as of its time: nobody
+can tell the difference, and no task has to wait for it.
 """
 
 from __future__ import annotations

@@ -100,6 +100,16 @@ class Simulation:
         """What a repeat of a request gets whose first one was taken."""
         raise NotImplementedError
 
+    def _instead(self, kind: FaultKind) -> Reply:
+        """What is answered although it happened."""
+        match kind:
+            case FaultKind.APPLY_THEN_THROTTLE:
+                return self.throttled()
+            case FaultKind.APPLY_THEN_REFUSE:
+                return self.refused()
+            case _:
+                return self.failed(500)
+
     def platform_id(self, basket_id: str) -> str:
         """The platform's name of a basket, of the name that the cart knows."""
         return basket_id
@@ -151,12 +161,6 @@ class Simulation:
                 reply = noted(lambda: accept(seconds))
                 if fault.kind is FaultKind.PROCESSING_THEN_DROP:
                     return Dropped(self.drop, request)
-            case FaultKind.APPLY_THEN_THROTTLE:
-                noted(act)
-                reply = self.throttled()
-            case FaultKind.APPLY_THEN_REFUSE:
-                noted(act)
-                reply = self.refused()
             case FaultKind.FAIL_BEFORE:
                 reply = noted(lambda: self.failed(503))
             case FaultKind.THROTTLE:
@@ -164,9 +168,9 @@ class Simulation:
             case FaultKind.APPLY_LATER:
                 self.platform.later(fault.seconds, late)
                 reply = noted(lambda: self.failed(504))
-            case FaultKind.APPLY_THEN_5XX:
+            case FaultKind.APPLY_THEN_5XX | FaultKind.APPLY_THEN_THROTTLE | FaultKind.APPLY_THEN_REFUSE:
                 noted(act)
-                reply = self.failed(500)
+                reply = self._instead(fault.kind)
             case FaultKind.FAILED_ORDER_400 if failing is not None:
                 reply = noted(failing)
             case FaultKind.PRICE_DRIFT:
