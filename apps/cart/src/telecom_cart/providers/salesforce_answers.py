@@ -23,6 +23,7 @@ from telecom_cart.providers.reading import (
 
 REFERENCE = "c_orderRef"
 PRICE = "c_unitPriceMinor"
+PASSING = (408, 425, 429)
 NO_ORDER = ("failed", "cancelled")
 
 
@@ -38,6 +39,8 @@ def checked(answer: Answer) -> dict[str, Any]:
         return document
     if not document or "type" not in document:
         raise Unreachable(f"The platform answered {answer.status} without a reason")
+    if answer.status in PASSING:
+        raise Unreachable(f"The platform answered {answer.status}", told=_refusal(document).told)
     if is_problem(document, answer, 404, "basket-not-found"):
         raise ContextGone("There is no such basket")
     raise _refusal(document)

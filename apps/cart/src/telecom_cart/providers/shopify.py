@@ -44,7 +44,7 @@ from telecom_cart.provider import (
 )
 from telecom_cart.providers import shopify_documents as documents
 from telecom_cart.providers.calling import Direct, Once, Patience, Request
-from telecom_cart.providers.reading import understood
+from telecom_cart.providers.reading import objects, text, understood
 from telecom_cart.providers.shopify_answers import (
     CLOSED_MARK,
     PRICE,
@@ -100,7 +100,7 @@ class ShopifyProvider:
         self.settings = settings
         self.place = f"shopify:{urlsplit(settings.base_url).netloc}"
         self.lookup = settings.lookup
-        self.timeout_seconds = max(settings.timeout_seconds, settings.completion_seconds)
+        self.timeout_seconds = settings.completion_seconds
         self._once = once
         self._direct = Direct(patience, throttled=throttled)
 
@@ -220,8 +220,14 @@ class ShopifyProvider:
         raise Unreachable("The basket is being filled while it is emptied")
 
     async def health(self) -> Health:
+        """Both sides of it: a shop in which orders cannot be looked up would leave every doubt to a person."""
         try:
-            await self._ask(documents.HEALTH, {}, tries=1)
+            told = await self._ask(documents.HEALTH, {}, tries=1)
+            nobody = {"query": f"source_identifier:{quoted('health')}"}
+            seen = await self._ask(documents.HEALTH_OF_ORDERS, nobody, is_admin=True, tries=1)
+            with understood():
+                text(told["shop"]["name"])
+                objects(seen["orders"]["nodes"])
         except ProviderError as error:
             return Health(False, str(error))
         return Health(True)

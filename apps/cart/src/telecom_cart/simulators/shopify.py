@@ -44,7 +44,7 @@ class CompletionAttempt:
 
 class ShopifySimulation(Simulation):
     name = "shopify"
-    extra_verbs = ("prepare_checkout", "pay_checkout", "checkout_result", "get_order")
+    extra_verbs = ("prepare_checkout", "pay_checkout", "checkout_result", "get_order", "health_of_orders")
 
     def reset(self) -> None:
         super().reset()
