@@ -200,7 +200,7 @@ class Checkouts:
         number = 1 if cart.attempt is None else cart.attempt.number + 1
         reference = f"{cart.id}-{number}"
         await self._wakes.recover(cart.user_id, cart.id, reference, in_seconds=seconds)
-        now = self._repository.now_ms()
+        now, trust = self._repository.now_ms(), await self._trust.turn()
 
         def decide(present: Cart | None) -> Cart:
             if present is None or present.id != cart.id or present.is_sealed or present.order_id:
@@ -217,6 +217,7 @@ class Checkouts:
                 items=present.items,
                 totals=present.totals(datetime.fromtimestamp(now / 1000, UTC).date()),
                 place=self._provider.place,
+                trust=trust,
             )
             return present.with_attempt(attempt, now=now)
 

@@ -118,6 +118,8 @@ class Attempt:
     """Why that is not known yet."""
     ticket: str = ""
     """What the platform tells by what became of it, if it has accepted an order to make it later."""
+    trust: int = 0
+    """`Trust.turn` when it began."""
     refusal: tuple[str, ...] = ()
     """For what reasons the platform said that there is no order. It is asked before that is believed."""
     place: str = ""

@@ -248,7 +248,7 @@ class Recovery:
     async def _found(self, attempt: Attempt) -> Found | Absent | Unsure:
         """What is believed of that."""
         found = await self.asked(attempt, ticket=attempt.ticket)
-        if isinstance(found, Absent) and not await self._trust.believes(since=attempt.started_at):
+        if isinstance(found, Absent) and not await self._trust.believes(since=attempt.trust):
             return Unsure(DOUBTED)
         return found
 

@@ -19,10 +19,10 @@ DOUBT: Final = "Orders of this shop are not found by our references: its look-up
 
 @dataclass(frozen=True)
 class Seen:
-    """Whether the last order could be found by its reference, and since when that is so."""
+    """Whether the last order could be found by its reference, and how often that has become otherwise."""
 
     is_findable: bool
-    since: int
+    turn: int = 1
 
 
 class Trust:
@@ -38,16 +38,20 @@ class Trust:
             found = await self._seen.get(self._provider.place)
             if placed.is_findable == (found is None or found.value.is_findable):
                 return
-            now = round(self._ms.now().timestamp() * 1000)
             with suppress(Conflict):
-                seen = Seen(placed.is_findable, now)
+                seen = Seen(placed.is_findable, 1 if found is None else found.value.turn + 1)
                 await self._seen.put(self._provider.place, seen, expect=found.version if found else 0)
                 return
 
-    async def believes(self, *, since: int) -> bool:
-        """Whether an order would be seen that was asked for since then, if there was one."""
+    async def turn(self) -> int:
+        """What an attempt that begins now remembers of it. No time: clocks are set."""
         found = await self._seen.get(self._provider.place) if self._has_a_bound else None
-        return found is None or (found.value.is_findable and found.value.since <= since)
+        return 0 if found is None else found.value.turn
+
+    async def believes(self, *, since: int) -> bool:
+        """Whether an order would be seen that was asked for since that turn, if there was one."""
+        found = await self._seen.get(self._provider.place) if self._has_a_bound else None
+        return found is None or (found.value.is_findable and found.value.turn == since)
 
     async def doubt(self) -> str:
         """What an operator is told."""
