@@ -13,7 +13,7 @@ import pytest
 from telecom_cart.checkout import Placed
 from telecom_cart.errors import CheckoutFailed, CheckoutUnknown, ProviderDown
 from telecom_cart.guarding import Guarded
-from telecom_cart.provider import ContextGone, ProviderError, Uncertain, Unreachable, Unsure
+from telecom_cart.provider import ContextGone, Lookup, ProviderError, Uncertain, Unreachable, Unsure
 from telecom_cart.providers.faults import Fault, FaultKind
 from telecom_cart.simulators.shopify import ShopifySimulation
 from tests.cart.lying import Lie, Lying, lying, raw, within
@@ -49,6 +49,19 @@ async def test_an_order_is_made_once_although_no_order_carries_its_reference(tmp
         assert isinstance(await asked(shop), Placed)
         assert len(told.shop.orders()) == 1
         assert "not found by our references" in await shop.trust.doubt()
+
+
+@pytest.mark.parametrize("lookup", [STRONG, EVENTUAL])
+async def test_an_order_without_a_reference_that_a_look_up_shows_may_be_the_one_that_is_looked_for(
+    lookup: Lookup,
+) -> None:
+    async with lying("shopify", lookup) as platform:
+        context = await platform.filled()
+        platform.shop.platform.loses_references = True
+        platform.lies["checkout"] = raw(b"", 502)
+        with pytest.raises(Uncertain):
+            await platform.shop.provider.checkout(context, platform.reference)
+        assert isinstance(await platform.shop.provider.find_order(context, platform.reference, since=0), Unsure)
 
 
 async def test_an_order_that_is_named_and_not_there_is_unknown_until_it_is(tmp_path: Path) -> None:

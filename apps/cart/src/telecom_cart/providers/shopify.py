@@ -189,14 +189,21 @@ class ShopifyProvider:
         query = f"source_identifier:{quoted(reference)}" if strong else f"cart_token:{quoted(token)}"
         found: list[PlacedOrder] = []
         after: str | None = None
+        doubt = ""
         for _ in range(MOST_PAGES):
             data = await self._ask(documents.FIND_ORDER, {"query": query, "after": after}, is_admin=True)
             with understood():
                 nodes, after = page_of(data["orders"])
             found += orders_with(reference, nodes)
+            if not all(map(reference_of, nodes)):
+                doubt = "There are orders without a reference, of which one may be this"
             if after is None:
-                return Found(tuple(found)) if found else Absent()
-        return Found(tuple(found)) if found else Unsure("There are more orders than can be looked through")
+                break
+        else:
+            doubt = "There are more orders than can be looked through"
+        if found:
+            return Found(tuple(found))
+        return Unsure(doubt) if doubt else Absent()
 
     async def close_cart(self, context: Context) -> Closed:
         """Marked first, so that whoever reads it leaves it alone; then emptied, until it is read as empty. It keeps its
