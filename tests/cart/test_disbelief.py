@@ -169,11 +169,15 @@ def test_an_order_that_is_listed_twice_is_one_order() -> None:
 
         async def twice(context: Context, reference: str, **named: Any) -> Any:
             found: Any = await find(context, reference, **named)
-            return type(found)(found.orders * 2)
+            return type(found)((*found.orders, PlacedOrder("cancelled-1", "cancelled", False), *found.orders))
 
         world.provider.find_order = twice  # type: ignore[method-assign]
         placed = await world.check_out()
         assert placed.order.others == ()
+        cart = placed.order.cart_id
+        context = Context("", "b")
+        listed: Any = await world.shop.provider.find_order(context, f"{cart}-1", since=0)
+        assert [order.number for order in listed.orders] == [placed.order.number, "cancelled-1"]
         assert [placed.order.number] == world.live_orders
 
     simulate(scenario)

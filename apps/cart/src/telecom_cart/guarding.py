@@ -147,8 +147,10 @@ class Guarded:
             )
             if isinstance(found, Found):
                 _check_plain("find_order", *(order.number for order in found.orders))
-                # A list that moves while it is read shows an order twice.
-                return Found(tuple({order.number: order for order in reversed(found.orders)}.values())[::-1])
+                seen: dict[str, PlacedOrder] = {}
+                for order in found.orders:  # a list that moves while it is read shows an order twice
+                    seen.setdefault(order.number, order)
+                return Found(tuple(seen.values()))
             return found
         except ProviderError as error:
             return Unsure(str(error))
