@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,27 @@ async def test_an_order_that_is_named_without_a_reference_is_ours_and_one_with_a
     with pytest.raises(Uncertain) as raised:
         await shopify.shop.provider.checkout(context, shopify.reference)
     assert shopify.shop.platform.orders[-1].number in raised.value.told
+
+
+async def test_the_order_that_is_named_is_in_the_log_whoever_asks(
+    shopify: Lying, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = await shopify.filled()
+    shopify.lies["get_order"] = within("data", "order", "customAttributes", value=OTHERS)
+    shopify.lies["find_order"] = within("data", "orders", "nodes", value=[])
+    provider, tickets = Guarded(shopify.shop.provider), list[str]()
+
+    async def accepted(ticket: str) -> None:
+        tickets.append(ticket)
+
+    for act in (
+        lambda: provider.checkout(context, shopify.reference, accepted=accepted),
+        lambda: provider.find_order(context, shopify.reference, since=0, ticket=tickets[0]),
+    ):
+        caplog.clear()
+        with suppress(Uncertain):
+            assert isinstance(await act(), Unsure)
+        assert shopify.shop.platform.orders[-1].number in caplog.text
 
 
 async def test_an_order_is_made_once_although_no_order_carries_its_reference(tmp_path: Path) -> None:

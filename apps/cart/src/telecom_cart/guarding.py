@@ -145,6 +145,8 @@ class Guarded:
                 about=context,
                 reference=reference,
             )
+            if isinstance(found, Unsure) and found.told:
+                logger.warning("what became of %s is not told: %s. It said: %s", reference, found.reason, found.told)
             if isinstance(found, Found):
                 _check_plain("find_order", *(order.number for order in found.orders))
                 seen: dict[str, PlacedOrder] = {}

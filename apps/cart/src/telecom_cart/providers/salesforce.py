@@ -179,7 +179,7 @@ class SalesforceProvider:
                 return await self._by_number(context, reference)
             return await self._by_search(reference, since)
         except ProviderError as error:
-            return Unsure(str(error))
+            return Unsure(str(error), told=error.told)
 
     async def close_cart(self, context: Context) -> Closed:
         """Closed is only what the platform says is deleted: who accepts, or answers something else, may not have."""

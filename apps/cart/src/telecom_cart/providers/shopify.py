@@ -170,7 +170,7 @@ class ShopifyProvider:
         try:
             found = await self._looked_up(context, reference)
         except ProviderError as error:
-            found = Unsure(str(error))
+            found = Unsure(str(error), told=error.told)
         if not ticket or (isinstance(found, Found) and any(order.is_live for order in found.orders)):
             return found
         try:
@@ -180,7 +180,7 @@ class ShopifyProvider:
         except Refused:
             return found  # that it failed is not believed alone
         except ProviderError as error:
-            return Unsure(str(error))
+            return Unsure(str(error), told=error.told)
         return Unsure("The platform is still making the order", is_being_made=True)
 
     async def _looked_up(self, context: Context, reference: str) -> Found | Absent | Unsure:
