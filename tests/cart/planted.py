@@ -18,7 +18,6 @@ from telecom_cart.model import Attempt, Cart, Context, Stage
 from telecom_cart.provider import (
     Absent,
     Basket,
-    Lookup,
     NotSent,
     Provider,
     ProviderError,
@@ -251,24 +250,23 @@ def changes_repeated() -> AbstractContextManager[object]:
     return _method(DoubleProvider, "_change", broken)
 
 
-def _deciding(**otherwise: Callable[[Mapping[str, Any]], object]) -> AbstractContextManager[object]:
-    """The table of the recovery, told something else than is true."""
+def closing_is_proof() -> AbstractContextManager[object]:
+    """What could be closed is taken for not ordered, although orders are made later."""
     truly = recovery.decide
 
     def broken(*given: Any, **named: Any) -> recovery.Action:
-        return truly(*given, **{**named, **{name: lie(named) for name, lie in otherwise.items()}})
+        return truly(*given, **{**named, "is_atomic": True})
 
     return patch.object(recovery, "decide", broken)
 
 
-def closing_is_proof() -> AbstractContextManager[object]:
-    """What could be closed is taken for not ordered, although orders are made later."""
-    return _deciding(is_atomic=lambda _: True)
-
-
 def one_look_that_lags() -> AbstractContextManager[object]:
     """A refusal and one look that finds nothing are believed, although the look-up lags."""
-    return _deciding(lookup=lambda named: Lookup() if named["is_refused"] else named["lookup"])
+
+    def broken(settled: Any) -> Any:
+        return lambda self, attempt: bool(attempt.refusal) or settled(self, attempt)
+
+    return _method(Recovery, "_is_settled", broken)
 
 
 def refusal_believed() -> AbstractContextManager[object]:

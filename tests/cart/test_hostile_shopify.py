@@ -99,6 +99,21 @@ async def test_an_order_that_is_named_and_not_there_is_unknown_until_it_is(tmp_p
         assert len(told.shop.orders()) == 1
 
 
+async def test_an_attempt_that_is_said_to_have_failed_is_not_believed_while_its_order_is_not_seen(
+    tmp_path: Path,
+) -> None:
+    async with shopping("shopify", tmp_path) as (told, shop):
+        await shop.carts.add_item("ann", ITEM)
+        failed = {"__typename": "CartCompletionFailed", "errors": [{"code": "E", "message": "no"}]}
+        told.lies["checkout_result"] = within(*POLL, value=failed)
+        told.lies["find_order"] = within("data", "orders", "nodes", value=[])
+        for _ in range(3):
+            assert isinstance(await asked(shop), CheckoutUnknown)
+        del told.lies["find_order"]
+        assert isinstance(await asked(shop), Placed)
+        assert len(told.shop.orders()) == 1
+
+
 async def test_an_attempt_that_is_forgotten_is_not_taken_for_one_that_failed(shopify: Lying) -> None:
     context = await shopify.filled()
     shopify.lies["checkout_result"] = within(*POLL, value=None)

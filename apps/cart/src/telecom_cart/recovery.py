@@ -5,8 +5,6 @@
 | preparing  | -                     | -          | nothing was sent: not made                                        |
 | submitting | found, live           | any        | recorded; if there are two, the first one, and a person is told   |
 | submitting | found, failed         | any        | rejected                                                          |
-| submitting | refused; absent, and  | any        | rejected for the reasons of the refusal; not without a ticket     |
-|            | the look-up is strong |            | where orders are made later: one may be on its way                |
 | submitting | absent                | there      | the basket is closed, and it is asked for again                   |
 | submitting | absent                | closed,    | not made, if the platform orders and closes atomically;           |
 |            |                       | just now   | otherwise as if it was gone                                       |
@@ -20,6 +18,9 @@
 
 One at a time looks, by a hold on the attempt. Closing the basket is the fence: an instance that was frozen before it
 sent its request wakes up and orders a basket that is gone.
+
+A refusal of an order that was sent is one of the things that are not known: it may be the answer to its repeat by a
+gateway. It only gives the reasons for which, in the end, it was not made.
 
 How long a basket is gone counts each process for itself, from its own first look, by a clock that only goes on: a
 clock that is set, or a machine that starts an hour ahead, ends no wait.
@@ -90,15 +91,11 @@ def decide(
     *,
     lookup: Lookup,
     is_atomic: bool,
-    is_refused: bool,
     is_settled: bool,
 ) -> Action:
-    """The table above. `is_refused`: the platform said that there is no order, and could be making none; a ticket would
-    say that it does. `is_settled`: it was asked when its basket had been gone for the time-out and lag."""
+    """The table above. `is_settled`: the platform was asked when its basket had been gone for the time-out and lag."""
     if isinstance(found, Found):
         return Action.RECORD if any(order.is_live for order in found.orders) else Action.REJECT
-    if isinstance(found, Absent) and is_refused and lookup.lag_seconds == 0:
-        return Action.REJECT
     if isinstance(found, Unsure) or basket is Presence.UNKNOWN:
         return Action.ASK_LATER
     if basket is Presence.THERE:
@@ -185,7 +182,6 @@ class Recovery:
                 presence,
                 lookup=self._provider.lookup,
                 is_atomic=self._provider.is_atomic,
-                is_refused=bool(attempt.refusal) and (self._provider.is_atomic or bool(attempt.ticket)),
                 is_settled=settled,
             )
             if action is not Action.CLOSE_BASKET:
