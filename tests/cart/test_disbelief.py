@@ -131,6 +131,23 @@ def test_an_order_that_was_accepted_and_is_not_found_by_its_reference_is_told_so
     simulate(scenario, is_atomic=False)
 
 
+def test_a_look_up_that_finds_an_order_as_cancelled_has_found_it() -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        send = world.provider.checkout
+
+        async def cancelled(context: Context, reference: str, **named: Any) -> PlacedOrder:
+            placed = await send(context, reference, **named)
+            world.platform.set_status(placed.number, "cancelled")
+            return placed
+
+        world.provider.checkout = cancelled  # type: ignore[method-assign]
+        assert (await world.check_out()).order.number
+        assert await world.shop.trust.doubt() == ""
+
+    simulate(scenario)
+
+
 def test_a_look_for_an_order_that_does_not_end_does_not_keep_its_user_waiting() -> None:
     async def scenario(world: World) -> None:
         await world.fill()

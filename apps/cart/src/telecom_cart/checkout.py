@@ -10,8 +10,8 @@
 | 6 the order is recorded, then the attempt closed                            | order                    |
 | 7 the cart is cleaned up                                                    |                          |
 
-Steps 3 to 7 go on when the request that began them does not. What is not certain is left to `recovery`, and nothing is
-but an order that was made, or a request that was not sent.
+Steps 3 to 7 go on when the request that began them does not. Only two outcomes of step 5 are certain: an order that was
+made, and a request that was not sent. Everything else is left to `recovery`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _LOOK_SECONDS: Final = 0.2
 _LET_GO_SECONDS: Final = 10.0
 """So long a synchronisation under way is waited for."""
 _VERIFY_SECONDS: Final = 3.0
-"""So long a look for an order that was just made is waited for: whether it is found is for others."""
+"""How long to look for an order that was just made: that matters for later checkouts, not for this one."""
 AWAY: Final = "The platform did not take it"
 
 logger = logging.getLogger("telecom_cart")
@@ -381,8 +381,9 @@ class Checkouts:
                 return orders
             if not isinstance(found, Found | Absent):
                 return orders
-            live = [order for order in found.orders if order.is_live] if isinstance(found, Found) else []
-            is_findable = any(order.number == placed.number for order in live)
+            seen = found.orders if isinstance(found, Found) else ()
+            live = [order for order in seen if order.is_live]
+            is_findable = any(order.number == placed.number for order in seen)
             if live and not is_findable:
                 said = "the platform named %s for %s, of which it has others"
                 logger.error(said, placed.number, attempt.reference)
