@@ -92,7 +92,9 @@ async def test_an_order_that_is_named_and_not_there_is_unknown_until_it_is(tmp_p
         none = within("data", "order", value=None)
         told.lies |= {"get_order": none, "find_order": within("data", "orders", "nodes", value=[])}
         for _ in range(3):
-            assert isinstance(await asked(shop), CheckoutUnknown)
+            outcome = await asked(shop)
+            assert isinstance(outcome, CheckoutUnknown)
+            assert not outcome.retryable  # a person has to look
             await asyncio.sleep(0.3)
         told.lies.clear()
         assert isinstance(await asked(shop), Placed)
@@ -127,6 +129,7 @@ async def test_an_attempt_that_is_forgotten_is_not_taken_for_one_that_failed(sho
         await shopify.shop.provider.checkout(context, shopify.reference, accepted=accepted)
     found = await shopify.shop.provider.find_order(context, shopify.reference, since=0, ticket=tickets[0])
     assert isinstance(found, Unsure)
+    assert found.needs_person
 
 
 @pytest.mark.parametrize(

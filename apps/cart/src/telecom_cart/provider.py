@@ -128,6 +128,8 @@ class Unsure:
     reason: str
     is_being_made: bool = False
     """It says that it has accepted the order, and is making it."""
+    needs_person: bool = False
+    """It has answered, in a way that says nothing: asking again will hardly tell more."""
     told: str = field(default="", compare=False)
     """As `ProviderError.told`."""
 

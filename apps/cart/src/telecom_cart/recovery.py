@@ -200,7 +200,8 @@ class Recovery:
                 await self._closer.not_made(cart, attempt, reasons)
             case _:
                 reason = UNBOUNDED if action is Action.ASK_A_PERSON else _reason(found)
-                await self._unresolved(cart, by, reason, needs_person=reason in (UNBOUNDED, DOUBTED))
+                is_for_person = isinstance(found, Unsure) and found.needs_person
+                await self._unresolved(cart, by, reason, needs_person=is_for_person or reason == UNBOUNDED)
         self._gone.pop(attempt.reference, None)
 
     async def _recorded(self, cart: Cart, attempt: Attempt, live: list[PlacedOrder]) -> None:
@@ -245,7 +246,7 @@ class Recovery:
         """What is believed of that."""
         found = await self.asked(attempt, ticket=attempt.ticket)
         if isinstance(found, Absent) and not await self._trust.believes(since=attempt.trust):
-            return Unsure(DOUBTED)
+            return Unsure(DOUBTED, needs_person=True)
         return found
 
     async def _presence(self, attempt: Attempt) -> Presence:

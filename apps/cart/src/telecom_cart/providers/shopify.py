@@ -49,6 +49,7 @@ from telecom_cart.providers.shopify_answers import (
     CLOSED_MARK,
     PRICE,
     REFERENCE,
+    Untold,
     amount_of,
     attribute,
     attributes_with,
@@ -179,6 +180,8 @@ class ShopifyProvider:
                 return Found((await self._made(outcome, reference),))
         except Refused:
             return found  # that it failed is not believed alone
+        except Untold as error:
+            return Unsure(str(error), needs_person=True, told=error.told)
         except ProviderError as error:
             return Unsure(str(error), told=error.told)
         return Unsure("The platform is still making the order", is_being_made=True)
@@ -203,7 +206,7 @@ class ShopifyProvider:
             doubt = "There are more orders than can be looked through"
         if found:
             return Found(tuple(found))
-        return Unsure(doubt) if doubt else Absent()
+        return Unsure(doubt, needs_person=True) if doubt else Absent()
 
     async def close_cart(self, context: Context) -> Closed:
         """Marked first, so that whoever reads it leaves it alone; then emptied, until it is read as empty. It keeps its
@@ -276,11 +279,11 @@ class ShopifyProvider:
         except ProviderError:
             return PlacedOrder(order_id, "created", True)
         if order is None:
-            raise Uncertain("An order was named that the platform does not have", told=f"It named {order_id}")
+            raise Untold("An order was named that the platform does not have", told=f"It named {order_id}")
         if order.number != order_id:
             return PlacedOrder(order_id, "created", True)
         if carried not in ("", reference):
-            raise Uncertain("An order was asked for, and another one named", told=f"It named {order_id}")
+            raise Untold("An order was asked for, and another one named", told=f"It named {order_id}")
         return replace(order, is_findable=carried == reference)
 
     async def _read(self, context: Context, *, closed_too: bool = False) -> dict[str, Any]:

@@ -33,6 +33,10 @@ MOST_ERRORS = 5
 """That are told of one answer."""
 
 
+class Untold(Uncertain):
+    """An order was asked for, and the platform has answered what became of it in a way that says nothing."""
+
+
 def attribute(key: str, value: str) -> dict[str, str]:
     return {"key": key, "value": value}
 
@@ -267,7 +271,7 @@ def ended(data: Mapping[str, Any]) -> str | float:
     """What became of an attempt: the id of its order, or the seconds after which to ask again."""
     attempt = data["cartCompletionAttempt"]
     if attempt is None:
-        raise Uncertain("An order was accepted, and what became of it is not told any more")
+        raise Untold("An order was accepted, and what became of it is not told any more")
     match attempt["__typename"]:
         case "CartCompletionSuccess":
             return text(attempt["orderId"])
@@ -275,7 +279,7 @@ def ended(data: Mapping[str, Any]) -> str | float:
             raise refusal(attempt["errors"])
         case "CartCompletionProcessing":
             return min(max(whole(attempt["pollDelay"]) / 1000, 0.01), 1.0)
-    raise Uncertain("An order was asked for, and waits for something else")
+    raise Untold("An order was asked for, and waits for something else")
 
 
 def _attributes(listed: object) -> dict[str, str]:
