@@ -30,7 +30,7 @@ STEADY_RATE = 50
 SLOWEST_CREATES = 100.0
 SOON_MS = 20
 """So soon are timers due whose round trips are counted."""
-SETTLE_SECONDS = 0.15
+WRITTEN_SECONDS = 0.15
 """From the arrival of a call to the end of everything that is written about it, generously."""
 
 
@@ -195,5 +195,5 @@ async def _life(between: Relay, product: Running, target: RunningSink, name: str
     await target.reset()
     await create_all(product, batch_requests(name, [now_ms() + SOON_MS] * size, target.url))
     await target.wait_for(size, seconds=60)
-    await asyncio.sleep(SETTLE_SECONDS)
+    await asyncio.sleep(WRITTEN_SECONDS)
     return between.round_trips - before

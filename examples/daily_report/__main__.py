@@ -10,15 +10,15 @@ import argparse
 import asyncio
 import os
 import secrets
-import socket
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
-
-import uvicorn
 
 from mainspring.client import Client
 from mainspring.errors import MainspringError
 from mainspring.idempotency import SQLiteStore
+from mainspring.listening import listening
 
 from .application import Application
 from .reports import Reports
@@ -52,10 +52,16 @@ def main() -> None:
         token=token,
         secrets=given.secret or [secret_of_the_server()],
     )
-    listener = socket.create_server(("127.0.0.1", given.port))
-    print(TEACHING.format(url=f"http://127.0.0.1:{listener.getsockname()[1]}", token=token), flush=True)
-    config = uvicorn.Config(application, lifespan="off", log_level="warning")
-    asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(serve(application, given.port, token))
+
+
+async def serve(application: Application, port: int, token: str) -> None:
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    async with listening(application, port=port) as listener:
+        print(TEACHING.format(url=f"http://127.0.0.1:{listener.port}", token=token), flush=True)
+        await stopped.wait()
 
 
 def kept_token(path: Path) -> str:

@@ -1,8 +1,8 @@
-"""Work in the background of a process: what goes wrong with it is told, and ends neither the work nor the process.
+"""Work in the background of a process: what goes wrong with it is logged, and ends neither the work nor the process.
 
-A row that somebody else wrote, a record that nobody can read, a database that fails in a way that nobody has foreseen:
-each may meet a task that nobody waits for. In a group of tasks its error would end all of them, and so the instance,
-and the next one, which finds the same row.
+A row that somebody else wrote, a record that nobody can read, a database that fails in an unforeseen way: each may hit
+a task that nobody waits for. In a group of tasks its error would end all of them, and so the instance, and the next
+one, which finds the same row.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mainspring.errors import MainspringError, StoreUnavailable
 T = TypeVar("T")
 
 PAUSE_SECONDS: Final = 1.0
-"""The least pause after something went wrong: what does so each time shall not fill the log."""
+"""The shortest pause after something went wrong: what fails each time must not fill the log."""
 STORE_RETRY_SECONDS: Final = 0.5
 
 
 @contextmanager
 def guarded(complaint: str, **fields: object) -> Iterator[None]:
-    """Tell of an error in this block, and go on behind it. What the errors of ours say is enough to know."""
+    """Log an error in this block, and go on after it. For our own errors, the message is enough."""
     try:
         yield
     except MainspringError as error:
@@ -34,7 +34,7 @@ def guarded(complaint: str, **fields: object) -> Iterator[None]:
 
 
 async def repeat(work: Callable[[], Awaitable[None]], *, seconds: float, complaint: str) -> NoReturn:
-    """Do it again and again, with a pause between, whatever comes of it. Ends only by cancellation."""
+    """Do it again and again, with pauses, whatever comes of it. Ends only by cancellation."""
     while True:
         pause = max(seconds, PAUSE_SECONDS)
         with guarded(complaint):
@@ -44,7 +44,7 @@ async def repeat(work: Callable[[], Awaitable[None]], *, seconds: float, complai
 
 
 async def until_available(step: Callable[[], Awaitable[T]], *, complaint: str) -> T:
-    """What a step comes to, which is made again until the store can be used."""
+    """The result of a step, which is repeated until the store can be used."""
     while True:
         try:
             return await step()
@@ -54,7 +54,7 @@ async def until_available(step: Callable[[], Awaitable[T]], *, complaint: str) -
 
 
 def start(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """A task that does not end its group, whatever comes of it. What is to go on after an error has to `repeat`."""
+    """A task that does not end its group, whatever comes of it. Work that must go on after an error has to `repeat`."""
     task = tasks.create_task(_see_through(work))
     task.add_done_callback(lambda _: work.close())  # one that was cancelled before it began
     return task

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 ASK_TRIES: Final = 3
 SLOW_SECONDS: Final = 0.5
-"""How old the time may be that an answer tells."""
+"""How old the time in an answer may be."""
 
 
 class Clock(Protocol):
@@ -30,11 +30,11 @@ class Clock(Protocol):
 
 
 async def follow(clock: Clock, ask: Callable[[], Awaitable[int]], *, is_aligned: bool) -> float:
-    """Align `clock` with the time of the store, which `ask` asks for. Returns when that was asked for, by the monotonic
+    """Align `clock` with the store's time, which `ask` asks for. Returns when that was asked for, by the monotonic
     clock.
 
     An answer that was long on its way, or found this process frozen, tells an old time: then it is asked for again, a
-    few times. There is no need to if the clock `is_aligned`, and what it says may well be what the store's says by now.
+    few times. That is not needed if the clock `is_aligned` and may well agree with the store's by now.
     """
     for _ in range(ASK_TRIES):
         asked_at = clock.monotonic()

@@ -1,4 +1,4 @@
-"""What the instances of a cluster know each other by: made by the first of them, and the same for all from then on."""
+"""The secret by which instances of a cluster recognise each other: made by the first, and the same for all since."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SECRET: Final = re.compile(rb"[A-Za-z0-9_-]{43}")
 
 
 async def read_cluster_secret(records: RecordStore, clock: Clock, randomness: random.Random) -> str:
-    """One that cannot be read is replaced. Who knows the old one wakes nobody until it starts again; others look by
-    themselves."""
+    """One that cannot be read is replaced. Instances that know the old one wake nobody until they restart; others look
+    by themselves."""
     while True:
         now = clock.now_ms()
         record = await records.get_record(CLUSTER, _KEY, now=now)

@@ -202,7 +202,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 PREFIX = "MAINSPRING_"
 OTHER_VARIABLES: Final = frozenset({PREFIX + "CONFIG", PREFIX + "URL", CRASH_VARIABLE})
-"""Variables that are no settings: the file, the server that commands talk to, and where a test has us crash."""
+"""Variables that are not settings: the file, the server that commands talk to, and where a test makes us crash."""
 SECRET_SETTINGS: Final = ("token", "job_token")
 """Never shown, and without flags."""
 SHORTEST_TOKEN: Final = 22
@@ -213,7 +213,7 @@ class Check(NamedTuple):
     """A rule that a type cannot say. It raises ConfigError, and is left out if one of its settings is wrong already."""
 
     settings: tuple[str, ...]
-    """The first is the one that is named in the error."""
+    """The first is the one named in the error."""
     run: Callable[[Config], object]
 
 
@@ -288,7 +288,7 @@ def read_token_file(path: Path, *, generated: bool) -> str:
 
 
 def _check_private(path: Path, status: os.stat_result, *, generated: bool) -> None:
-    """A secret that others have read is none. Root's files may be for a group: so service managers hand out secrets."""
+    """A secret that others have read is not one. Root's files may be for a group, as service managers do it."""
     if os.name != "posix":
         return
     may = 0o700 if status.st_uid in (os.geteuid(), 0) or os.geteuid() == 0 else 0

@@ -1,9 +1,9 @@
-"""Named places at which a test can have this process die as if by `kill -9`.
+"""Named places at which a test can make this process die as if by `kill -9`.
 
     MAINSPRING_CRASH_AT=after-commit:3 mainspring serve      dies the third time it has committed
 
-Off, which is always but in crash tests, a place that is reached does nothing. The variable is read once, at import:
-it is no setting, and `Config` does not know it. Calls stand only where a crash leaves something to be sorted out.
+When off, which is always except in crash tests, reaching a place does nothing. The variable is read once, at import:
+it is not a setting, and `Config` does not know it. Calls are only where a crash leaves something to be sorted out.
 A simulation, in which many processes are one, listens instead (`listening`), and decides who dies.
 """
 
@@ -20,9 +20,9 @@ VARIABLE: Final = "MAINSPRING_CRASH_AT"
 CREATE_STORED: Final = "create-stored"
 """A create is committed, its caller has no answer yet."""
 ATTEMPT_BEGUN: Final = "attempt-begun"
-"""An attempt is committed as in flight, nothing of it is sent."""
+"""An attempt is committed as in flight; nothing is sent yet."""
 ATTEMPT_SENT: Final = "attempt-sent"
-"""The receiver has answered, nothing of it is recorded."""
+"""The receiver has answered; nothing is recorded yet."""
 ATTEMPT_FINISHED: Final = "attempt-finished"
 """Outcomes are committed, memory does not know it yet."""
 BEFORE_COMMIT: Final = "before-commit"
@@ -34,21 +34,21 @@ SHARD_RELEASED: Final = "shard-released"
 FETCH_RECORDED: Final = "fetch-recorded"
 """A fetch has its record, but no row that would make anybody look at it."""
 FETCH_DISPATCHED: Final = "fetch-dispatched"
-"""A fetch is committed as running, nothing of it is sent."""
+"""A fetch is committed as running; nothing is sent yet."""
 FETCH_ANSWERED: Final = "fetch-answered"
-"""The target has answered, nothing of it is recorded."""
-FETCH_SETTLED: Final = "fetch-settled"
-"""The result of a fetch is committed; its row does not know, its origin neither."""
+"""The target has answered; nothing is recorded yet."""
+FETCH_ENDED: Final = "fetch-ended"
+"""The result of a fetch is committed; neither its row nor its origin knows yet."""
 FETCH_DELIVERED: Final = "fetch-delivered"
-"""The origin has taken the result, nothing of that is recorded."""
+"""The origin has taken the result; that is not recorded yet."""
 RUNS_RECORDED: Final = "runs-recorded"
 """Instants of a job are in the ledger, but there are no rows by which they would be run."""
 CLOCK_CARRIED: Final = "clock-carried"
 """Runs have their rows; the clock of their job does not know it."""
-RUN_SETTLED: Final = "run-settled"
+RUN_ENDED: Final = "run-ended"
 """The ledger says how a run ended; its row does not know."""
 ORIGIN_HANDLED: Final = "origin-handled"
-"""A method of an origin has returned, nothing of what it did is committed."""
+"""A method of an origin has returned; nothing it did is committed yet."""
 ORIGIN_KEPT: Final = "origin-kept"
 """The fetches that it asked for are in the outbox, its changes are not committed."""
 ORIGIN_COMMITTED: Final = "origin-committed"
@@ -66,8 +66,8 @@ NAMES: Final = (
     SHARD_CLAIMED,
     SHARD_RELEASED,
 )
-FETCH_NAMES: Final = (FETCH_RECORDED, FETCH_DISPATCHED, FETCH_ANSWERED, FETCH_SETTLED, FETCH_DELIVERED)
-JOB_NAMES: Final = (RUNS_RECORDED, CLOCK_CARRIED, RUN_SETTLED)
+FETCH_NAMES: Final = (FETCH_RECORDED, FETCH_DISPATCHED, FETCH_ANSWERED, FETCH_ENDED, FETCH_DELIVERED)
+JOB_NAMES: Final = (RUNS_RECORDED, CLOCK_CARRIED, RUN_ENDED)
 ORIGIN_NAMES: Final = (ORIGIN_HANDLED, ORIGIN_KEPT, ORIGIN_COMMITTED, ORIGIN_CREATED)
 _ALL: Final = NAMES + FETCH_NAMES + JOB_NAMES + ORIGIN_NAMES
 
@@ -102,7 +102,7 @@ def reach(name: str) -> None:
 
 @contextmanager
 def listening(listener: Callable[[str], None]) -> Iterator[None]:
-    """Have `listener` told of every place that is reached, as long as the block lasts. What it raises goes on."""
+    """Tell `listener` about every place that is reached, as long as the block lasts. What it raises is passed on."""
     _listeners.append(listener)
     try:
         yield

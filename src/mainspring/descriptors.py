@@ -1,4 +1,4 @@
-"""File descriptors of this process: how many it may have, and what an error for want of one looks like.
+"""File descriptors of this process: how many it may have, and what an error for lack of one looks like.
 
 Every connection is one, in both directions, and so is every file. A system gives a process 1,024 unless it asks for
 more; a process without one left cannot even look up a name.
@@ -21,7 +21,7 @@ _VAGUE: Final = (socket.EAI_AGAIN, socket.EAI_SYSTEM, socket.EAI_MEMORY)
 
 
 def raise_limit() -> int:
-    """Ask for as many as are wanted and may be had; how many there are then."""
+    """Ask for as many as are wanted and allowed; returns how many there are then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return WANTED

@@ -1,4 +1,4 @@
-"""Looks a whole store through, without an instance: what cannot be read, which shards nobody owns, what the file says.
+"""Looks through a whole store, without an instance: what cannot be read, which shards nobody owns, what the file says.
 
 Nothing is changed unless that is asked for. Records that can only be looked up by their key are not found here, except
 those of fetches, which rows lead to, and those of the idempotency library where the database lists them all the same.
@@ -40,14 +40,14 @@ from mainspring.store import (
     all_records,
     timer_pages,
 )
-from mainspring.timers.carrier import DESTINATIONS
+from mainspring.timers.carrier import GONE_URLS
 from mainspring.unreadable import Unreadable, read_record
 
 PAGE: Final = 500
 _read_namespace = msgspec.json.Decoder(Namespace).decode
 _LISTED: Final[dict[str, Callable[[bytes], object]]] = {
     EXECUTORS: msgspec.json.Decoder(ExecutorLease).decode,
-    DESTINATIONS: bytes.decode,
+    GONE_URLS: bytes.decode,
     JOBS: msgspec.json.decode,
     CLUSTER: decode_secret,
     OUTBOX: msgspec.json.decode,
@@ -56,7 +56,7 @@ _LISTED: Final[dict[str, Callable[[bytes], object]]] = {
 """The other collections that are listed, at least by some databases, and what their records are."""
 
 
-_REMOVABLE: Final = frozenset({FETCHES, DESTINATIONS, OUTBOX})
+_REMOVABLE: Final = frozenset({FETCHES, GONE_URLS, OUTBOX})
 
 
 @runtime_checkable
@@ -76,21 +76,21 @@ class Findings(Struct, frozen=True, kw_only=True, rename="camel"):
     instances: int | None = None
     """That are alive."""
     namespaces: int | None = None
-    """Those that users know, as `timers` are those in them."""
+    """Those that users know; `timers` are the ones in these."""
     timers: int | None = None
     internal_rows: int | None = None
     """Of jobs and fetches: clocks, runs, calls."""
     shards: int | None = None
-    """Of all namespaces, also of those for jobs and fetches."""
+    """Of all namespaces, including those for jobs and fetches."""
     unowned_shards: tuple[int, ...] = ()
-    """Whose owner is not alive, although somebody is. While nobody is, that is as it should be."""
+    """Whose owner is not alive, although somebody is. If nobody is, that is as it should be."""
     unreadable: tuple[Unreadable, ...] = ()
     damage: tuple[str, ...] = ()
     """Of the database file, as the database says it."""
 
 
 def damaged(*damage: str) -> Findings:
-    """Of a store of which nothing else can be told."""
+    """For a store about which nothing else can be said."""
     return Findings(healthy=False, damage=damage)
 
 
@@ -140,7 +140,7 @@ async def _look(store: Store, damage: Sequence[str]) -> Findings:
 
 
 async def discard(store: Store, found: Sequence[Unreadable]) -> int:
-    """Remove what cannot be read and has a version by which it is known; returns how many that were.
+    """Remove what cannot be read but has a known version; returns how many there were.
 
     A namespace is left alone, because its timers would be lost with it, and so are jobs, which their service shows as
     broken, and leases, which somebody renews or nobody needs. Without what is kept for a key, its work could run again.
@@ -162,7 +162,7 @@ async def discard(store: Store, found: Sequence[Unreadable]) -> int:
 async def drop_namespace(store: Store, name: str) -> int:
     """Remove a namespace that has no timers, while no instance runs: one would still know it. Returns its shards.
 
-    A timer that cannot be read is one, too: the next version may understand it.
+    An unreadable timer counts, too: the next version may understand it.
     """
     now = await store.time()
     if alive := await _alive(store, now):
@@ -201,7 +201,7 @@ async def _alive(store: Store, now: int) -> set[str]:
 
 
 async def _look_through(store: Store, namespace: Namespace, now: int) -> int:
-    """All rows of a namespace; of fetches, what they say and the records that they lead to."""
+    """All rows of a namespace; for fetches, also what they say and the records that they lead to."""
     count = 0
     async for page in timer_pages(store, namespace.shards, TimerFilter(), limit=PAGE):
         count += len(page)

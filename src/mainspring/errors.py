@@ -167,7 +167,7 @@ class NetworkError(MainspringError):
 
 
 def plain_words(text: str) -> str:
-    """What msgspec says of a wrong value, without Python's names for types and without patterns."""
+    """What msgspec says about a wrong value, without Python's names for types and without patterns."""
 
     def words(found: re.Match[str]) -> str:
         return " or ".join(_WORDS.get(name, name) for name in found[1].split(" | "))

@@ -13,7 +13,6 @@ from typing import Any
 
 from mainspring import descriptors
 from mainspring.api import listener
-from mainspring.api.answers import AnyCycle
 from mainspring.api.heads import hosts_on
 from mainspring.api.limits import Limits
 from mainspring.api.listener import Listener
@@ -45,6 +44,5 @@ async def listening(
         limits=bounded,
         hosts=hosts_on(host, allow_hosts),
         drain_seconds=drain_seconds,
-        cycle=AnyCycle,
     ) as opened:
         yield opened

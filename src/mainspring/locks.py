@@ -146,7 +146,7 @@ class Lock:
         if self._watched != (version, lease.nonce):
             self._watched = (version, lease.nonce)
             self._watched_since = monotonic
-        # Nobody has renewed it for a whole lease: the clock by which it was written is not the one of today.
+        # Nobody has renewed it for a whole lease: it was written by a clock that has been set back since.
         return monotonic - self._watched_since >= lease.lease_ms / 1000
 
     async def _take(self, *, expect: int, last_token: int) -> Held | None:
@@ -257,7 +257,7 @@ class Held:
         """
         async with self._turn:
             self._believed_until = self._clock.monotonic()
-            self._unheld.append(self._lease.nonce)  # also if nobody can be told now
+            self._unheld.append(self._lease.nonce)  # even if nobody can be told now
             return await self._write(replace(self._lease, owner="", lease_until=0), self._clock.now_ms())
 
     async def _write(self, lease: LockRecord, now: int) -> bool:
@@ -283,8 +283,8 @@ class FencedRecords:
     """A `RecordStore` for the holder of a lock: it overwrites and removes nothing that a later holder wrote.
 
     That rests on `expect`, which the caller has read before. Nobody else held the lock when the record of the lock was
-    read; so whatever a later holder writes, it writes afterwards, and the version is another one. That holds for a
-    record that it removes and brings back, too, provided that it draws the `first` version: see `first_version`.
+    read; so whatever a later holder writes, it writes afterwards, and the version changes. That also holds for a
+    record that it removes and brings back, provided that it draws the `first` version: see `first_version`.
     """
 
     def __init__(self, records: RecordStore, clock: Clock, held: Held) -> None:
@@ -334,7 +334,7 @@ class FencedRecords:
 
 @asynccontextmanager
 async def _renewed(held: Held) -> AsyncIterator[None]:
-    """Cancels the block when the lock is lost. Every renewal moves the moment at which that is."""
+    """Cancels the block when the lock is lost. Every renewal puts that moment off."""
     scope = asyncio.timeout(held.seconds_left)
     try:
         async with scope:

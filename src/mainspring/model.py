@@ -1,4 +1,4 @@
-"""The values that every layer speaks of. Frozen, typed, without behaviour that waits.
+"""The values that every layer uses. Frozen, typed, without behaviour that waits.
 
 Instants are integer milliseconds since the epoch. Documents (`Detail`, `Attempt`, `RetryPolicy`,
 `Namespace`) are kept by the stores as camelCase JSON, so a field added with a default needs no migration.
@@ -16,13 +16,13 @@ from msgspec import Meta, Struct
 from mainspring.text import STATUS_RULE
 
 FOREVER: Final = 2**62
-"""The due instant of a timer that waits for nobody: parked timers sort behind all others."""
+"""The due instant of a timer that waits for nothing: parked timers sort after all others."""
 
 LAST_VERSION: Final = 2**63 - 1
-"""The largest number that every database holds. Nothing of ours ever gets there, and nothing counts on from it."""
+"""The largest number that every database holds. Nothing of ours ever gets there, and nothing can count on from it."""
 
 Count = Annotated[int, Meta(lt=LAST_VERSION)]
-"""In rows that are read: whatever is to be one more some day."""
+"""In rows that are read: a number that may have to be raised by one some day."""
 
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
@@ -100,7 +100,7 @@ class Detail(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     first_attempt_at: int | None = None
     last_outcome: LastOutcome | None = None
     hasty: int = 0
-    """Reschedules in a row for which the receiver asked for a moment that had passed."""
+    """Reschedules in a row to a moment that had already passed."""
 
 
 class TimerKey(Struct, frozen=True):
@@ -111,7 +111,7 @@ class TimerKey(Struct, frozen=True):
 
 
 class Timer(Struct, frozen=True, kw_only=True):
-    """A timer as it stands in a store.
+    """A timer as it is in a store.
 
     `due_at` is the next instant at which something has to be done with it, and the key of the due order;
     `detail.execute_at` is what its owner asked for. `version` counts every write and is what compare-and-set

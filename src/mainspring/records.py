@@ -115,7 +115,7 @@ class Records(Generic[T]):
                 yield document
 
     def _written(self, value: T) -> bytes:
-        """What is stored. What could not be read again is refused here, not found missing later."""
+        """What is stored. What could not be read back is refused here, instead of being missed later."""
         try:
             encoded = msgspec.json.encode(value)
             self._read(encoded)

@@ -15,12 +15,12 @@ A database implements both and nothing else has to know it. What holds for every
 - **Compare and set.** Every write names the version it expects (0: the row must not exist) and leaves
   version + 1. An item whose expectation fails changes nothing and is reported; the others go on.
 - **Identity.** A row that is removed and created again is another row: whoever creates one draws its first version
-  (`first_version`), so that no version, and nothing that was decided upon one, comes back.
-- **Rows that cannot be read** are set aside (`unreadable`) and left as they are. Every read answers as if they were not
-  there and goes on behind them; only `damaged` tells of them, with the version by which they are replaced or removed.
-- **Pages** are bounded in bytes, too: with about `PAGE_BYTES` a page ends before its limit. Of a list of timers only an
-  *empty* page is the end, of records one that is neither full nor large (`ends_scan`); of what is due, `next_due_at`
-  tells.
+  (`first_version`), so that no version, and nothing decided on the basis of one, comes back.
+- **Rows that cannot be read** are set aside (`unreadable`) and left as they are. Every read behaves as if they were not
+  there and goes on after them; only `damaged` reports them, with the version by which they are replaced or removed.
+- **Pages** are bounded in bytes, too: at about `PAGE_BYTES` a page ends before its limit. A list of timers ends only
+  with an *empty* page, one of records with a page that is neither full nor large (`ends_scan`); for what is due,
+  `next_due_at` tells.
 - **Cancellation** of a waiting call never leaves a half-written batch; the write may still happen.
 
 Both contracts are checked by the suites in `mainspring.testing`, which run over every store.
@@ -41,10 +41,10 @@ from mainspring.unreadable import Unreadable
 
 BATCH_LIMIT: Final = 1000
 PAGE_BYTES: Final = 8 * 1024 * 1024
-"""About how much the rows of one page hold together, as payloads and documents."""
+"""About how much the payloads and documents of one page's rows come to."""
 DUE_BYTES: Final = 1024 * 1024
-"""Of a page of what is due, where a store reads in a thread of its own: many shards are read at once, one behind the
-other, and whoever comes next waits."""
+"""The same for a page of due rows, where a store reads in a thread of its own: many shards are read at once, one after
+another, and whoever comes next waits."""
 
 
 class Position(NamedTuple):
@@ -66,16 +66,16 @@ class Verdict(Enum):
     FENCED = "fenced"
     """The shard has a newer owner. Nothing of that shard was written."""
     UNAVAILABLE = "unavailable"
-    """Its shard could not be reached, or somebody's open transaction holds its row. Whether it was written is not
-    known, as after `StoreUnavailable`, but of this item alone."""
+    """Its shard could not be reached, or somebody's open transaction holds its row. Whether it was written is unknown,
+    as after `StoreUnavailable`, but only for this item."""
     REFUSED = "refused"
     """The database cannot hold the row: it is too large. Nothing of this item was written."""
 
 
 def was_applied(verdict: Verdict) -> bool:
-    """True if it was written; False if the row is another than expected: read it, and try again.
+    """True if it was written; False if the row is not as expected: read it, and try again.
 
-    Raises what a user is to be told of a row that nobody can reach, or that the database cannot hold.
+    Raises what a user should be told about a row that nobody can reach, or that the database cannot hold.
     """
     if verdict is Verdict.UNAVAILABLE:
         raise StoreUnavailable("The row is locked by another transaction, or its part of the database is unreachable")
@@ -85,12 +85,12 @@ def was_applied(verdict: Verdict) -> bool:
 
 
 def first_version(randomness: Random) -> int:
-    """The version of a row that is to be created: one that no row of its key has ever had, nor will have."""
+    """The version of a row that is to be created: one that no row with its key has ever had or will have."""
     return randomness.getrandbits(62) + 1
 
 
 def next_version(present: int, first: int) -> int:
-    """The version that a write leaves: one more than the present one, or the `first` one of what is new.
+    """The version that a write leaves: one more than the current one, or `first` for what is new.
 
     What somebody else has given a version that cannot grow is replaced as if it were new."""
     return present + 1 if 0 < present < LAST_VERSION else first
@@ -134,9 +134,9 @@ class Finish(Struct, frozen=True):
 
 
 class DuePage(NamedTuple):
-    """Rows in due order, and the due instant of the first row behind them, whether due or not.
+    """Rows in due order, and the due instant of the first row after them, whether due or not.
 
-    A page without rows has nothing due behind it either: rows that cannot be read are no page.
+    A page without rows has nothing due after it either: unreadable rows alone do not make a page.
     """
 
     timers: list[Timer]
@@ -171,29 +171,29 @@ class TimerStore(Protocol):
         ...
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
-        """The rows as they stand, None for those that do not exist or cannot be read. Names what it is asked for, so
-        it has no bound in bytes."""
+        """The rows as they are, None for those that do not exist or cannot be read. The caller names each of them, so
+        there is no bound in bytes."""
         ...
 
     async def damaged(self, keys: Sequence[TimerKey]) -> list[Unreadable | None]:
-        """The rows of these keys that are there and cannot be read; None for all others."""
+        """The rows of these keys that are there but cannot be read; None for all others."""
         ...
 
     async def list_timers(
         self, shards: Sequence[int], where: TimerFilter, *, after: Position, limit: int
     ) -> list[Timer]:
-        """At most `limit` matching rows of these shards behind `after`, in due order across the shards.
+        """At most `limit` matching rows of these shards after `after`, in due order across the shards.
 
         An empty page ends the list. Filters apply before the limit.
         """
         ...
 
     async def load_due(self, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
-        """The first rows behind `after` that are due at or before `until`, in due order, at most `limit`.
+        """The first rows after `after` that are due at or before `until`, in due order, at most `limit`.
 
         Includes rows in any state, those in flight too. `next_due_at` is the due instant of the row that
         follows the page in the due order, due or not; None when there is none. Parked rows (`FOREVER`) do not count.
-        Sees everything that was acknowledged before the claim of the shard's present owner.
+        Sees everything that was acknowledged before the claim of the shard's current owner.
         """
         ...
 
@@ -201,8 +201,8 @@ class TimerStore(Protocol):
         """The earliest due instant in each of these shards, whatever the state of the row; None where there is none.
 
         Parked rows (`FOREVER`) do not count. A shard that cannot be asked while others can counts as due at once
-        (`START.due_at`): reading it then tells. This is what owners ask once in a while beside others who write: it is
-        to be cheap, one round trip for many shards where the database allows it.
+        (`START.due_at`): reading it then tells. This is what owners ask once in a while when others write, too: it
+        should be cheap, one round trip for many shards where the database allows it.
         """
         ...
 
@@ -251,20 +251,20 @@ class TimerStore(Protocol):
 
 @runtime_checkable
 class NoticesWriters(Protocol):
-    """What a store may have besides: it can tell cheaply whether anybody but this process has written.
+    """What a store may offer in addition: it can tell cheaply whether anybody but this process has written.
 
     An instance that is alone on such a store need not look for rows that nobody announced. On a store without it
     owners always look, because a program may write timers in its own transaction and run no engine.
     """
 
     async def foreign_writes(self) -> int:
-        """A number that is another one after somebody else has committed, or this process something whose caller had
-        given up by then. It may change for no reason."""
+        """A number that changes after somebody else has committed, or this process has committed something whose caller
+        had given up by then. It may change for no reason."""
         ...
 
 
 async def look(timers: TimerStore, key: TimerKey) -> Timer | Unreadable | None:
-    """The row, also if it cannot be read: whoever wants to replace or remove it needs its version."""
+    """The row, even if it cannot be read: whoever wants to replace or remove it needs its version."""
     [row] = await timers.get([key])
     if row is not None:
         return row
@@ -294,7 +294,7 @@ class RecordStore(Protocol):
         expires_at: int | None = None,
         first: int = 1,
     ) -> Record | None:
-        """Write if the present version is `expect` (0: absent). The record as written, or None if it was not.
+        """Write if the current version is `expect` (0: absent). The record as written, or None if it was not.
 
         A new record gets the version `first`. Records of a key that come and go have no version in common if their
         creators draw it (`first_version`): then a write that was meant for one, however late, never hits another.
@@ -302,23 +302,23 @@ class RecordStore(Protocol):
         ...
 
     async def delete_record(self, collection: str, key: str, *, expect: int, now: int) -> bool:
-        """Remove if the present version is `expect`. False if it was not."""
+        """Remove if the current version is `expect`. False if it was not."""
         ...
 
     async def scan_records(self, collection: str, *, now: int, after: str = "", limit: int = 1000) -> list[Record]:
-        """At most `limit` live records with keys behind `after`, in key order (by code point); see `ends_scan`."""
+        """At most `limit` live records with keys after `after`, in key order (by code point); see `ends_scan`."""
         ...
 
 
 def ends_scan(page: Sequence[Record], limit: int) -> bool:
-    """Whether there are no records behind a page: it has fewer than were asked for, and not because they are large."""
+    """Whether there are no records after a page: it has fewer than were asked for, and not because they are large."""
     return len(page) < limit and sum(len(record.value) for record in page) <= PAGE_BYTES
 
 
 async def all_records(
     records: RecordStore, collection: str, now: Callable[[], int], *, after: str = "", limit: int = BATCH_LIMIT
 ) -> AsyncIterator[Record]:
-    """All live records with keys behind `after`, in key order: read in pages, each as of `now` at that time."""
+    """All live records with keys after `after`, in key order: read in pages, each as of `now` at that time."""
     while True:
         page = await records.scan_records(collection, now=now(), after=after, limit=limit)
         for record in page:
@@ -331,7 +331,7 @@ async def all_records(
 async def timer_pages(
     timers: TimerStore, shards: Sequence[int], where: TimerFilter, *, limit: int = BATCH_LIMIT
 ) -> AsyncIterator[list[Timer]]:
-    """All matching rows of these shards in due order, in pages of which none is empty."""
+    """All matching rows of these shards in due order, in pages, none of which is empty."""
     after = START
     while page := await timers.list_timers(shards, where, after=after, limit=limit):
         yield page

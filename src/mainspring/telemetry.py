@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    # `logging` is loaded when there is something to say: a library that only counts shall not pay for it.
+    # `logging` is loaded when there is something to say: a library that only counts should not pay for it.
     if name == "logger":
         return _logger()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

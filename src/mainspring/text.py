@@ -28,7 +28,7 @@ _HIDDEN: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """The same in one line, in which nothing can move the cursor, change colours or turn the direction of writing."""
+    """The same on one line, in which nothing can move the cursor, change colours or change the direction of writing."""
     if text.isprintable():
         return text
     return "".join(
@@ -37,15 +37,15 @@ def printable(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """The same for JSON in one line, which still means what it meant."""
+    """The same for JSON on one line, which still means what it meant."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _json_escape(char) for char in text)
 
 
 def hides_something(text: str) -> bool:
-    """Whether there are control characters in it, or such as turn the direction of writing, or take no room. Joiners
-    are none of them: some scripts need them."""
+    """Whether it contains control characters, or characters that change the direction of writing or have no width.
+    Joiners do not count: some scripts need them."""
     return _HIDDEN.search(text) is not None
 
 

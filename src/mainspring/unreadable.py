@@ -1,4 +1,4 @@
-"""Rows and records that are there and cannot be read: whoever meets one sets it aside, and goes on with the others.
+"""Rows and records that are there but cannot be read: whoever finds one sets it aside, and goes on with the others.
 
 A flipped bit, a program that writes into our tables, a version of Mainspring that knows more than this one: what they
 leave behind is nobody else's trouble. It is left where it is, untouched, because the next version may understand it. It
@@ -19,19 +19,19 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 NAMED_LIMIT: Final = 1_000
-"""So many are named. More of them are no news, and a memory of them would have no bound."""
+"""How many are named. More of them would be no news, and remembering them all would have no bound."""
 REASON_LIMIT: Final = 200
 
 
 class Unreadable(Struct, frozen=True):
-    """Something that is there and cannot be read."""
+    """Something that is there but cannot be read."""
 
     kind: str
     """`timer`, `attempt`, `shard`, or the collection of a record."""
     name: str
     reason: str
     version: int = 0
-    """By which it can be replaced or removed. 0: not even that can be read."""
+    """The version by which it can be replaced or removed. 0: not even that can be read."""
 
 
 _named: dict[tuple[str, str], Unreadable] = {}
@@ -53,12 +53,12 @@ def set_aside(found: Unreadable) -> None:
 
 
 def known() -> list[Unreadable]:
-    """What this process has met, up to a limit. Some of it may have been mended since."""
+    """What this process has found, up to a limit. Some of it may have been repaired since."""
     return list(_named.values())
 
 
 def forget() -> None:
-    """Begin anew: what is met from now on is news."""
+    """Start afresh: what is found from now on is news."""
     _named.clear()
 
 
@@ -75,7 +75,7 @@ def attempt_of(key: TimerKey, error: Exception) -> Unreadable:
 
 
 def owned_shard(shard_id: int, version: int, owner: str | bytes) -> Shard:
-    """A shard whose owner cannot be read has one whom nobody knows, and whoever claims it writes it anew."""
+    """A shard whose owner cannot be read has an unknown owner, and whoever claims it rewrites it."""
     if isinstance(owner, str):
         return Shard(shard_id, version, owner)
     try:
@@ -86,7 +86,7 @@ def owned_shard(shard_id: int, version: int, owner: str | bytes) -> Shard:
 
 
 def claimable(shards: Iterable[Shard | None]) -> list[Shard | None]:
-    """None, and it is set aside, for each whose version cannot grow: nobody can claim it."""
+    """None for each whose version cannot grow, which is set aside: nobody can claim it."""
     found: list[Shard | None] = []
     for shard in shards:
         if shard is not None and shard.version >= LAST_VERSION:
@@ -98,7 +98,7 @@ def claimable(shards: Iterable[Shard | None]) -> list[Shard | None]:
 
 
 def each(rows: Iterable[R], read: Callable[[R], T], name: Callable[[R, Exception], Unreadable]) -> list[T | Unreadable]:
-    """Every row by itself, because one that cannot be read is no reason not to read the next one."""
+    """Every row by itself, because one that cannot be read is no reason not to read the next."""
     found: list[T | Unreadable] = []
     for row in rows:
         try:
@@ -120,7 +120,7 @@ def readable(found: Iterable[T | Unreadable]) -> list[T]:
 
 
 def read_record(collection: str, record: Record, read: Callable[[bytes], T]) -> T | None:
-    """What a record says. None, and it is set aside, if it cannot be read."""
+    """What a record says. If it cannot be read, it is set aside, and this is None."""
     try:
         return read(record.value)
     except Exception as error:  # noqa: BLE001 - whatever a codec says of what somebody else wrote

@@ -1,7 +1,7 @@
 """A clock that speaks up when the store's time jumps.
 
 Timers fire by the store's clock. If that goes wrong by days, calls are made that nobody meant for today, and no engine
-can tell it from a night in which everything stood still: it can only say so, loudly, for somebody who can.
+can tell that from a night in which everything stood still: it can only say so, loudly, to somebody who can.
 """
 
 from __future__ import annotations

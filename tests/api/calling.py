@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.api.app import AsgiApp
+from mainspring.api.asgi import AsgiApp
 
 from .services import TOKEN
 

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 from msgspec import Raw, UnsetType
 
-from mainspring.api.app import Api, token_digest
+from mainspring.api.app import Api
+from mainspring.api.tokens import token_digest
 from mainspring.cluster.messages import InstancesView, InstanceView, ShardsView, ShardView
 from mainspring.errors import Conflict, MainspringError, NotFound
 from mainspring.fetches.messages import (

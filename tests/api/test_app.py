@@ -9,8 +9,10 @@ import re
 import msgspec
 import pytest
 
-from mainspring.api.app import AsgiApp, all_routes, build_app, token_digest
+from mainspring.api.app import all_routes, build_app
+from mainspring.api.asgi import AsgiApp
 from mainspring.api.routes import Route
+from mainspring.api.tokens import token_digest
 from mainspring.cluster.wakeups import PATH, Wake
 from mainspring.errors import (
     ConfigError,

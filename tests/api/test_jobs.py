@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from mainspring.api.app import AsgiApp, build_app
+from mainspring.api.app import build_app
+from mainspring.api.asgi import AsgiApp
 from mainspring.clock import SystemClock
 from mainspring.config import Config
 from mainspring.processes import server

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from msgspec import Raw
 
-from mainspring.api.app import AsgiApp, all_routes, build_app
+from mainspring.api.app import all_routes, build_app
+from mainspring.api.asgi import AsgiApp
 from mainspring.api.large import MADE_AT_ONCE
 from mainspring.api.limits import Limits
 from mainspring.api.listener import listening

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -104,3 +105,35 @@ async def test_silent_connections_give_way_to_those_who_ask(listener: Listener) 
     assert listener.connections < 60
     for _, writer in silent:
         writer.close()
+
+
+async def test_a_peer_can_be_cut_off_by_its_address(listener: Listener) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    other, other_writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    await asyncio.sleep(0.05)
+    listener.cut_off(writer.get_extra_info("sockname"))
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert listener.connections == 1
+    assert not other.at_eof()
+    for one in (writer, other_writer):
+        one.close()
+
+
+@pytest.mark.parametrize("path", ["long", "short", "twice", "without a start"])
+async def test_an_application_that_breaks_its_contract_is_cut_off_and_holds_up_nobody(
+    caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    async def wrong(scope: Any, receive: Any, send: Any) -> None:
+        if path != "without a start":
+            headers = [(b"content-length", b"2")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if path == "twice":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"1" if path == "short" else b"123"})
+
+    async with listening(wrong, drain_seconds=1) as listener:
+        answer = await exchange(listener.port, asked("") + asked(""))
+    assert answer.count(b"HTTP/1.1 ") <= 1
+    assert b"connection: close" in answer or not answer
+    assert "the application failed" in caplog.text

@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator
 import pytest
 import uvloop
 
-from mainspring.api.app import AsgiApp, Receive, Scope, Send, build_app
+from mainspring.api.app import build_app
+from mainspring.api.asgi import AsgiApp, Receive, Scope, Send
 from mainspring.api.limits import Limits
 from mainspring.api.listener import Listener, listening
 from mainspring.errors import ConfigError

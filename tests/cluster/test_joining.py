@@ -12,7 +12,7 @@ import pytest
 
 from mainspring.client import AsyncClient
 from mainspring.cluster.messages import ShardView
-from mainspring.kernel.ownership import placement
+from mainspring.kernel.placement import Placement
 from mainspring.testing.torture.process import ServerProcess, serving
 from tests.faults.waiting import until
 from tests.servers.mongodb import MongoDB
@@ -20,7 +20,7 @@ from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
 
 SHARE_SECONDS = 5.0
-SETTLE_SECONDS = 15.0
+SPREAD_SECONDS = 15.0
 CALM_SECONDS = 60.0
 
 Changes = dict[int, tuple[int, set[str]]]
@@ -32,8 +32,9 @@ async def until_spread(clients: Sequence[AsyncClient], *, seconds: float) -> tup
 
     async def look() -> tuple[ShardView, ...] | None:
         shards = (await clients[0].shards()).shards
-        share = placement([shard.shard_id for shard in shards], instances)
-        return shards if {shard.shard_id: shard.owner for shard in shards} == share else None
+        placement = Placement()
+        await placement.follow([shard.shard_id for shard in shards], instances)
+        return shards if {shard.shard_id: shard.owner for shard in shards} == placement.owners else None
 
     return await until(look, seconds=seconds, what=f"{len(instances)} instances with their shares")
 
@@ -82,7 +83,7 @@ async def test_a_third_instance_has_its_share_within_five_seconds(tmp_path: Path
         cluster = Cluster(tmp_path, store_url, stack)
         await cluster.start()
         await cluster.start()
-        before = await until_spread(cluster.clients, seconds=SETTLE_SECONDS)
+        before = await until_spread(cluster.clients, seconds=SPREAD_SECONDS)
         await cluster.start()
         after = await until_spread(cluster.clients, seconds=SHARE_SECONDS)
         assert all(now == then or now.version > then.version for now, then in zip(after, before, strict=True)), (
@@ -102,7 +103,7 @@ async def test_no_shard_changes_hands_in_a_calm_minute(
         for cluster in clusters.values():
             for _ in range(3):
                 await cluster.start()
-        spread = {name: await until_spread(each.clients, seconds=SETTLE_SECONDS) for name, each in clusters.items()}
+        spread = {name: await until_spread(each.clients, seconds=SPREAD_SECONDS) for name, each in clusters.items()}
 
         async def changes(*, seconds: float) -> dict[str, Changes]:
             async with asyncio.TaskGroup() as tasks:

@@ -35,8 +35,8 @@ async def instances(client: AsyncClient, count: int, without: int = 0) -> list[I
     async def look() -> list[InstanceView] | None:
         views = list((await client.instances()).instances)
         pids = {pid_of(view) for view in views}
-        settled = len(views) == count and without not in pids and sum(view.owned_shards for view in views) == 16
-        return views if settled else None
+        is_spread = len(views) == count and without not in pids and sum(view.owned_shards for view in views) == 16
+        return views if is_spread else None
 
     return await until(look, seconds=15, what=f"{count} instances that own everything")
 

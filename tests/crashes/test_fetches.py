@@ -29,7 +29,7 @@ CRASHES = {
     crashpoint.FETCH_DISPATCHED: ("/call", {0}, "unknown", 1),
     crashpoint.ATTEMPT_FINISHED: ("/hang", {0, 1}, "unknown", 1),
     crashpoint.FETCH_ANSWERED: ("/call", {1}, "unknown", 1),
-    crashpoint.FETCH_SETTLED: ("/call", {1}, "succeeded", 1),
+    crashpoint.FETCH_ENDED: ("/call", {1}, "succeeded", 1),
     crashpoint.FETCH_DELIVERED: ("/call", {1}, "succeeded", 2),
 }
 

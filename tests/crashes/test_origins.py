@@ -61,7 +61,7 @@ async def left_in_outbox(store_url: str) -> int:
         "origin-committed:1",  # committed, no fetch created
         "fetch-recorded:1",  # the fetch has no row yet
         "origin-created:1",  # the fetch is created, and still in the outbox
-        "fetch-settled:1",  # the result is recorded, the origin has not got it
+        "fetch-ended:1",  # the result is recorded, the origin has not got it
         "origin-handled:2",  # the handler has returned, nothing committed
         "origin-kept:2",
         "origin-committed:2",  # the effect is committed, nothing is acknowledged

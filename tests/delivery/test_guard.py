@@ -115,14 +115,14 @@ def test_a_url_is_taken_apart() -> None:
     target = Guard().check_url("HTTPS://Api.Example.COM.:8443?x=1&y=%20")
     assert (target.scheme, target.host, target.port) == ("https", "api.example.com", 8443)
     assert target.path_and_query == "/?x=1&y=%20"
-    assert target.host_header == target.lane == "api.example.com:8443"
+    assert target.host_header == target.destination == "api.example.com:8443"
 
 
 def test_the_host_header_leaves_out_the_usual_port_and_the_lane_never_does() -> None:
     target = Guard().check_url("http://example.com/a")
-    assert (target.host_header, target.lane, target.path_and_query) == ("example.com", "example.com:80", "/a")
+    assert (target.host_header, target.destination, target.path_and_query) == ("example.com", "example.com:80", "/a")
     target = Guard(allow_loopback=True).check_url("https://[::1]:444/")
-    assert (target.host, target.host_header, target.lane) == ("::1", "[::1]:444", "[::1]:444")
+    assert (target.host, target.host_header, target.destination) == ("::1", "[::1]:444", "[::1]:444")
 
 
 def test_a_literal_is_called_by_its_canonical_spelling() -> None:

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from mainspring.api.app import AsgiApp, build_app
+from mainspring.api.app import build_app
+from mainspring.api.asgi import AsgiApp
 from mainspring.cluster.instance import Instance
 from mainspring.cluster.surroundings import Surroundings
 from mainspring.config import Config

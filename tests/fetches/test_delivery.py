@@ -14,7 +14,7 @@ from mainspring.config import DAY_MS, Config
 from mainspring.delivery.signing import verify
 from mainspring.fetches.messages import FetchRef, OutboundRequest
 from mainspring.fetches.outcome import Outcome
-from mainspring.fetches.record import Fetch, Return, settled
+from mainspring.fetches.record import Fetch, Return, ended
 from mainspring.fetches.results import OriginAnswer, judged
 from mainspring.testing.target import Answer, TargetServer
 from tests.fetches.asking import asking, until
@@ -121,9 +121,9 @@ def test_a_result_is_kept_for_as_long_as_it_is_offered(delivery_ms: int, kept_ms
         delivery_ms=delivery_ms,
         result_url="http://origin.example/",
     )
-    ended = settled(fetch, DONE, offers=True, retention_ms=7 * DAY_MS)
-    assert ended.expires_at is not None
-    assert ended.expires_at >= kept_ms
+    final = ended(fetch, DONE, offers=True, retention_ms=7 * DAY_MS)
+    assert final.expires_at is not None
+    assert final.expires_at >= kept_ms
 
 
 async def test_two_instances_make_one_call_for_one_fetch(tmp_path: Path, target: TargetServer) -> None:

@@ -490,7 +490,7 @@ def test_what_is_read_of_a_record_keeps_none_of_the_rest() -> None:
 async def test_of_calls_with_large_requests_that_end_together_a_few_are_recorded_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle, at_work, most = FetchRegistry.settle, 0, 0
+    end, at_work, most = FetchRegistry.end, 0, 0
 
     async def counted(*args: Any, **fields: Any) -> Any:
         nonlocal at_work, most
@@ -498,11 +498,11 @@ async def test_of_calls_with_large_requests_that_end_together_a_few_are_recorded
         most = max(most, at_work)
         await asyncio.sleep(0.001)
         try:
-            return await settle(*args, **fields)
+            return await end(*args, **fields)
         finally:
             at_work -= 1
 
-    monkeypatch.setattr(FetchRegistry, "settle", counted)
+    monkeypatch.setattr(FetchRegistry, "end", counted)
     async with running(tmp_path) as instance:
         async with TargetServer() as target:
             views = [await instance.fetches.create(posting(f"{target.url}/hang", 200_000)) for _ in range(30)]

@@ -142,7 +142,7 @@ CRASHES = {
     # point: calls that reached the target, state afterwards, offers to the origin
     crashpoint.FETCH_DISPATCHED: (0, "unknown", 1),
     crashpoint.FETCH_ANSWERED: (1, "unknown", 1),
-    crashpoint.FETCH_SETTLED: (1, "succeeded", 1),
+    crashpoint.FETCH_ENDED: (1, "succeeded", 1),
     crashpoint.FETCH_DELIVERED: (1, "succeeded", 2),
 }
 

@@ -13,7 +13,7 @@ import pytest
 from mainspring.errors import StoreUnavailable
 from mainspring.fetches.messages import FetchRef, FetchView, ListFetches
 from mainspring.fetches.outcome import of_cancelling, of_lost_executor
-from mainspring.fetches.record import FETCHES, WATCHDOG_MS, Fetch, encode, new_fetch, settled
+from mainspring.fetches.record import FETCHES, WATCHDOG_MS, Fetch, encode, ended, new_fetch
 from mainspring.fetches.watcher import Watcher
 from mainspring.store import Put, Remove, Verdict
 from mainspring.testing.simulation import SimulatedLoop, run_simulated
@@ -112,8 +112,8 @@ def test_a_fetch_that_ended_without_a_row_tells_its_origin_when_it_is_asked_for_
             fetch = await _record_alone(here, "left", result_url="http://origin.example/results")
             now = here.clock.now_ms()
             outcome = of_cancelling(started_at=None, now=now)
-            ended = encode(settled(fetch, outcome, offers=False, retention_ms=int(DAY_SECONDS) * 1000))
-            assert await here.store.put_record(FETCHES, "left", ended, expect=1, now=now) is not None
+            final = encode(ended(fetch, outcome, offers=False, retention_ms=int(DAY_SECONDS) * 1000))
+            assert await here.store.put_record(FETCHES, "left", final, expect=1, now=now) is not None
             await here.fetches.create(asking(URL, req_id="left", timeout_seconds=TIMEOUT_SECONDS))
             await asyncio.sleep(LOOK_SECONDS)
             return here.network.results["left"]
@@ -137,7 +137,7 @@ def test_what_became_of_a_fetch_that_has_expired_concerns_no_later_one_of_its_re
             await asyncio.sleep(1)
             # An executor that was frozen all the while comes with what it has to say.
             outcome = of_lost_executor("frozen", started_at=0, now=here.clock.now_ms())
-            _, was_its_end = await registry.settle(earlier, outcome, by_executor=True)
+            _, was_its_end = await registry.end(earlier, outcome, by_executor=True)
             return was_its_end, (await here.fetches.wait("again", TIMEOUT_SECONDS)).state
 
     assert run_simulated(main) == (False, "succeeded")

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
 from mainspring.jobs.handlers import DueJob
-from mainspring.jobs.ledger import Ledger, Run, mark_of
+from mainspring.jobs.ledger import Ledger, Run, stamp_of
 from mainspring.jobs.messages import JobRef, ListJobs, PauseJob, ResumeJob, TriggerJob, UpdateJob
 from mainspring.jobs.record import Definition, Job
-from mainspring.jobs.rows import Missing
+from mainspring.jobs.row_store import Missing
 from mainspring.model import RetryPolicy
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.wire.instants import to_instant, to_ms
@@ -125,7 +125,8 @@ def test_a_run_that_was_skipped_before_the_clock_knew_of_it_uses_up_no_run() -> 
             skipped = Run(
                 kind="scheduled", state="skipped", reason="overlap", counted=True, instant=instant, planned_at=instant
             )
-            await Ledger(world.store, world.clock, retention_ms=HOUR * 1000).enter("job", [(mark_of(instant), skipped)])
+            ledger = Ledger(world.store, world.clock, retention_ms=HOUR * 1000)
+            await ledger.enter("job", [(stamp_of(instant), skipped)])
             await world.until(1201)
             assert await world.told() == [("08:10:00", "skipped", "overlap"), ("08:20:00", "succeeded", "")]
             job = await instance.jobs.get(JobRef(name="job"))

@@ -85,7 +85,7 @@ def test_buffered_runs_begin_as_soon_as_the_one_before_ends() -> None:
         async with world.running():
             await world.create(schedule="* * * * *", overlap="bufferAll", timeout_seconds=600.0, max_runs=4)
             await world.until(15 * 60)
-            assert [mark for mark, _ in starts] == ["01", "02", "03", "04"]
+            assert [minute for minute, _ in starts] == ["01", "02", "03", "04"]
             gaps = [later - earlier for (_, earlier), (_, later) in itertools.pairwise(starts)]
             assert all(90_000 <= gap < 90_200 for gap in gaps), gaps
             assert {run.state for run in await world.runs()} == {"succeeded"}

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from mainspring.jobs.calendar.calendar import Calendar, Dst
 from mainspring.jobs.calendar.cron import parse
-from mainspring.jobs.plan import MISSED_AFTER_MS, RUN_LIMIT, Catchup, Plan, Planned, Skipped, plan
+from mainspring.jobs.messages import Catchup
+from mainspring.jobs.plan import MISSED_AFTER_MS, RUN_LIMIT, Plan, Planned, Skipped, plan
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOON = 20_000 * DAY + 12 * HOUR

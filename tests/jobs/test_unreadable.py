@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from mainspring import unreadable
 from mainspring.jobs.handlers import DueJob
-from mainspring.jobs.ledger import key_of, mark_of
+from mainspring.jobs.ledger import key_of, stamp_of
 from mainspring.jobs.messages import BackfillJob
 from mainspring.jobs.record import Terms
 from mainspring.jobs.rows import RUNS, Errand
@@ -31,10 +31,10 @@ def _nothing_known() -> Iterator[None]:
     unreadable.forget()
 
 
-async def _spoil(world: World, mark: str) -> None:
+async def _spoil(world: World, stamp: str) -> None:
     """Make the record of a run unreadable."""
     now = world.clock.now_ms()
-    record = await world.store.get_record("launch:job", key_of(mark), now=now)
+    record = await world.store.get_record("launch:job", key_of(stamp), now=now)
     assert record is not None
     await world.store.put_record(
         "launch:job", record.key, b"[" + record.value[1:], expect=record.version, now=now, expires_at=record.expires_at
@@ -42,7 +42,7 @@ async def _spoil(world: World, mark: str) -> None:
 
 
 def _minute(number: int) -> str:
-    return mark_of(EPOCH_MS + number * MINUTE_MS)
+    return stamp_of(EPOCH_MS + number * MINUTE_MS)
 
 
 async def _spoil_row(world: World, identity: str, payload: str) -> None:
@@ -142,8 +142,8 @@ def test_an_instant_whose_record_cannot_be_read_before_it_is_planned_stops_none(
 
 def test_a_backfill_goes_on_behind_a_record_that_cannot_be_read() -> None:
     async def main(world: World) -> None:
-        mark = mark_of(EPOCH_MS - 2 * MINUTE_MS, "backfill")
-        await world.store.put_record("launch:job", key_of(mark), b"?", expect=0, now=world.clock.now_ms())
+        stamp = stamp_of(EPOCH_MS - 2 * MINUTE_MS, "backfill")
+        await world.store.put_record("launch:job", key_of(stamp), b"?", expect=0, now=world.clock.now_ms())
         async with world.running() as instance:
             await world.create(schedule="* * * * *")
             since, until = to_instant(EPOCH_MS - 3 * MINUTE_MS), to_instant(EPOCH_MS)

@@ -118,13 +118,13 @@ async def test_an_answer_is_kept_with_its_status_and_duration(tmp_path: Path, ta
         await instance.jobs.create(CreateJob(name="report", schedule="0 9 * * *", url=target.url + "/x"))
         await instance.jobs.trigger(TriggerJob(name="report"))
         await target.wait_for(1)
-        run = await settled(instance, "report")
+        run = await newest_run(instance, "report")
         assert (run.state, run.status, run.attempts, run.answer_head) == ("failed", 404, 1, "no such report")
         assert run.duration_ms is not None
         assert (run.late_ms or 0) < 1000
 
 
-async def settled(instance: Instance, name: str) -> RunView:
+async def newest_run(instance: Instance, name: str) -> RunView:
     """The newest run, once it is over."""
     async with asyncio.timeout(10):
         while True:

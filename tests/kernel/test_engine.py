@@ -415,12 +415,12 @@ def test_what_a_carrier_writes_after_a_call_holds_no_slot_and_comes_before_the_r
         written: list[str] = []
 
         def behave(timer: Timer) -> tuple[float, Ending]:
-            async def settle() -> Ending:
+            async def write() -> Ending:
                 await asyncio.sleep(5)
                 written.append(timer.timer_id)
                 return done(started_at=0)
 
-            return 1.0, done(settle=settle)
+            return 1.0, done(write=write)
 
         cluster.lane_limit = 1
         cluster.behave = behave
@@ -439,11 +439,11 @@ def test_what_a_carrier_writes_after_a_call_holds_no_slot_and_comes_before_the_r
 
 def test_a_stop_does_not_wait_forever_for_what_a_carrier_has_to_write() -> None:
     async def scenario(cluster: Cluster) -> None:
-        async def settle() -> Ending:
+        async def write() -> Ending:
             await asyncio.sleep(10_000)
             return done()
 
-        cluster.behave = lambda _: (0.0, done(settle=settle))
+        cluster.behave = lambda _: (0.0, done(write=write))
         member = await cluster.join("a")
         await cluster.create("t")
         await asyncio.sleep(1)

@@ -170,3 +170,23 @@ def test_large_rows_wait_for_slots_without_keeping_small_ones_from_theirs() -> N
         assert lateness(cluster, "good")[0] < 500
 
     simulate(scenario, EngineSettings(window_bytes=1_000_000))
+
+
+@pytest.mark.parametrize(
+    ("payload", "settings"),
+    [(LARGE, EngineSettings(window_bytes=400_000)), ('""', EngineSettings(window_limit=28, in_flight_limit=14))],
+    ids=["bytes", "places"],
+)
+def test_rows_of_busy_destinations_do_not_take_the_place_of_one_another_again_and_again(
+    payload: str, settings: EngineSettings
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.behave = lambda _: (0.5, done())
+        member = await cluster.join("a")
+        for number in range(200):
+            await cluster.create(f"t{number}", in_ms=100, url=f"http://host{number % 20}", payload=payload)
+        await asyncio.sleep(20)
+        assert len(cluster.ledger.sendings) == 200
+        assert member.engine.dispatcher.window.admitted < 3 * 200
+
+    simulate(scenario, settings)

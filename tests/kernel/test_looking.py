@@ -287,7 +287,7 @@ def test_what_nobody_announced_behind_a_backlog_of_thousands_fires_within_a_look
     simulate(scenario)
 
 
-def test_a_page_that_comes_late_does_not_move_what_a_sweep_has_marked_meanwhile() -> None:
+def test_a_page_that_comes_late_does_not_move_what_a_sweep_has_bookmarked_meanwhile() -> None:
     async def scenario(cluster: Cluster) -> None:
         others = Others()
         cluster.foreign_writes = others.count

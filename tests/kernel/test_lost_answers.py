@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import tests.kernel.cluster
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.carrier import Ending
-from mainspring.kernel.ownership import placement
+from mainspring.kernel.placement import Placement
 from mainspring.model import Delivery, Result, State, Timer, TimerKey
 from mainspring.store import Put, Store, Verdict
 from mainspring.timers.record import resumed
@@ -77,7 +77,9 @@ class CutOff(TroubledStore):
 def test_what_another_owner_has_judged_meanwhile_is_not_sent(change: str) -> None:
     async def scenario(cluster: Cluster) -> None:
         inner = cluster.store
-        [mine, *_] = [shard for shard, owner in placement(list(NAMESPACE.shards), ["a", "x"]).items() if owner == "a"]
+        placement = Placement()
+        await placement.follow(NAMESPACE.shards, ["a", "x"])
+        [mine, *_] = placement.shards_of("a")
         names = (name for name in (f"t{number}" for number in range(100)) if NAMESPACE.key_of(name).shard_id == mine)
         judged, other = next(names), next(names)
         cluster.store = store = CutOff(inner)

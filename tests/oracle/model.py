@@ -447,7 +447,7 @@ class Model:
         self.finish(attempt)
         return attempt
 
-    def settle(self) -> None:
+    def come_to_rest(self) -> None:
         """Everything that is due within the next minute is delivered."""
         for attempt in self.attempts:
             if not attempt.over and self.nodes[attempt.node] and attempt.fence == self.version:

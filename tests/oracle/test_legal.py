@@ -249,7 +249,7 @@ HISTORIES: list[History] = [
 def test_a_legal_history_raises_nothing(history: History) -> None:
     model = started()
     history(model)
-    model.settle()
+    model.come_to_rest()
     model.leave()
     assert judge(model.journal, WITH_COMMITS) == []
     assert judge(told(model.journal), WITHOUT) == []
@@ -380,7 +380,7 @@ class RandomHistory(RuleBasedStateMachine):
             return
         for asking in self.asking:
             self.model.lose(asking)
-        self.model.settle()
+        self.model.come_to_rest()
         self.model.leave(healed_at=self.model.now - 60_000_000)
         journal = self.model.journal
         known = msgspec.structs.replace(WITH_COMMITS, wire_ms=3000)

@@ -294,7 +294,7 @@ async def test_what_was_asked_for_long_ago_and_left_no_trace_is_told_as_unknown(
         record = await instance.store.get_record(ORIGINS, "Accounts/ann", now=now)
         assert record is not None
         await instance.store.put_record(ORIGINS, "Accounts/ann", document, expect=record.version, now=now)
-        await ms._origins._settle(Accounts, kept)
+        await ms._origins._complete(Accounts, kept)
         assert await ms.origin(Accounts, "ann").snapshot() == {"results": [f"ctx {FetchWatchdog.__name__}"]}
         assert [left async for left in Outbox(instance.store, instance.clock).left(older_than=2**60)] == []
 
@@ -305,7 +305,7 @@ async def test_what_was_asked_for_but_not_committed_is_forgotten_and_cannot_be_c
         outbox = Outbox(store, clock)
         request = CreateFetch(request=OutboundRequest(url=CLOSED_PORT), req_id="req_frozen")
         kept = await outbox.keep("Accounts", "ann", [request])  # and here its program freezes
-        await ms._origins._settle(Accounts, kept)
+        await ms._origins._complete(Accounts, kept)
         assert [left async for left in outbox.left(older_than=2**60)] == []
         assert await store.put_record(ORIGINS, "Accounts/ann", b"{}", expect=0, now=clock.now_ms()) is None
         with pytest.raises(NotFound):

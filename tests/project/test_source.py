@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,17 @@ def test_every_module_says_what_it_is_for() -> None:
         if path.read_text().strip() and ast.get_docstring(ast.parse(path.read_text())) is None
     ]
     assert silent == []
+
+
+def test_the_map_of_a_package_names_modules_that_are_there() -> None:
+    gone = [
+        f"{name(path)}: {module}"
+        for path in SOURCES
+        if path.name == "__init__.py" and path.read_text().strip()
+        for module in re.findall(r"^    ([a-z_]+)/? {2,}\S", ast.get_docstring(ast.parse(path.read_text())) or "", re.M)
+        if not (path.parent / module).is_dir() and not (path.parent / f"{module}.py").is_file()
+    ]
+    assert gone == []
 
 
 def test_modules_are_named_after_responsibilities() -> None:

@@ -171,7 +171,7 @@ def _no_slots_are_kept(_: Any) -> Any:
 # --- whatever is due is done ------------------------------------------------------------------------------
 
 
-def _rows_of_new_lanes_are_not_marked(good: Any) -> Any:
+def _rows_of_new_lanes_are_not_bookmarked(good: Any) -> Any:
     def leave(self: Window, timer: Timer, who: Queued) -> None:
         if who.weight:
             good(self, timer, who)
@@ -253,7 +253,7 @@ PLANTED: Final = {
         "B", Dispatcher, "_remember_unsent", _unsent_attempts_are_kept_for_ever
     ),
     "slots.free: nothing is kept": Planted("T7", Slots, "free", _no_slots_are_kept),
-    "window.leave: a lane in neither list": Planted("Live", Window, "leave", _rows_of_new_lanes_are_not_marked),
+    "window.leave: a lane in neither list": Planted("Live", Window, "leave", _rows_of_new_lanes_are_not_bookmarked),
     "ownership.check: forgets doubt": Planted("Live", Ownership, "check", _doubt_is_forgotten),
     "agenda.note: the position stays": Planted("Live", Agenda, "note", _the_position_stays),
     "agenda.advance: passes what was noted": Planted("Live", ShardState, "advance", _what_was_noted_is_passed),

@@ -15,7 +15,7 @@ from mainspring.fetches.carrier import FetchCarrier
 from mainspring.fetches.executor import Executor, _Run
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.places import Places
-from mainspring.fetches.record import FETCHES, NAMESPACE, Fetch, decode, encode, settled
+from mainspring.fetches.record import FETCHES, NAMESPACE, Fetch, decode, encode, ended
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.rows import new_row
 from mainspring.kernel.carrier import Ending
@@ -45,16 +45,16 @@ def _the_mark_is_ignored(_: Any) -> Any:
 
 
 def _the_last_end_stays(_: Any) -> Any:
-    async def settle(
+    async def end(
         self: FetchRegistry, of: Fetch, outcome: Outcome, *, by_executor: bool, offers: bool = False
     ) -> tuple[Fetch | None, bool]:
         def overwrite(fetch: Fetch) -> Fetch:
-            return settled(fetch, outcome, offers=offers, retention_ms=self._retention_ms)
+            return ended(fetch, outcome, offers=offers, retention_ms=self._retention_ms)
 
         fetch, _ = await self._change(of.req_id, overwrite, created_at=of.created_at)
         return fetch, True
 
-    return settle
+    return end
 
 
 def _an_untaken_result_is_dropped(good: Any) -> Any:
@@ -102,8 +102,8 @@ def _a_stale_row_is_left(_: Any) -> Any:
 
 def _it_expires_while_it_is_offered(good: Any) -> Any:
     def short(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) -> Fetch:
-        ended: Fetch = good(fetch, outcome, offers=offers, retention_ms=retention_ms)
-        return replace(ended, expires_at=outcome.finished_at + retention_ms)
+        final: Fetch = good(fetch, outcome, offers=offers, retention_ms=retention_ms)
+        return replace(final, expires_at=outcome.finished_at + retention_ms)
 
     return short
 
@@ -119,9 +119,9 @@ def _hosts_share_nothing(_: Any) -> Any:
 
 PLANTED: Final = {
     "executor.take: ignores the mark": Planted("P", Executor, "take", _the_mark_is_ignored),
-    "registry.settle: overwrites": Planted("P", FetchRegistry, "settle", _the_last_end_stays),
+    "registry.end: overwrites": Planted("P", FetchRegistry, "end", _the_last_end_stays),
     "carrier.carry: drops an untaken result": Planted("P", FetchCarrier, "carry", _an_untaken_result_is_dropped),
-    "record.settled: expires while it is offered": Planted("P", registry, "settled", _it_expires_while_it_is_offered),
+    "record.ended: expires while it is offered": Planted("P", registry, "ended", _it_expires_while_it_is_offered),
     "registry.add: a crash leaves no row": Planted("Live", FetchRegistry, "add", _a_crash_leaves_no_row),
     "places.room: hosts share nothing": Planted("B", Places, "_room", _hosts_share_nothing),
 }

@@ -17,7 +17,7 @@ from mainspring.jobs.ledger import Ledger, Run
 from mainspring.jobs.messages import RunKind
 from mainspring.jobs.overlap import Step
 from mainspring.jobs.record import Definition, Job
-from mainspring.jobs.rows import Missing, Rows
+from mainspring.jobs.row_store import Missing, RowStore
 from tests.simulation.planting import Planted, tell
 
 
@@ -31,7 +31,7 @@ def _what_is_on_time_is_skipped(good: Any) -> Any:
 
 
 def _a_row_that_failed_is_forgotten(good: Any) -> Any:
-    async def run(self: Rows, job: Job, runs: Sequence[tuple[str, Run]], **fields: Any) -> Missing:
+    async def run(self: RowStore, job: Job, runs: Sequence[tuple[str, Run]], **fields: Any) -> Missing:
         try:
             missing = await good(self, job, runs, **fields)
         except StoreUnavailable:
@@ -42,10 +42,10 @@ def _a_row_that_failed_is_forgotten(good: Any) -> Any:
 
 
 def _what_is_on_record_gives_way(_: Any) -> Any:
-    async def enter(self: Ledger, job: str, mark: str, run: Run) -> Run:
+    async def enter(self: Ledger, job: str, stamp: str, run: Run) -> Run:
         while True:
-            entry = await self.get(job, mark)
-            if await self.put(job, mark, run, expect=0 if entry is None else entry.version):
+            entry = await self.get(job, stamp)
+            if await self.put(job, stamp, run, expect=0 if entry is None else entry.version):
                 return run
 
     return enter
@@ -61,10 +61,12 @@ def _a_new_job_goes_on_where_the_old_one_was(good: Any) -> Any:
 
 
 PLANTED: Final = {
-    "judging.step: catch-up skips what is on time": Planted("C", queue, "step", _what_is_on_time_is_skipped),
-    "rows.add_runs: swallows a row that failed": Planted("C", Rows, "add_runs", _a_row_that_failed_is_forgotten),
+    "overlap.step: catch-up skips what is on time": Planted("C", queue, "step", _what_is_on_time_is_skipped),
+    "row_store.add_runs: swallows a row that failed": Planted(
+        "C", RowStore, "add_runs", _a_row_that_failed_is_forgotten
+    ),
     "ledger._enter: overwrites": Planted("C", Ledger, "_enter", _what_is_on_record_gives_way),
-    "accounting._adopted: keeps a dead job's state": Planted(
+    "clock_state._adopted: keeps a dead job's state": Planted(
         "C", clock_state, "_adopted", _a_new_job_goes_on_where_the_old_one_was
     ),
 }

@@ -15,9 +15,9 @@ SEEDS = sorted({*range(51), *(53, 58, 61, 84, 150, 183), *(148, 165)} - {1, 12, 
 
 FOUND = {
     "executor.take: ignores the mark": 148,
-    "registry.settle: overwrites": 19,
+    "registry.end: overwrites": 19,
     "carrier.carry: drops an untaken result": 1,
-    "record.settled: expires while it is offered": 1,
+    "record.ended: expires while it is offered": 1,
     "registry.add: a crash leaves no row": 165,
     "places.room: hosts share nothing": 9,
 }

@@ -18,10 +18,10 @@ KEPT = {
 }
 
 FOUND = {
-    "judging.step: catch-up skips what is on time": 86,
-    "rows.add_runs: swallows a row that failed": 108,
+    "overlap.step: catch-up skips what is on time": 86,
+    "row_store.add_runs: swallows a row that failed": 108,
     "ledger._enter: overwrites": 1,
-    "accounting._adopted: keeps a dead job's state": 1,
+    "clock_state._adopted: keeps a dead job's state": 1,
 }
 """The first seed that finds each; `python -m tests.simulation.planted_jobs` looks for it."""
 

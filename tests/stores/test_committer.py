@@ -37,7 +37,7 @@ def ask(to: Committer[Items[int, int]], *numbers: int, size: int = 0) -> asyncio
     return asyncio.create_task(submit(to, numbers, size=size))
 
 
-async def settle() -> None:
+async def let_others_go_on() -> None:
     """Everything that can go on does."""
     for _ in range(10):
         await asyncio.sleep(0)
@@ -47,9 +47,9 @@ async def test_what_arrives_while_a_group_is_under_way_becomes_the_next_one() ->
     groups = Groups()
     one = committer(groups.write)
     first = [ask(one, 1), ask(one, 2, 3)]
-    await settle()
+    await let_others_go_on()
     behind = [ask(one, 4), ask(one, 5)]
-    await settle()
+    await let_others_go_on()
     groups.may_go_on.set()
     assert await asyncio.gather(*first, *behind) == [[2], [4, 6], [8], [10]]
     assert groups.seen == [[1, 2, 3], [4, 5]]
@@ -78,13 +78,13 @@ async def test_as_many_groups_are_under_way_as_the_width_allows() -> None:
     groups = Groups()
     one = committer(groups.write, Room(items=1), width=2)
     calls = [ask(one, number) for number in range(5)]
-    await settle()
+    await let_others_go_on()
     assert groups.seen == [[0], [1]]
     groups.may_go_on.set()
     assert await asyncio.gather(*calls) == [[0], [2], [4], [6], [8]]
     calls = [ask(one, number) for number in range(5)]
     groups.may_go_on.clear()
-    await settle()
+    await let_others_go_on()
     assert len(groups.seen) == 7
     groups.may_go_on.set()
     await asyncio.gather(*calls)
@@ -95,7 +95,7 @@ async def test_groups_that_are_held_up_do_not_hold_up_the_next_ones_until_they_a
     groups = Groups()
     one = Committer(together(groups.write), room=Room(items=1), beside=2)
     calls = [ask(one, number) for number in range(6)]
-    await settle()
+    await let_others_go_on()
     assert groups.seen == [[0]]
     await asyncio.sleep(PATIENCE_SECONDS * 4)
     assert groups.seen == [[0], [1], [2]]
@@ -109,7 +109,7 @@ async def test_too_much_waiting_work_is_refused_at_once() -> None:
     groups = Groups()
     one = committer(groups.write)
     first = ask(one, *range(PENDING_LIMIT - 1))
-    await settle()
+    await let_others_go_on()
     with pytest.raises(StoreUnavailable, match=str(PENDING_LIMIT)):
         await ask(one, 1, 2)
     groups.may_go_on.set()
@@ -122,7 +122,7 @@ async def test_committers_with_one_admission_count_what_waits_together() -> None
     groups, admission = Groups(), Admission()
     one, other = (Committer(together(groups.write), room=Room(items=1), admission=admission) for _ in range(2))
     calls = [ask(one, *range(PENDING_LIMIT // 2)), ask(other, *range(PENDING_LIMIT // 2))]
-    await settle()
+    await let_others_go_on()
     with pytest.raises(StoreUnavailable, match=str(PENDING_LIMIT)):
         await ask(other, 1)
     groups.may_go_on.set()
@@ -148,9 +148,9 @@ async def test_a_caller_that_is_cancelled_takes_nobody_with_it_and_its_items_are
     groups = Groups()
     one = committer(groups.write)
     under_way, with_it = ask(one, 1), ask(one, 2)
-    await settle()
+    await let_others_go_on()
     waiting, behind = ask(one, 3), ask(one, 4)
-    await settle()
+    await let_others_go_on()
     under_way.cancel()
     waiting.cancel()
     groups.may_go_on.set()
@@ -174,9 +174,9 @@ async def test_close_finishes_what_was_admitted_and_refuses_more() -> None:
     groups = Groups()
     one = committer(groups.write, Room(items=1), width=2)
     calls = [ask(one, number) for number in range(5)]
-    await settle()
+    await let_others_go_on()
     closing = asyncio.create_task(one.close())
-    await settle()
+    await let_others_go_on()
     with pytest.raises(StoreUnavailable, match="closed"):
         await ask(one, 1)
     assert not closing.done()

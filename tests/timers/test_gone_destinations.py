@@ -106,7 +106,7 @@ async def test_a_timer_that_one_instance_resumes_is_called_by_another_that_has_n
     await until(all_done)
 
 
-async def test_a_destination_whose_mark_cannot_be_looked_at_is_called(
+async def test_a_destination_whose_state_cannot_be_looked_at_is_called(
     instance: Instance, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it has been taken away is not known then: one call more does no harm, one timer parked for ever does."""

@@ -11,7 +11,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.kernel.ownership import INSTANCES
 from mainspring.model import Record, Timer
 from mainspring.store import Store
-from mainspring.timers.carrier import DESTINATIONS
+from mainspring.timers.carrier import GONE_URLS
 from mainspring.timers.messages import CreateTimer, ListHistory
 from tests.jobs.simulated import World, simulate
 
@@ -27,7 +27,7 @@ class _Slow:
         return getattr(self._inner, name)
 
     async def get_record(self, collection: str, key: str, *, now: int) -> Record | None:
-        if collection == DESTINATIONS:  # a timer of it has been resumed since
+        if collection == GONE_URLS:  # a timer of it has been resumed since
             await asyncio.sleep(3 if self.is_slow else 0)
             return None
         return await self._inner.get_record(collection, key, now=now)
@@ -51,7 +51,7 @@ def test_nothing_is_sent_by_an_instance_whose_lease_ended_while_it_looked_at_the
                 calls.append(timer.timer_id)
 
             carrier.handlers["note"] = note
-            await world.store.put_record(DESTINATIONS, "k", b"handler:note", expect=0, now=0, expires_at=2**62)
+            await world.store.put_record(GONE_URLS, "k", b"handler:note", expect=0, now=0, expires_at=2**62)
             await carrier.refresh()  # it is believed to be gone, and so looked up
             await instance.timers.create(CreateTimer(timer_id="t", delay_seconds=10.0, callback_url="handler:note"))
             await world.until(9.9)

@@ -1,4 +1,4 @@
-"""The ASGI application: from a request to a route, and from its answer or error to a response.
+"""The application: from a request to a route, and from its answer or error to a response. It is one of ASGI besides.
 
 Order: the path and method are known, the token is right, the body is JSON by its header and within its limit;
 only then is it read, and only a route looks into it. Every answer carries the request id and the secure headers.
@@ -7,18 +7,18 @@ Answers of megabytes are few at a time (`large`).
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
+from mainspring.api.asgi import AsgiApp, Mounted, Receive, Scope, Send
 from mainspring.api.docs import docs_routes
+from mainspring.api.exchange import Exchange, Head, PeerGone
 from mainspring.api.fetches import Fetches, fetch_routes
 from mainspring.api.instances import instance_routes
 from mainspring.api.internal import executor_routes, internal_routes
@@ -31,6 +31,7 @@ from mainspring.api.routes import NO_CONTENT_POLICY, Headers, Route, secure_head
 from mainspring.api.shards import shard_routes
 from mainspring.api.status import status_routes
 from mainspring.api.timers import Timers, timer_routes
+from mainspring.api.tokens import Tokens
 from mainspring.cluster.messages import InstancesView, ShardsView
 from mainspring.cluster.wakeups import Wake
 from mainspring.errors import MainspringError, TooLarge, Unauthenticated, Unavailable
@@ -38,10 +39,6 @@ from mainspring.fetches.pools import Execute, Executing
 from mainspring.telemetry import requests
 from mainspring.wire.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, internal, problem, problem_of
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
 
 MAX_BODY_BYTES: Final = 1_000_000
@@ -61,7 +58,7 @@ class ByKey(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """What the HTTP edge is put together from."""
+    """The parts that make up the HTTP edge."""
 
     timers: Timers
     jobs: Jobs
@@ -73,7 +70,7 @@ class Api:
     """Raises `Unavailable` with the reason when the instance cannot do its work."""
     metrics: Callable[[], str]
     token_digests: tuple[bytes, ...]
-    """SHA-256 of every token that is let in."""
+    """SHA-256 of every accepted token."""
     instance: str
     version: str
     max_body_bytes: int = MAX_BODY_BYTES
@@ -85,10 +82,6 @@ class Api:
     """SHA-256 of the secret by which they are known."""
     idempotent: ByKey | None = None
     """None: the header `Idempotency-Key` means nothing."""
-
-
-def token_digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
 
 
 def all_routes(api: Api) -> tuple[Route, ...]:
@@ -104,12 +97,12 @@ def all_routes(api: Api) -> tuple[Route, ...]:
     return (*routes, *docs_routes(partial(openapi_document, routes, version=api.version)))
 
 
-def build_app(api: Api) -> AsgiApp:
+def build_app(api: Api) -> App:
     return _app(api, (*all_routes(api), *_internal(api)))
 
 
-def build_internal_app(api: Api) -> AsgiApp:
-    """Only what other instances say: for an address that is not everybody's."""
+def build_internal_app(api: Api) -> App:
+    """Only what other instances say: for an address that is not public."""
     return _app(api, _internal(api))
 
 
@@ -123,15 +116,15 @@ def build_executor_app(
     version: str,
     token_digests: tuple[bytes, ...],
     cluster_digest: bytes,
-) -> AsgiApp:
+) -> App:
     """What an executor of a pool answers: instances, and whoever looks after it."""
     routes = status_routes(ready=ready, metrics=metrics, instance=name, version=version)
     routes = (*routes, *executor_routes(execute, cut_off))
-    return _App(routes, token_digests=token_digests, cluster_digest=cluster_digest)
+    return App(routes, token_digests=token_digests, cluster_digest=cluster_digest)
 
 
-def _app(api: Api, routes: tuple[Route, ...]) -> AsgiApp:
-    return _App(
+def _app(api: Api, routes: tuple[Route, ...]) -> App:
+    return App(
         routes,
         token_digests=api.token_digests,
         cluster_digest=api.cluster_digest,
@@ -144,11 +137,9 @@ def _internal(api: Api) -> tuple[Route, ...]:
     return internal_routes(api.wake, api.cut_off) if api.wake is not None else ()
 
 
-class _ClientGone(Exception):  # never leaves this module: there is nobody left to answer
-    pass
+class App:
+    """Answers what our listener receives, and is an ASGI application for every other."""
 
-
-class _App:
     def __init__(
         self,
         routes: tuple[Route, ...],
@@ -158,16 +149,21 @@ class _App:
         max_body_bytes: int = MAX_BODY_BYTES,
         idempotent: ByKey | None = None,
     ) -> None:
-        self._routes = {route.path: (route, secure_headers(route.content_type, route.policy)) for route in routes}
-        self._token_digests = token_digests
-        self._cluster_digests = (cluster_digest,)
+        self._routes = {
+            route.path: (route, Head(200, secure_headers(route.content_type, route.policy))) for route in routes
+        }
+        self._tokens = Tokens(token_digests)
+        self._cluster = Tokens((cluster_digest,))
         self._max_body_bytes = max_body_bytes
         self._answers = LargeAnswers()
         self._once: dict[bool, AsgiApp] = {}
-        """By whether a request may be carried out again when nobody knows whether it was."""
+        """Keyed by whether a request may be carried out again when nobody knows whether it was."""
         if idempotent is not None:
             for safe in (False, True):
                 self._once[safe] = idempotent(self._without_key, self._refuse, safe_to_repeat=safe)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.answer(Mounted(scope, receive, send))
 
     async def _without_key(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [header for header in scope["headers"] if header[0] != _KEY]
@@ -181,103 +177,73 @@ class _App:
         own = [(b"content-length", b"%d" % len(body)), (_REQUEST_ID, request_id.encode("ascii"))]
         return told.status, [*_PROBLEM_HEADERS, *own], body
 
-    def _by_key(self, scope: Scope, headers: dict[bytes, bytes]) -> AsgiApp | None:
-        """Who answers a request that goes by its key: nobody claims one without the right token."""
-        found = self._routes.get(scope["path"])
-        if found is None or not found[0].takes_key or scope["method"] != found[0].method:
+    def _by_key(self, exchange: Exchange) -> AsgiApp | None:
+        """What answers a request by its key: nobody claims one without the right token."""
+        found = self._routes.get(exchange.path)
+        if found is None or not found[0].takes_key or exchange.method != found[0].method:
             return None
         try:
-            _admit(scope, headers, self._token_digests)
+            _admit(exchange, self._tokens)
         except (Unauthenticated, Unavailable):
             return None
         return self._once.get(found[0].safe_to_repeat)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        request_id = request_id_of(headers)
-        once = self._by_key(scope, headers) if _KEY in headers else None
+    async def answer(self, exchange: Exchange) -> None:
+        request_id = request_id_of(exchange.fields)
+        once = self._by_key(exchange) if _KEY in exchange.fields else None
         if once is not None:
+            scope, receive, send = exchange.asgi()
             await once(_named(scope, request_id), receive, send)
             return
-        found = self._routes.get(scope["path"])
-        if found is None or (scope["method"] != found[0].method and not _is_head(scope["method"], found[0])):
-            await _send_problem(send, *_misdirected(scope["method"], found and found[0], request_id))
+        found = self._routes.get(exchange.path)
+        if found is None or (exchange.method != found[0].method and not _is_head(exchange.method, found[0])):
+            await _send_problem(exchange, *_misdirected(exchange.method, found and found[0], request_id))
             return
-        route, answer_headers = found
+        route, head = found
         try:
             if not route.is_open:
-                _admit(scope, headers, self._cluster_digests if route.is_internal else self._token_digests)
+                _admit(exchange, self._cluster if route.is_internal else self._tokens)
             body = b""
             if route.method == "POST":
-                if not _is_json(headers.get(b"content-type", _JSON)):
-                    await _send_problem(send, _wrong_type(request_id))
+                if not _is_json(exchange.fields.get(b"content-type", _JSON)):
+                    await _send_problem(exchange, _wrong_type(request_id))
                     return
-                body = await self._read_body(headers, receive)
-            sending = partial(_send, send, 200, answer_headers, request_id)
-            await self._answers.give(route, body, sending, reader=scope.get("state", {}).get("transport"))
+                body = await self._body_of(exchange)
+            await self._answers.give(route, body, partial(_send, exchange, head, request_id), reader=exchange.reader)
         except MainspringError as error:
             told = problem_of(error, request_id=request_id)
             if told is None:
                 logger.exception("unforeseen error", extra={"fields": {"request_id": request_id, "path": route.path}})
-            await _send_problem(send, told or internal(request_id=request_id))
-        except _ClientGone:
+            await _send_problem(exchange, told or internal(request_id=request_id))
+        except PeerGone:
             return
         except Exception:  # the last resort that keeps details from callers; the log has them
             logger.exception("unforeseen error", extra={"fields": {"request_id": request_id, "path": route.path}})
-            await _send_problem(send, internal(request_id=request_id))
+            await _send_problem(exchange, internal(request_id=request_id))
 
-    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or len(length) > 18 or int(length) > self._max_body_bytes:
-            raise self._too_large()
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _ClientGone
-        body: bytes = message.get("body", b"")
-        if not message.get("more_body", False):
-            if len(body) > self._max_body_bytes:
-                raise self._too_large()
-            return body
-        parts = [body]
-        size = len(body)
-        while message.get("more_body", False):
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise _ClientGone
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self._max_body_bytes:
-                raise self._too_large()
-        return b"".join(parts)
-
-    def _too_large(self) -> TooLarge:
-        return TooLarge(f"Expected a body of at most {self._max_body_bytes} bytes, got more")
+    async def _body_of(self, exchange: Exchange) -> bytes:
+        length = exchange.fields.get(b"content-length", b"0")
+        if length.isdigit() and len(length) <= 18 and int(length) <= self._max_body_bytes:
+            body = await exchange.body(self._max_body_bytes)
+            if body is not None:
+                return body
+        raise TooLarge(f"Expected a body of at most {self._max_body_bytes} bytes, got more")
 
 
 _STATUS_CLASSES: Final = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
 _PROBLEM_HEADERS: Final = secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY)
 
 
-def _admit(scope: Scope, headers: dict[bytes, bytes], digests: tuple[bytes, ...]) -> None:
+def _admit(exchange: Exchange, tokens: Tokens) -> None:
     """Raise unless the request may be answered. A listener wants to know who has shown a token, and may be full."""
-    _check_token(headers.get(b"authorization", b""), digests)
-    recognise = scope.get("state", {}).get("recognise")
-    if recognise is not None and not recognise():
+    if not tokens.admit(exchange.fields.get(b"authorization", b"")):
+        raise Unauthenticated
+    if not exchange.recognise():
         raise Unavailable("Too many connections: this one only serves requests that need no token")
 
 
-def _check_token(header: bytes, digests: tuple[bytes, ...]) -> None:
-    token = header[7:].strip(b" \t") if header[:7].lower() == b"bearer " else b""
-    if token:  # nothing is no secret, not even where that is the one that is known
-        digest = hashlib.sha256(token).digest()
-        for known in digests:
-            if hmac.compare_digest(digest, known):
-                return
-    raise Unauthenticated
-
-
 def _named(scope: Scope, request_id: str) -> Scope:
-    """The request with its id in the header, where all who answer it look."""
+    """The request with its id in the header, where everything that answers it looks."""
     others = [header for header in scope["headers"] if header[0] != _REQUEST_ID]
     return {**scope, "headers": [*others, (_REQUEST_ID, request_id.encode("ascii"))]}
 
@@ -306,17 +272,15 @@ def _wrong_type(request_id: str) -> Problem:
     )
 
 
-async def _send_problem(send: Send, told: Problem, extra: Headers | None = None) -> None:
+async def _send_problem(exchange: Exchange, told: Problem, extra: Headers | None = None) -> None:
     headers = [*_PROBLEM_HEADERS, *(extra or ())]
     if told.status in RETRY_AFTER_SECONDS:
         headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS[told.status]))
     if told.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    await _send(send, told.status, headers, told.request_id, msgspec.json.encode(told))
+    await _send(exchange, Head(told.status, headers), told.request_id, msgspec.json.encode(told))
 
 
-async def _send(send: Send, status: int, headers: Headers, request_id: str, body: bytes) -> None:
-    requests.add(_STATUS_CLASSES[status // 100])
-    own = [(b"content-length", b"%d" % len(body)), (_REQUEST_ID, request_id.encode("ascii"))]
-    await send({"type": "http.response.start", "status": status, "headers": headers + own})
-    await send({"type": "http.response.body", "body": body})
+async def _send(exchange: Exchange, head: Head, request_id: str, body: bytes) -> None:
+    requests.add(_STATUS_CLASSES[head.status // 100])
+    await exchange.answer(head, request_id, body)

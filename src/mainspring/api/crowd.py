@@ -1,14 +1,14 @@
 """Who may be connected, and who gives way when there is no room.
 
 Whoever has shown a token is known; everybody else is a stranger. Strangers give way first: at once when all places
-are taken, those of the address that has most of them before others, and down to a bound for each address with every
-look around. Who gives way has been idle longest, and is due no answer; who is above the bound and always busy gets one
-more answer, and is closed with it. After them come known peers that are idle, if
-it is they who have most of the places. If nobody gives way, a few more are let in, and are told what needs no token,
-so that health checks are answered. Who shows a token there, or comes when these places are taken too, gets the place
-of a stranger that has just connected and said nothing yet, or waits for its turn between two answers: in a rush
-everybody has just connected, and in a crowd that asks and asks nobody is idle. If all of them are being answered, who
-shows a token keeps the place beyond, and one of them leaves with its answer.
+are taken, beginning with the address that has most of them, and down to a bound for each address at every sweep. The
+one that gives way has been idle longest, and is due no answer; one that is above the bound and always busy gets one
+more answer, and is closed with it. After them come known peers that are idle, if it is they who have most of the
+places. If nobody gives way, a few more are let in and are told what needs no token, so that health checks are
+answered. A peer that shows a token there, or comes when these places are taken, too, gets the place of a stranger that
+has just connected and said nothing yet, or waits for its turn between two answers: in a rush everybody has just
+connected, and in a crowd that keeps asking nobody is idle. If all of them are being answered, a peer that shows a
+token keeps its extra place, and one of them leaves with its answer.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Final, Protocol
 RESERVE: Final = 32
 """Places beyond the limit."""
 SENT_AWAY: Final = 128
-"""Strangers of one address that leave with one look around: those who come again all at once hold up the loop."""
+"""How many strangers of one address leave in one sweep: if all came back at once, they would hold up the loop."""
 LOOKED_AT: Final = 256
-"""Strangers who are asked before a newcomer is told that none gives way: a crowd must not make coming expensive."""
+"""How many strangers are asked before a newcomer hears that none gives way: a crowd must not make coming costly."""
 
 
 class Member(Protocol):
@@ -52,7 +52,7 @@ class Crowd:
         self._known: dict[Member, None] = {}
         self._strangers: dict[str, dict[Member, None]] = {}
         self._beyond: set[Member] = set()
-        """Strangers who get one more answer: who came when all places were taken, and who is above the bound."""
+        """Strangers who get one more answer: those who came when all places were taken, and those above the bound."""
         self._size = 0
 
     def admit(self, member: Member) -> bool:
@@ -98,7 +98,7 @@ class Crowd:
         self._size -= 1
 
     def look_around(self) -> None:
-        """Have the strangers of each address give way down to the bound; those who are busy after their answer."""
+        """Have the strangers of each address give way down to the bound; busy ones after their answer."""
         for group in tuple(self._strangers.values()):
             bound = max(self._stranger_limit, len(group) - SENT_AWAY)
             for member in tuple(group):
@@ -114,11 +114,11 @@ class Crowd:
         longest_idle_first = islice(chain.from_iterable(largest_first), LOOKED_AT)
         if self._dismiss_one(longest_idle_first, known=False, pressed=pressed):
             return True
-        # Else strangers that are busy would drive out those who are known.
+        # Otherwise busy strangers would drive out those who are known.
         return 2 * len(self._known) > self._limit and self._dismiss_one(self._known, known=True)
 
     def _send_one_away(self, newcomer: Member) -> bool:
-        """Have a stranger who is busy leave with its answer, so that its place is free soon; whether there is any."""
+        """Have a busy stranger leave with its answer, so that its place is soon free; returns whether there is one."""
         largest_first = sorted(self._strangers.values(), key=len, reverse=True)
         for stranger in islice(chain.from_iterable(largest_first), LOOKED_AT):
             if stranger is not newcomer and stranger not in self._beyond:
@@ -146,7 +146,7 @@ class Crowd:
 
 
 def network_of(address: str) -> str:
-    """What counts as one address: of IPv6 what one customer gets, which is a /64."""
+    """What counts as one address: for IPv6 what one customer gets, which is a /64."""
     if ":" not in address:
         return address
     parsed = IPv6Address(address.partition("%")[0])

@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 
 Headers = Sequence[tuple[bytes, bytes]]
 Hosts = frozenset[str] | None
-"""Names that a loopback server answers to besides those of loopback; None: every name."""
+"""Names that a loopback server answers to in addition to those of loopback; None: every name."""
 
 _HOST: Final = b"host"
 _ENCODING: Final = b"content-encoding"
 _CHUNKED: Final = b"transfer-encoding"
-"""HTTP/1.0 has no chunks: one that passes a request on may take another place for its end."""
+"""HTTP/1.0 has no chunks: a server of that version that passes a request on may see its end elsewhere."""
 _COUNTING: Final = frozenset({_HOST, _ENCODING, b"authorization", b"content-type", b"idempotency-key"})
 _AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]*)(?::[0-9]{0,5})?")
 
@@ -34,20 +34,20 @@ class Objection(NamedTuple):
 
 
 def objection(version: str, headers: Headers, *, authority: bytes | None, hosts: Hosts) -> Objection | None:
-    """What is wrong with a head, or nothing. `authority` is the host in the target, which counts before the header."""
+    """What is wrong with a head, or nothing. `authority` is the host in the target, which overrides the header."""
+    fields = dict(headers)
     if version not in ("1.1", "1.0"):
         return _invalid(f"Expected HTTP/1.1, got HTTP/{version}")
-    found: dict[bytes, bytes] = {}
-    for name, value in headers:
-        if name in _COUNTING:
-            if name in found:
-                return _invalid(f"Expected one {name.decode()} header, got two")
-            found[name] = value
-        elif name == _CHUNKED and version == "1.0":
-            return _invalid("Expected no transfer-encoding header with HTTP/1.0, got one")
-    if found.get(_ENCODING, b"identity").lower() != b"identity":
+    if len(fields) < len(headers):
+        names = [name for name, _ in headers]
+        repeated = next((name for name in names if name in _COUNTING and names.count(name) > 1), None)
+        if repeated is not None:
+            return _invalid(f"Expected one {repeated.decode()} header, got two")
+    if version == "1.0" and _CHUNKED in fields:
+        return _invalid("Expected no transfer-encoding header with HTTP/1.0, got one")
+    if fields.get(_ENCODING, b"identity").lower() != b"identity":
         return Objection("unsupported_media_type", "Expected a body without content-encoding, got an encoded one")
-    host = found.get(_HOST)
+    host = fields.get(_HOST)
     if host is None:
         return None if version == "1.0" else _invalid("Expected one host header, got none")
     return _of_host(host if authority is None else authority, hosts)

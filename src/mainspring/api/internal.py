@@ -1,4 +1,4 @@
-"""What processes of a cluster say to each other. Not part of the described API: it knows only the cluster's secret."""
+"""What processes of a cluster say to each other. Not part of the described API: it takes only the cluster's secret."""
 
 from __future__ import annotations
 

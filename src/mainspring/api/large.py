@@ -1,4 +1,4 @@
-"""Answers that may be megabytes: a few of them are made and taken at once, however many ask and whoever does not read.
+"""Answers that may be megabytes: only a few are made and taken at once, however many ask and whoever does not read.
 
 A page of a list has its place (`pages`) before it is made. The answer about one thing, such as the result of a fetch,
 is seldom large, and nobody knows before it is made: one that is large and finds no place is let go of, and made again
@@ -16,7 +16,7 @@ from mainspring.api.routes import Route
 
 LARGE_BYTES: Final = 131_072
 MADE_AT_ONCE: Final = 16
-"""Answers of which nobody knows yet whether they are large."""
+"""How many answers may be in the making while nobody knows whether they are large."""
 
 
 class LargeAnswers:

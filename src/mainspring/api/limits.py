@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol
 
-from mainspring.api.answers import Cycle
 from mainspring.api.crowd import Crowd
 from mainspring.api.heads import Hosts
+from mainspring.api.reading import READ_BYTES
 from mainspring.api.turns import Turns
 
 
-@runtime_checkable
 class Watched(Protocol):
+    """A connection."""
+
+    @property
+    def client(self) -> tuple[str, int] | None:
+        """Where its peer is."""
+        ...
+
     def check_deadlines(self) -> None:
         """Called at every tick."""
+        ...
+
+    def shut_down(self) -> None:
+        """Close, after the answers that are due."""
+        ...
+
+    def dismiss(self) -> None:
+        """Close it now."""
         ...
 
 
@@ -35,18 +48,23 @@ class Limits:
 
 @dataclass(slots=True)
 class Guard:
-    """The limits of a listener and the tick that all its connections read."""
+    """The limits of a listener, its connections, and the tick that they all read."""
 
     limits: Limits
     hosts: Hosts = None
-    cycle: type[Cycle] = Cycle
-    """How answers leave."""
     tick: int = 0
     tick_seconds: float = field(init=False)
     request_ticks: int = field(init=False)
     idle_ticks: int = field(init=False)
     crowd: Crowd = field(init=False)
     turns: Turns = field(init=False, default_factory=Turns)
+    connections: set[Watched] = field(init=False, default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(init=False, default_factory=set)
+    """In which requests are being answered."""
+    answered: int = field(init=False, default=0)
+    buffer: memoryview = field(init=False, default_factory=lambda: memoryview(bytearray(READ_BYTES)))
+    """What arrives: one for all connections, because it is filled and emptied within one step of the loop. A transport
+    that had to make one would make it a quarter of a megabyte."""
 
     def __post_init__(self) -> None:
         self.tick_seconds = min(1.0, self.limits.request_seconds / 4)
@@ -54,12 +72,11 @@ class Guard:
         self.idle_ticks = math.ceil(self.limits.idle_seconds / self.tick_seconds)
         self.crowd = Crowd(limit=self.limits.connections, stranger_limit=self.limits.tokenless_connections)
 
-    async def sweep(self, connections: Iterable[Any]) -> None:
+    async def sweep(self) -> None:
         """Look at every connection, tick after tick, until cancelled."""
         while True:
             await asyncio.sleep(self.tick_seconds)
             self.tick += 1
-            for connection in tuple(connections):
-                if isinstance(connection, Watched):
-                    connection.check_deadlines()
+            for connection in tuple(self.connections):
+                connection.check_deadlines()
             self.crowd.look_around()

@@ -1,7 +1,6 @@
-"""A listening socket for the application, as an `async with`: open on entry, drained and closed on exit.
+"""A listening socket for an application, as an `async with`: open on entry, drained and closed on exit.
 
-uvicorn's protocol does the HTTP; its `Server` is not used, because it installs signal handlers and polls. The caller
-chooses the event loop and handles signals.
+The caller chooses the event loop and handles signals.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
-from uvicorn.config import Config
-from uvicorn.server import ServerState
-
-from mainspring.api.answers import Cycle
-from mainspring.api.app import AsgiApp
+from mainspring.api.app import App
+from mainspring.api.asgi import AsgiApp, Served
+from mainspring.api.exchange import Application
 from mainspring.api.heads import Hosts
 from mainspring.api.limits import Guard, Limits
 from mainspring.api.protocol import GuardedProtocol
@@ -31,7 +28,7 @@ class Listener:
 
     host: str
     port: int
-    state: ServerState
+    state: Guard
 
     @property
     def connections(self) -> int:
@@ -40,12 +37,18 @@ class Listener:
     @property
     def requests(self) -> int:
         """Answered so far."""
-        return self.state.total_requests
+        return self.state.answered
+
+    def cut_off(self, client: tuple[str, int]) -> None:
+        """Drop the connection of a peer, which gets no answer then. ASGI calls its address `client`."""
+        for connection in tuple(self.state.connections):
+            if connection.client == client:
+                connection.dismiss()
 
 
 @asynccontextmanager
 async def listening(
-    app: AsgiApp,
+    app: App | AsgiApp,
     *,
     host: str,
     port: int,
@@ -53,32 +56,17 @@ async def listening(
     hosts: Hosts = None,
     drain_seconds: float = 10.0,
     share_port: bool = False,
-    cycle: type[Cycle] = Cycle,
 ) -> AsyncIterator[Listener]:
     """Serve until the block ends; then answer what has been asked, for at most `drain_seconds`.
 
     `hosts` are the names that may be asked for, if not all. With `share_port` other processes of the same user may
-    listen there too; the system spreads connections over them. `cycle` is how answers leave: `AnyCycle`, if they may be
-    in pieces.
+    listen there too; the system spreads connections over them.
     """
-    config = Config(
-        app,
-        http=GuardedProtocol,
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-    )
-    config.load()
-    state = ServerState()
-    guard = Guard(limits, hosts, cycle)
+    application: Application = app if isinstance(app, App) else Served(app)
+    guard = Guard(limits, hosts)
 
     def connect() -> GuardedProtocol:
-        return GuardedProtocol(guard=guard, config=config, server_state=state, app_state={})
+        return GuardedProtocol(application, guard)
 
     try:
         server = await asyncio.get_running_loop().create_server(
@@ -86,12 +74,12 @@ async def listening(
         )
     except OSError as error:
         raise ConfigError(f"Expected an address to listen on, got {host}:{port}: {error.strerror or error}") from error
-    sweeper = asyncio.create_task(guard.sweep(state.connections))
+    sweeper = asyncio.create_task(guard.sweep())
     try:
-        yield Listener(host=host, port=server.sockets[0].getsockname()[1], state=state)
+        yield Listener(host=host, port=server.sockets[0].getsockname()[1], state=guard)
     finally:
         server.close()
-        await _drain(state, drain_seconds)
+        await _drain(guard, drain_seconds)
         sweeper.cancel()
         with suppress(asyncio.CancelledError):  # but not an error that ended it early
             await sweeper
@@ -99,19 +87,18 @@ async def listening(
             await server.wait_closed()
 
 
-async def _drain(state: ServerState, drain_seconds: float) -> None:
-    for connection in tuple(state.connections):
-        connection.shutdown()
-    if state.tasks:
-        await asyncio.wait(tuple(state.tasks), timeout=drain_seconds)
-    late = tuple(state.tasks)
+async def _drain(guard: Guard, drain_seconds: float) -> None:
+    for connection in tuple(guard.connections):
+        connection.shut_down()
+    if guard.tasks:
+        await asyncio.wait(tuple(guard.tasks), timeout=drain_seconds)
+    late = tuple(guard.tasks)
     for task in late:
         task.cancel()
     await asyncio.gather(*late, return_exceptions=True)
     for _ in range(int(CLOSE_SECONDS / 0.01)):  # the last answers may still be on their way out
-        if not state.connections:
+        if not guard.connections:
             return
         await asyncio.sleep(0.01)
-    for connection in tuple(state.connections):
-        if isinstance(connection, GuardedProtocol):
-            connection.transport.abort()
+    for connection in tuple(guard.connections):
+        connection.dismiss()

@@ -1,8 +1,8 @@
 """Places for pages: answers of megabytes, of which a few are under way at once while whoever else asks waits.
 
 A place is for making a page and for handing it over. A reader that has not taken its page soon after is slow: it leaves
-its place to others and is remembered, page and all, beside them. Only so many are: of too many slow readers the one
-that has the most left to read loses its connection. So nobody waits for slow readers for long, and all pages together
+its place to others and is remembered, page and all, beside them. Their number is limited: of too many slow readers the
+one that has the most left to read loses its connection. So nobody waits long for slow readers, and all pages together
 stay bounded.
 """
 
@@ -16,7 +16,7 @@ from typing import Final
 PAGES_AT_ONCE: Final = 3
 """Those that are being made, and those that are handed over."""
 SLOW_READERS: Final = 4
-"""Whose pages wait to be taken besides."""
+"""How many more readers' pages may wait to be taken."""
 PATIENCE_SECONDS: Final = 0.25
 
 
@@ -27,7 +27,7 @@ class Pages:
 
     @property
     def any_free(self) -> bool:
-        """Whether whoever asks for a place now has it at once."""
+        """Whether whoever asks for a place now gets it at once."""
         return not self._places.locked()
 
     @asynccontextmanager
@@ -52,7 +52,7 @@ class _Place:
         self._is_held = True
 
     def hand_over(self) -> None:
-        """The page is made; from now on it is its reader for whom the others wait."""
+        """The page is made; from now on the others wait for its reader."""
         if self._reader is not None:
             self._patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._step_aside, self._reader)
 

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with the bounds that it lacks, and a shorter way for answers that are known as a whole.
+"""One connection of the listener: HTTP/1.1 with bounds on everything that a peer may take.
 
 A peer has a deadline for sending a whole request, for taking an answer, and for idling between requests. The head of
 a request is limited, and so is all that comes around its body: outside the head nothing is a header. At most a few
@@ -14,57 +14,64 @@ that is answered before it has ended is over: nobody looks for its end, unless t
 from __future__ import annotations
 
 import asyncio
-import urllib.parse
+import logging
 from collections import deque
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from mainspring.api.answers import Cycle
 from mainspring.api.crowd import network_of
+from mainspring.api.exchange import Application
 from mainspring.api.heads import Objection, objection
 from mainspring.api.limits import Guard
-from mainspring.api.reading import READ_BYTES, Flow, Reader, readable
-from mainspring.api.refusals import refusal, refuse_request
+from mainspring.api.reading import READ_BYTES, Flow, readable
+from mainspring.api.received import Received, Target
+from mainspring.api.refusals import Refusing, refusal
 from mainspring.api.request_id import request_id_of
-
-if TYPE_CHECKING:
-    from uvicorn.config import Config
-    from uvicorn.server import ServerState
+from mainspring.api.routes import Headers
 
 NOT_WAITING: Final = -1
 AHEAD: Final = 4
 """Requests whose answers wait for earlier ones; more are not parsed."""
 PIECE_BYTES: Final = 256
 """The parser gets no more at once, except of a body: the requests in a piece are all parsed."""
+KNOWN_PIECE_BYTES: Final = 1_024
+"""The same of heads, from whoever has shown a token: most requests are no larger."""
 PIECES: Final = 4
-"""That the parser gets in one turn."""
+"""What the parser gets in one turn."""
 HEADER_LINES: Final = 100
 FRAMING_PER_BYTE: Final = 16
-"""Bytes around a body that each byte of it may bring along: chunks of one byte are odd, but chunks."""
+"""How many bytes around a body each of its bytes may bring along: chunks of one byte are odd, but legal."""
 SKIPPED_BYTES: Final = 4_194_304
-"""Of a body that nobody wants, so that its sender gets to read the answer: who is cut off loses it."""
+"""How much is read of an unwanted body, so that its sender gets to read the answer: a peer that is cut off loses it."""
 LINGER_TICKS: Final = 2
+_UNFORESEEN: Final = "The details are in the server's log, under the request id."
 FRESH_SECONDS: Final = 0.05
-"""Who has connected so recently may have sent a request that is not read yet."""
+"""A peer that has connected this recently may have sent a request that is not read yet."""
 
 
-class GuardedProtocol(HttpToolsProtocol):
+logger = logging.getLogger("mainspring.api")
+
+
+class GuardedProtocol(asyncio.BufferedProtocol):
+    transport: asyncio.Transport
     flow: Flow
+    parser: httptools.HttpRequestParser
 
-    def __init__(
-        self,
-        *,
-        guard: Guard,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-    ) -> None:
-        super().__init__(config=config, server_state=server_state, app_state=app_state)
+    def __init__(self, app: Application, guard: Guard) -> None:
         self.network = ""
+        self.pipeline: deque[tuple[Received, Application]] = deque()
+        """Requests whose answers wait for earlier ones, the next one first."""
+        self._app = app
         self._guard = guard
+        self._loop = asyncio.get_running_loop()
+        self.client: tuple[str, int] | None = None
+        self.server: tuple[str, int] | None = None
+        self._url = b""
+        self._headers: Headers = []
+        self._received: Received | None = None
+        """The last request whose head has arrived."""
+        self._answering: Received | None = None
         self._receiving_since = guard.tick
         self._idle_since = guard.tick
         self._stalled_since = NOT_WAITING
@@ -72,7 +79,6 @@ class GuardedProtocol(HttpToolsProtocol):
         """All is said, and what still arrives is thrown away."""
         self._skipped_bytes = 0
         self._used_at = 0.0
-        self._answering: Cycle | None = None
         self._waits_for_turn = False
         self._unparsed: deque[memoryview] = deque()
         self._is_over = False
@@ -86,35 +92,56 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_left = 0
         """Of a body whose length is known."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.flow = Flow(transport)
-        transport.set_protocol(Reader(self))
-        transport.set_write_buffer_limits(high=READ_BYTES)  # answers that wait to be taken, as requests to be parsed
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do everything that an asyncio.Transport does without being one.
+        self.transport = cast(asyncio.Transport, transport)
+        self.flow = Flow(self.transport)
+        self.parser = httptools.HttpRequestParser(self)
+        self._guard.connections.add(self)
+        self.transport.set_write_buffer_limits(high=READ_BYTES)  # answers to be taken, as requests to be parsed
+        self.client = _address(transport.get_extra_info("peername"))
+        self.server = _address(transport.get_extra_info("sockname"))
         self.network = network_of(self.client[0]) if self.client else ""
-        self._used_at = self.loop.time()
+        self._used_at = self._loop.time()
         if not self._guard.crowd.admit(self):
             self._refuse("unavailable", f"Expected at most {self._guard.limits.connections} connections, got more")
-        self.app_state.update(recognise=partial(self._guard.crowd.recognise, self), transport=transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._guard.connections.discard(self)
         self._guard.crowd.leave(self)
-        super().connection_lost(exc)
-        self._unparsed.clear()
-        # These know this connection, which knows them: together they would stay until somebody collects garbage.
-        self.app_state.clear()
-        for cycle, _ in self.pipeline:
-            cycle.on_response = lambda: None
+        for received in (self._received, self._answering, *(waiting for waiting, _ in self.pipeline)):
+            if received is not None:
+                received.forget()
         self.pipeline.clear()
+        self._unparsed.clear()
+        self.flow.resume_writing()
+        del self.parser  # which knows this
+
+    def pause_writing(self) -> None:
+        self.flow.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.flow.resume_writing()
+
+    def shut_down(self) -> None:
+        """Close, after the answers that are due."""
+        if self._is_answering():
+            assert self._received is not None
+            self._received.keep_alive = False
+        else:
+            self.transport.close()
 
     # From the peer
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._guard.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._is_over:
-            self._skip(len(data))
+            self._skip(nbytes)
             return
-        self._unparsed.append(memoryview(data))
-        if self.cycle is None or self._guard.crowd.is_known(self):  # a first request is as good as anybody's
+        self._unparsed.append(memoryview(bytes(self._guard.buffer[:nbytes])))
+        if self._received is None or self._guard.crowd.is_known(self):  # a first request is as good as anybody's
             self._parse()
         else:
             self._go_on_in_turn()
@@ -122,11 +149,12 @@ class GuardedProtocol(HttpToolsProtocol):
     def _parse(self) -> None:
         """Give the parser some of what has arrived, unless too many requests wait for their answers already."""
         unparsed = self._unparsed
+        is_known = self._guard.crowd.is_known(self)
         for _ in range(PIECES):
             if not unparsed or self._is_over or len(self.pipeline) >= AHEAD:
                 break
             piece = unparsed.popleft()
-            size = max(PIECE_BYTES, self._body_left)
+            size = max(KNOWN_PIECE_BYTES if is_known and not self._in_body else PIECE_BYTES, self._body_left)
             if len(piece) > size:
                 unparsed.appendleft(piece[size:])
                 piece = piece[:size]
@@ -148,7 +176,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._waits_for_turn = True
         self.flow.hold(True)
         if self._guard.crowd.is_known(self):
-            self.loop.call_soon(self._go_on)
+            self._loop.call_soon(self._go_on)
         else:
             self._guard.turns.wait(self._go_on)
 
@@ -157,13 +185,13 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.pipeline and self._answering is None:
-            self._start_asgi_task(*self.pipeline.pop())
+            self._start(*self.pipeline.popleft())
         self._parse()
         if not self.pipeline:
             self.flow.resume_reading()
 
     def _skip(self, size: int) -> None:
-        """Throw away what arrives behind the last request, a read a turn."""
+        """Throw away what arrives after the last request, one read per turn."""
         self._skipped_bytes += size
         if self._lingers_since != NOT_WAITING and self._skipped_bytes > SKIPPED_BYTES:
             self.transport.abort()
@@ -198,103 +226,116 @@ class GuardedProtocol(HttpToolsProtocol):
         self._receiving_since = self._guard.tick
         self._in_head = self._began_in_piece = True
         self._framing_bytes = self._body_bytes = self._body_left = 0
-        super().on_message_begin()
-        self.scope["state"] = self.app_state
+        self._url = b""
+        self._headers = []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
             return  # of a trailer
-        if len(self.headers) >= HEADER_LINES:
+        if len(self._headers) >= HEADER_LINES:
             raise _Refused(Objection("headers_too_large", f"Expected at most {HEADER_LINES} headers, got more"))
-        super().on_header(name, value)
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         limit = self._guard.limits.head_bytes
         # Counting is needed only for a head that did not come in a few pieces.
-        if self._framing_bytes + 2 * PIECE_BYTES > limit and self._count_head() > limit:
+        if self._framing_bytes + 2 * KNOWN_PIECE_BYTES > limit and self._count_head() > limit:
             raise _Refused(self._too_large())
         self._in_head = False
         if self.parser.should_upgrade():
             return  # the parser stops behind this head
         version = self.parser.get_http_version()
-        target = httptools.parse_url(self.url)
-        path = target.path.decode("ascii")
-        self.scope["method"] = self.parser.get_method().decode("ascii")
-        self.scope["path"] = urllib.parse.unquote(path) if "%" in path else path
-        self.scope["raw_path"] = target.path
-        self.scope["query_string"] = target.query or b""
-        refused = objection(version, self.headers, authority=target.host, hosts=self._guard.hosts)
-        previous = self.cycle
-        self.cycle = cycle = self._guard.cycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=False,
-            default_headers=[],
-            message_event=asyncio.Event(),
-            expect_100_continue=version != "1.0" and self.expect_100_continue,
-            keep_alive=version != "1.0" and self.parser.should_keep_alive() and refused is None,
-            on_response=self.on_response_complete,
+        url = httptools.parse_url(self._url)
+        headers = self._headers
+        fields = dict(headers)
+        refused = objection(version, headers, authority=url.host, hosts=self._guard.hosts)
+        self._body_left = int(fields.get(b"content-length", 0))
+        previous = self._received
+        self._received = received = Received(
+            self,
+            self.parser.get_method().decode("ascii"),
+            Target(url.path, url.query or b"", version),
+            headers,
+            fields,
+            keep_alive=refused is None and version != "1.0" and self.parser.should_keep_alive(),
+            ends_soon=0 < self._body_left <= SKIPPED_BYTES,
         )
         self._in_body = self._began_in_piece = True
         self._framing_bytes = 0
-        self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
-        cycle.ends_soon = 0 < self._body_left <= SKIPPED_BYTES
-        app = self.app
+        app = self._app
         if refused is not None:
             self._is_over = True  # where the body would end is not worth knowing
-            app = partial(refuse_request, refused)
-        if previous is None or previous.response_complete:
-            self._start_asgi_task(cycle, app)
+            app = Refusing(refused)
+        if previous is None or previous.is_answered:
+            self._start(received, app)
         else:
             self.flow.pause_reading()
-            self.pipeline.appendleft((cycle, app))
+            self.pipeline.append((received, app))
 
     def on_body(self, body: bytes) -> None:
+        assert self._received is not None
         self._body_bytes += len(body)
         self._body_left = max(0, self._body_left - len(body))
-        super().on_body(body)
+        self._received.feed(body)
 
     def on_message_complete(self) -> None:
-        if self._in_body:
+        if self._in_body and self._received is not None:
             self._in_body = False
             self._body_left = 0
             self._receiving_since = NOT_WAITING
-            self._is_over = self._is_over or not self.cycle.keep_alive
-            super().on_message_complete()
+            self._is_over = self._is_over or not self._received.keep_alive
+            self._received.end()
 
     def _decline_upgrade(self) -> None:
-        """Have the request parsed without its offer. A server may ignore one, but the parser would skip the body."""
+        """Have the request parsed without its upgrade offer. We may ignore that, but the parser would skip the body."""
         if self.parser.get_method() == b"CONNECT":
             self._refuse("invalid_input", "Expected a request to this server, got one for a proxy")
             return
-        lines = b"".join(b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade")
+        lines = b"".join(b"%b: %b\r\n" % header for header in self._headers if header[0] != b"upgrade")
         version = self.parser.get_http_version().encode()
-        head = b"%b %b HTTP/%b\r\n%b\r\n" % (self.parser.get_method(), self.url, version, lines)
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (self.parser.get_method(), self._url, version, lines)
         self.parser = httptools.HttpRequestParser(self)
         self._unparsed.appendleft(memoryview(head))
 
     # To the peer
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        assert isinstance(cycle, Cycle)
-        self._answering = cycle
-        if self._guard.crowd.is_beyond(self):
-            cycle.keep_alive = False
-        super()._start_asgi_task(cycle, app)
+    def recognise(self) -> bool:
+        return self._guard.crowd.recognise(self)
 
-    def on_response_complete(self) -> None:
-        answered, self._answering = self._answering, None
-        self.server_state.total_requests += 1
+    def _start(self, received: Received, app: Application) -> None:
+        self._answering = received
+        if self._guard.crowd.is_beyond(self):
+            received.keep_alive = False
+        # Its first step comes in the next turn: what has arrived together with the head has been parsed then.
+        task = self._loop.create_task(self._answer(received, app))
+        self._guard.tasks.add(task)
+
+    async def _answer(self, received: Received, app: Application) -> None:
+        try:
+            await app.answer(received)
+            if not received.is_answered and not received.is_cut_off:
+                raise RuntimeError("Expected an answer of the application, got none")
+        except Exception:
+            logger.exception("the application failed", extra={"fields": {"path": received.path}})
+            if not received.has_begun and await received.has_room():
+                self.transport.write(refusal("internal", _UNFORESEEN, request_id_of(received.fields)))
+            self.transport.close()
+        finally:
+            self._guard.tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+
+    def answered(self, received: Received) -> None:
+        self._answering = None
+        self._guard.answered += 1
         if self.transport.is_closing():
             return
-        if answered is not None and not answered.keep_alive:
-            self._leave(linger=answered.more_body or bool(self.pipeline or self._unparsed))
+        if not received.keep_alive:
+            self._leave(linger=not received.is_whole or bool(self.pipeline or self._unparsed))
             return
         self._idle_since = self._guard.tick
-        self._used_at = self.loop.time()
+        self._used_at = self._loop.time()
         self._guard.crowd.touch(self)
         if self.pipeline or self._unparsed:
             self._go_on_in_turn()
@@ -302,7 +343,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _leave(self, *, linger: bool) -> None:
-        """Close after the last answer. To close on a peer that is still sending would take the answer from it."""
+        """Close after the last answer. Closing on a peer that is still sending would take the answer from it."""
         if not linger:
             self.transport.close()
             return
@@ -333,14 +374,14 @@ class GuardedProtocol(HttpToolsProtocol):
         answering = self._is_answering()
         if self._receiving_since != NOT_WAITING:
             if (self.flow.read_paused and not self._waits_for_turn) or (answering and not self._in_body):
-                self._receiving_since = guard.tick  # it is we who let the peer wait
+                self._receiving_since = guard.tick  # we are the ones who keep the peer waiting
             elif guard.tick - self._receiving_since > guard.request_ticks:
                 self._refuse("request_timeout", f"Expected a request within {guard.limits.request_seconds:g} seconds")
         elif not answering and guard.tick - self._idle_since > guard.idle_ticks:
             self.transport.close()
 
     def gives_way(self, *, known: bool, pressed: bool) -> bool:
-        """Whether nothing is lost with this connection. A stranger's answer that nobody takes is nothing, either."""
+        """Whether nothing is lost with this connection. A stranger's answer that nobody takes does not count."""
         if self.flow.write_paused:
             return not known
         if self._answering is not None or self.transport.get_write_buffer_size() > 0:
@@ -350,18 +391,18 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._lingers_since != NOT_WAITING:
             return True
         if self._waits_for_turn:
-            return pressed and self.cycle is not None
-        is_fresh = self.loop.time() - self._used_at < FRESH_SECONDS
+            return pressed and self._received is not None
+        is_fresh = self._loop.time() - self._used_at < FRESH_SECONDS
         return (pressed or not is_fresh) and not readable(self.transport)
 
     def dismiss(self) -> None:
         self.transport.abort()
 
     def _is_answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+        return self._received is not None and not self._received.is_answered
 
     def _count_head(self) -> int:
-        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
 
     def _too_large(self) -> Objection:
         where = "around the body" if self._in_body else "of headers"
@@ -372,20 +413,23 @@ class GuardedProtocol(HttpToolsProtocol):
     def _refuse(self, code: str, detail: str) -> None:
         """Answer the request that is being received with a problem, and close."""
         self._is_over = True
-        if self._is_answering() and not self._in_body:
-            self.cycle.keep_alive = False  # an earlier request is still due its answer, and the last one gets
+        received = self._received
+        if received is not None and not received.is_answered and not self._in_body:
+            received.keep_alive = False  # an earlier request is still due its answer, and it is the last to get one
             return
-        if self._in_body:
-            written = self.cycle.response_started or bool(self.pipeline)
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        else:
-            written = False
+        written = False
+        if received is not None and self._in_body:
+            written = received.has_begun or bool(self.pipeline)
+            received.cut_off()
         if not written:
             # Beyond the request that is being received, the headers are those of the one before.
-            headers = dict(self.headers) if self._in_head or self._in_body else {}
+            headers = dict(self._headers) if self._in_head or self._in_body else {}
             self.transport.write(refusal(code, detail, request_id_of(headers)))
         self.transport.close()
+
+
+def _address(name: object) -> tuple[str, int] | None:
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else None
 
 
 class _Refused(Exception):

@@ -1,4 +1,4 @@
-"""Reading from a peer: little at once, and nothing while what was read waits."""
+"""Reading from a peer, little at once and nothing while what was read waits; and writing to one that takes it."""
 
 from __future__ import annotations
 
@@ -6,62 +6,39 @@ import asyncio
 import select
 from typing import Final
 
-from uvicorn.protocols.http.flow_control import FlowControl
-
 READ_BYTES: Final = 16_384
-"""Of every connection so much may be held: read, and not parsed yet."""
-
-# One for all: it is filled and emptied within one step of the loop.
-_buffer: Final = memoryview(bytearray(READ_BYTES))
+"""How much may be held for every connection: read, but not parsed yet."""
 
 
-class Reader(asyncio.BufferedProtocol):
-    """Hands on what arrives. A transport gives a plain protocol a quarter of a megabyte at once."""
-
-    def __init__(self, protocol: asyncio.Protocol) -> None:
-        self._protocol = protocol
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return _buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._protocol.data_received(bytes(_buffer[:nbytes]))
-
-    def eof_received(self) -> bool | None:
-        return self._protocol.eof_received()
-
-    def pause_writing(self) -> None:
-        self._protocol.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._protocol.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._protocol.connection_lost(exc)
-
-
-class Flow(FlowControl):
-    """Reading goes on when nobody is against it: neither uvicorn, nor we while something waits to be parsed."""
+class Flow:
+    """Reading goes on when nobody is against it: neither the request that is being answered, nor the listener while
+    something waits to be parsed."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
-        super().__init__(transport)
-        self._paused = False
-        self._held = False
+        self._transport = transport
+        self._is_paused = False
+        self._is_held = False
+        self.read_paused = False
+        self.write_paused = False
+        self._writable: asyncio.Event | None = None
 
     def hold(self, held: bool) -> None:
-        self._held = held
-        self._apply()
+        if held is not self._is_held:
+            self._is_held = held
+            self._apply()
 
     def pause_reading(self) -> None:
-        self._paused = True
-        self._apply()
+        if not self._is_paused:
+            self._is_paused = True
+            self._apply()
 
     def resume_reading(self) -> None:
-        self._paused = False
-        self._apply()
+        if self._is_paused:
+            self._is_paused = False
+            self._apply()
 
     def _apply(self) -> None:
-        wanted = self._paused or self._held
+        wanted = self._is_paused or self._is_held
         if wanted == self.read_paused or self._transport.is_closing():
             return
         self.read_paused = wanted
@@ -69,6 +46,22 @@ class Flow(FlowControl):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        if self._writable is not None:
+            self._writable.set()
+
+    async def drain(self) -> None:
+        """Wait until the peer has taken what was written."""
+        while self.write_paused:
+            if self._writable is None:
+                self._writable = asyncio.Event()
+            self._writable.clear()
+            await self._writable.wait()
 
 
 def readable(transport: asyncio.Transport) -> bool:

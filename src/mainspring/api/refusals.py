@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from http import HTTPStatus
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from mainspring.api.exchange import CLOSE, STATUS_LINES, Exchange, Head
 from mainspring.api.heads import Objection
 from mainspring.api.request_id import request_id_of
 from mainspring.api.routes import NO_CONTENT_POLICY, Headers, secure_headers
 from mainspring.wire.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, problem
 
 
-async def refuse_request(refused: Objection, scope: Any, receive: object, send: Any) -> None:
+class Refusing:
     """The application of a request with a wrong head."""
-    told = problem(refused.code, refused.detail, request_id=request_id_of(dict(scope["headers"])))
-    body = msgspec.json.encode(told)
-    await send({"type": "http.response.start", "status": told.status, "headers": _problem_headers(told, body)})
-    await send({"type": "http.response.body", "body": body})
+
+    def __init__(self, refused: Objection) -> None:
+        self._refused = refused
+
+    async def answer(self, exchange: Exchange) -> None:
+        request_id = request_id_of(exchange.fields)
+        told = problem(self._refused.code, self._refused.detail, request_id=request_id)
+        await exchange.answer(Head(told.status, _problem_headers(told)), request_id, msgspec.json.encode(told))
 
 
 def refusal(code: str, detail: str, request_id: str) -> bytes:
+    """All bytes of an answer that is the last on its connection."""
     told = problem(code, detail, request_id=request_id, retryable=code in ("unavailable", "request_timeout"))
     body = msgspec.json.encode(told)
-    lines = b"".join(b"%b: %b\r\n" % header for header in _problem_headers(told, body))
-    return STATUS_LINE[told.status] + lines + b"connection: close\r\n\r\n" + body
+    own = [(b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode("ascii"))]
+    lines = b"".join(b"%b: %b\r\n" % header for header in (*_problem_headers(told), *own))
+    return b"%b%b%b\r\n%b" % (STATUS_LINES[HTTPStatus(told.status)], lines, CLOSE, body)
 
 
-def _problem_headers(told: Problem, body: bytes) -> Headers:
-    headers = [
-        *secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY),
-        (b"content-length", b"%d" % len(body)),
-        (b"x-request-id", told.request_id.encode("ascii")),
-    ]
+def _problem_headers(told: Problem) -> Headers:
+    headers = secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY)
     if told.status in RETRY_AFTER_SECONDS:
         headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS[told.status]))
     return headers

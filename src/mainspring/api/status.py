@@ -1,4 +1,4 @@
-"""Routes for whoever runs the server: is it alive, is it of use, what does it count."""
+"""Routes for whoever runs the server: is it alive, can it work, what does it count."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Who goes on when: strangers that keep on asking go one after the other, a few at a time, with a pause between.
+"""Who goes on when: strangers that keep asking go one after another, a few at a time, with a pause between.
 
 However many they are and however much they send, the loop goes round, and whatever else it does gets its turn. In the
-pause it has nothing to do, if there are only strangers: threads that work for others, such as a store's, get the
-interpreter then, which a loop that is always busy takes from them after every call into the system.
+pause it has nothing to do, if there are only strangers: threads that work for others, such as a store's, then get the
+interpreter, which a loop that is always busy takes from them after every call into the system.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 AT_ONCE: Final = 8
-"""Who goes on between two pauses. Each starts a request, or has a piece of what it sent parsed."""
+"""How many go on between two pauses. Each starts a request, or has a piece of what it sent parsed."""
 PAUSE_SECONDS: Final = 0.001
 
 
@@ -23,7 +23,7 @@ class Turns:
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
         self._left = AT_ONCE
-        """Who may go on before the next pause."""
+        """How many may go on before the next pause."""
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call `go_on` when its turn has come, and never at once."""

@@ -14,8 +14,8 @@ from mainspring.cli.globals import Globals, connection_options, settings
 from mainspring.cli.output import instant_text, say, show, show_document, show_table
 from mainspring.cli.parameters import DURATION, JSON, MOMENT
 from mainspring.cli.progress import spinner
-from mainspring.jobs.calendar.calendar import Dst
-from mainspring.jobs.messages import InstantView, Mark, RunKind, RunState, RunView
+from mainspring.jobs.calendar.calendar import Dst, Mark
+from mainspring.jobs.messages import InstantView, RunKind, RunState, RunView
 
 if TYPE_CHECKING:
     from mainspring.client import Client, RunsWhere

@@ -2,7 +2,7 @@
 
 The URL: argument, `MAINSPRING_URL`, else the default address. The token: argument, `MAINSPRING_TOKEN` or
 `MAINSPRING_TOKEN_FILE`, the configuration file, else the token file in the data directory. The last two belong to the
-server that is configured there, and are sent to this machine or the address it listens on only: a secret found by
+server that is configured there, and are sent only to this machine or the address it listens on: a secret found by
 chance must not travel to whatever host a URL names.
 """
 

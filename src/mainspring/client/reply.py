@@ -1,9 +1,9 @@
 """What an answer means: a value, a typed error, and whether the request may be sent again. Pure decisions.
 
-A request is sent again only when that cannot do anything twice. Certain is: nothing was sent, or the server
+A request is sent again only when that cannot do anything twice. That is certain if nothing was sent, or the server
 said that it did nothing (`rate_limited`, `unavailable`). Everything else that went wrong on the way (a lost
 connection, a missing answer, a store whose commit is in doubt, a gateway's error) leaves the outcome unknown;
-then a request with `Repeat.IF_UNDONE` is not sent again. A write that ends so has `outcome_unknown` set.
+then a request with `Repeat.IF_UNDONE` is not sent again. A write that ends like that has `outcome_unknown` set.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ T = TypeVar("T")
 
 
 class Repeat(Enum):
-    """What a second sending of the same request would do."""
+    """What sending the same request a second time would do."""
 
     READ = "read"
     """Nothing, like the first."""
     HARMLESS = "harmless"
     """Nothing that the first has not done."""
     IF_UNDONE = "if undone"
-    """Something more: only sent again when the first certainly did nothing."""
+    """Something more: sent again only if the first certainly did nothing."""
     PROBE = "probe"
     """Nothing, but its first answer is the one that was asked for."""
 
@@ -60,7 +60,7 @@ def _tree(root: type[MainspringError]) -> list[type[MainspringError]]:
     return [root, *(kind for child in root.__subclasses__() for kind in _tree(child))]
 
 
-_BY_CODE: Final = {  # a kind without a code of its own is some module's own business
+_BY_CODE: Final = {  # a kind without a code of its own is internal to some module
     kind.code: kind for kind in _tree(MainspringError) if kind is not MainspringError and "code" in vars(kind)
 }
 _BY_STATUS: Final[dict[int, type[MainspringError]]] = {
@@ -125,7 +125,7 @@ def wait_before_repeat(
 
 
 def longest_span_seconds(*, timeout: float, retries: int) -> float:
-    """An upper bound of the time from the first sending of a request to the end of its last."""
+    """An upper bound on the time from when a request is first sent until its last repeat has ended."""
     return (retries + 1) * (timeout + LONGEST_WAIT_SECONDS)
 
 
@@ -134,7 +134,7 @@ def _problem_in(reply: Reply) -> Problem:
         try:
             return msgspec.json.decode(reply.body, type=Problem)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return Problem()  # some gateway's own JSON: the status alone says what can be said
+            return Problem()  # some gateway's own JSON: the status has to be enough
     return Problem()
 
 

@@ -21,7 +21,7 @@ from mainspring.errors import NetworkError
 
 ANSWER_BYTES = 64 * 1024 * 1024
 GRACE_SECONDS = 10.0
-"""How much longer than its own deadline a call on the background loop is waited for."""
+"""How much longer than its own deadline we wait for a call on the background loop."""
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class AsyncTransport:
         await asyncio.sleep(seconds)
 
     def monotonic(self) -> float:
-        """By the clock that `pause` goes by."""
+        """The time of the clock that `pause` uses."""
         return asyncio.get_running_loop().time()
 
     async def close(self) -> None:

@@ -1,7 +1,8 @@
 """One running instance: store, engine and services put together. The server and the library form both stand on it.
 
-Started in the order of dependence, stopped in reverse: first the engine drains, the store closes last. A crash of
-any background task ends the `async with` block with that error: an instance runs whole or not at all.
+Parts start in the order in which they depend on each other and stop in reverse: the engine drains first, the store
+closes last. If a background task crashes, the `async with` block ends with its error: an instance runs whole or not
+at all.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Instance:
         page_size: int = PAGE_SIZE,
     ) -> None:
         """`allow_handlers` lets timers name functions of this program; the HTTP API never does. `page_size` is how many
-        due rows are read at once: no setting, but a simulation has few rows and wants many pages."""
+        due rows are read at once: it is not a setting, but a simulation has few rows and wants many pages."""
         self.config = config
         self._page_size = page_size
         self._surroundings = surroundings = surroundings or Surroundings()
@@ -148,7 +149,7 @@ class Instance:
         )
         self.engine: Engine | None = None
         self.cluster_secret = ""
-        """What instances of this cluster know each other by; read from the store at the start."""
+        """The secret by which instances of this cluster recognise each other; read from the store at the start."""
         self._wakeups: Wakeups | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._stack = AsyncExitStack()
@@ -197,7 +198,7 @@ class Instance:
 
     @asynccontextmanager
     async def at_rest(self) -> AsyncIterator[None]:
-        """The store alone: it is read and written, and nothing runs here. Those that run find what is due."""
+        """The store alone: it is read and written, but nothing runs here. Running instances find what is due."""
         await self.store.open()
         self.timers_assembly.carrier.is_at_rest = True
         try:
@@ -214,7 +215,7 @@ class Instance:
         return attempts + self.fetches_assembly.executor.in_flight
 
     def receive_results(self, receiver: Receiver) -> None:
-        """Have results for origins inside this program go there."""
+        """Send the results for origins inside this program to them."""
         self.fetches_assembly.inside.receiver = receiver
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -226,7 +227,7 @@ class Instance:
             self.engine.dispatcher.pump(*lanes)
 
     def _is_crowded(self) -> bool:
-        """Whether rows that are due wait for a slot, in memory or, for want of room, in the store."""
+        """Whether due rows are waiting for a slot, in memory or, for want of room, in the store."""
         dispatcher = self.engine.dispatcher if self.engine is not None else None
         return dispatcher is not None and (dispatcher.queued > 0 or dispatcher.window.left_any)
 
@@ -281,7 +282,7 @@ class Instance:
                 self._wakeups.tell(address, shard_id, due_at)
 
     def _announce(self, *, neighbours_only: bool = False) -> None:
-        """Have the others look who is a member."""
+        """Have the others check who the members are."""
         addresses = [self._address_of(m, neighbours_only=neighbours_only) for m in self.ownership.members]
         if self._wakeups is not None:
             for address in dict.fromkeys(filter(None, addresses)):
@@ -295,7 +296,7 @@ class Instance:
         return "" if neighbours_only else lease.address
 
     async def _shard_ids(self) -> Sequence[int]:
-        """All shards there are, with what else others may have changed."""
+        """All shards there are; also picks up what else others may have changed."""
         await self.timers_assembly.carrier.refresh()
         return await self.namespaces.shard_ids()
 
@@ -339,7 +340,7 @@ class Instance:
         )
 
     async def _prune_loop(self) -> None:
-        """Remove history that is older than its namespace keeps it, an hour apart."""
+        """Once an hour, remove history that is older than its namespace keeps it."""
         await asyncio.sleep(PRUNE_FIRST_SECONDS)
         await background.repeat(self._prune, seconds=PRUNE_SECONDS, complaint="history was not pruned")
 

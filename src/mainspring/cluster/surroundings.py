@@ -1,7 +1,7 @@
-"""What an instance has from the machine it runs on: time, chance, who it is, and how it reaches others.
+"""What an instance gets from the machine it runs on: time, chance, who it is, and how it reaches others.
 
-Everything else an instance does follows from its settings, its store and what it is asked. So a simulation that puts
-its own surroundings in place of the real ones has the same history every time, for the same seed.
+Everything else an instance does follows from its settings, its store and the requests it gets. So a simulation with
+surroundings of its own has the same history every time for the same seed.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _DRAWN_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a process is for others, and what it can tell about their lives."""
+    """Who a process is to others, and whether it can tell that they are gone."""
 
     name: str
-    """No other process has it, nor had it before."""
+    """No other process has it, or ever had it."""
     machine: str
     """This boot of this machine, as far as process ids go; empty where that cannot be told."""
     pid: int
     process: str
-    """Tells it from another process with the same id."""
+    """Distinguishes it from another process with the same id."""
     is_dead: Callable[[Lease], bool]
-    """Whether a lease is that of a process of this machine that is gone, so that nobody need wait for its end."""
+    """Whether a lease belongs to a process of this machine that is gone, so that nobody need wait for it to run out."""
 
     def lease(self, clock: Clock) -> Lease:
         return Lease(
@@ -54,10 +54,11 @@ def this_process() -> Identity:
 
 
 class Unpredictable(random.SystemRandom):
-    """The system's: secrets are drawn from it beside ids that everybody sees, which must tell nothing about them.
+    """The system's randomness: secrets are drawn from it as well as ids that everybody sees, and the ids must reveal
+    nothing about the secrets.
 
-    Drawn for many at once. Every call into the system lets another thread have the interpreter, and one that reads or
-    writes for a store keeps it for milliseconds: a batch of a thousand timers has two thousand numbers.
+    Numbers are drawn in bulk. Every call into the system lets another thread have the interpreter, and one that reads
+    or writes for a store keeps it for milliseconds: a batch of a thousand timers takes two thousand numbers.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class Unpredictable(random.SystemRandom):
     def getrandbits(self, k: int) -> int:
         if not 0 <= k <= 8 * _DRAWN_BYTES:
             return super().getrandbits(k)
-        if self._pid != os.getpid():  # a fork has what its parent has drawn
+        if self._pid != os.getpid():  # a fork inherits what its parent has drawn
             self._drawn.clear()
             self._pid = os.getpid()
         try:

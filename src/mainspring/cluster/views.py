@@ -1,4 +1,4 @@
-"""What an instance tells about the cluster that it belongs to: who is alive, and who owns what."""
+"""What an instance says about the cluster it belongs to: who is alive, and who owns what."""
 
 from __future__ import annotations
 

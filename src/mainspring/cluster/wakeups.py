@@ -1,8 +1,8 @@
-"""Tells other instances that something has changed: a row was written to a shard of theirs, or the members are others.
+"""Tells other instances that something has changed: a row was written to a shard of theirs, or the members changed.
 
-One small request per instance carries everything that has gathered in `GATHER_SECONDS`, and one at a time is on its
-way to each. Nothing waits for it and nothing fails with it: a wake-up that is lost costs its receiver one look.
-What waits is bounded: one entry per shard, at most `INSTANCES_LIMIT` instances.
+One small request per instance carries everything that has gathered in `GATHER_SECONDS`, and only one at a time is on
+its way to each. Nothing waits for it or fails with it: a lost wake-up costs its receiver one look.
+What waits is bounded: one entry per shard, and at most `INSTANCES_LIMIT` instances.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Wakeups:
         self._send_soon(address)
 
     def announce(self, address: str) -> None:
-        """The instance at `address` should look who is a member."""
+        """The instance at `address` should check who the members are."""
         self._members.add(address)
         self._send_soon(address)
 

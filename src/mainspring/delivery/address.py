@@ -60,7 +60,8 @@ _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _ISATAP: Final = 0x0000_5EFE
 _ISATAP_MASK: Final = 0xFCFF_FFFF
-"""Of the bits before the IPv4 address: the universal and group bits may be anything (::5efe:… and ::200:5efe:…)."""
+"""A mask for the bits before the IPv4 address: the universal and group bits may be anything (::5efe:… and
+::200:5efe:…)."""
 
 
 def normalise(address: Address) -> Address:
@@ -89,7 +90,7 @@ def parse_ipv4(host: str) -> IPv4Address | None:
     """The IPv4 address that resolvers make of `host`, in any spelling; None when `host` is a name.
 
     One to four numbers, decimal, octal or hexadecimal, the last of which fills all remaining bytes: `127.1`,
-    `2130706433` and `0x7f.0.0.1` are all 127.0.0.1. Raises ValueError for what looks like a number and is none.
+    `2130706433` and `0x7f.0.0.1` are all 127.0.0.1. Raises ValueError for what looks like a number but is not one.
     """
     labels = host.split(".")
     if not (labels[-1].isdigit() or labels[-1].startswith("0x")):

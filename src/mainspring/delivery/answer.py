@@ -1,6 +1,6 @@
 """Reads one HTTP/1.1 answer after another from the bytes of a connection. Waits for nothing, writes nothing.
 
-The grammar is llhttp's (httptools). What this adds are bounds: whatever the other side sends, an answer holds at most
+The grammar is llhttp's (httptools). This module adds bounds: whatever the other side sends, an answer holds at most
 `FRAMING_LIMIT` bytes outside its body, `HEADER_LIMIT` headers, `limit` bytes of body before and after decompression,
 `MEMBER_LIMIT` gzip members, and `INTERIM_LIMIT` interim (1xx) answers. A body over its bound is cut and the status
 still counts; everything else is unreadable.
@@ -15,14 +15,14 @@ import httptools
 
 FRAMING_LIMIT: Final = 65_536
 HEADER_LIMIT: Final = 256
-"""Each is an object or three, however few bytes it has."""
+"""Each costs one to three objects, however few bytes it has."""
 INTERIM_LIMIT: Final = 16
 MEMBER_LIMIT: Final = 64
 """Each costs a copy of what follows it, however little it holds."""
 LITTLE: Final = 4096
-"""A body, or a head, of so many bytes needs no room to be kept for it."""
+"""A body or a head of this many bytes needs no room reserved for it."""
 FIRST_ROOM: Final = 65_536
-"""What a body asks for before it asks for all that it may take."""
+"""How much a body asks for before it asks for all that it may take."""
 SHOWN_LIMIT: Final = 60
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _names: dict[bytes, str] = {}
@@ -30,11 +30,11 @@ _CACHED_NAMES: Final = 1024
 
 
 class Unreadable(Exception):
-    """The bytes are not an answer that can be used. The message is for people."""
+    """The bytes are not a usable answer. The message is for people."""
 
 
 class AnswerReader:
-    """Feed it bytes until `complete`; `begin` makes it ready for the next answer of the same connection."""
+    """Feed it bytes until `complete`; `begin` makes it ready for the next answer on the same connection."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -68,7 +68,7 @@ class AnswerReader:
         except httptools.HttpParserUpgrade:
             self._protest = "a switch to another protocol"
         except httptools.HttpParserError as error:
-            # Rubbish behind a complete answer spoils the connection, not the answer.
+            # Rubbish after a complete answer spoils the connection, not the answer.
             self.reusable = False
             if not self.complete:
                 self._protest = f"something else: {error}"
@@ -103,9 +103,9 @@ class AnswerReader:
 
     @property
     def wanted(self) -> int:
-        """For how many bytes there should be room by now: for a little, and later for all that may come. So who waits
-        for more has little, which nobody counts meanwhile. What the head promises is believed only when some of it has
-        come. A packed body may come to any length in the end."""
+        """How many bytes there should be room for by now: a few at first, later all that may come. So an answer that
+        waits for more holds little, which nobody counts meanwhile. What the head promises is believed only when some
+        of it has come. A compressed body may turn out to have any length."""
         if not self._head_over or self._bodiless or (self.body_size <= LITTLE and not self._is_packed):
             return self._large_head
         if self.complete:
@@ -114,19 +114,19 @@ class AnswerReader:
         return self._large_head + (FIRST_ROOM if self.body_size <= FIRST_ROOM else self._most())
 
     def _most(self) -> int:
-        """Bytes that may come as a body; the parser has seen that a length is a number."""
+        """How many bytes of body may come; the parser has checked that a length is a number."""
         lengths = (int(value) for name, value in self._headers if name.lower() == b"content-length")
         return min(next(lengths, self._limit), self._limit)
 
     def cut(self, *, keep: bool = False) -> None:
-        """Go without the rest of the body, or without all of it: what is known is the status and the headers."""
+        """Do without the rest of the body, or all of it: the status and the headers are known."""
         if not keep:
             self._body = bytearray()
         self._cut()
 
     def drop(self) -> None:
-        """Let go of the body and the headers. The parser and this refer to each other, so they would stay until garbage
-        is collected."""
+        """Let go of the body and the headers. The parser and this object refer to each other, so they would stay until
+        garbage is collected."""
         self._body = bytearray()
         self._headers = []
 
@@ -177,7 +177,7 @@ class AnswerReader:
         packings = (value for name, value in self._headers if name.lower() == b"content-encoding")
         self._is_packed = any(packing.strip().lower() not in (b"", b"identity") for packing in packings)
         if self._bodiless and self._head_over:
-            # The parser does not know of HEAD and would wait for the body: it can not be used again.
+            # The parser does not know about HEAD and would wait for the body: it cannot be used again.
             self.complete = True
 
     def on_body(self, data: bytes) -> None:
@@ -203,7 +203,7 @@ class AnswerReader:
 
 
 def decompress(data: bytes, window_bits: int, limit: int) -> tuple[bytes, bool]:
-    """At most `limit` bytes of what `data` holds, and whether that is all of it. Raises `zlib.error`."""
+    """At most `limit` bytes of what `data` unpacks to, and whether that is all of it. Raises `zlib.error`."""
     try:
         stream = zlib.decompressobj(window_bits)
         plain = stream.decompress(data, limit + 1)

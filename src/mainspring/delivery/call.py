@@ -1,4 +1,4 @@
-"""What the sender is asked for and what it answers: plain values."""
+"""What the sender is asked for and what it returns: plain values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Problem = Literal["", "network", "timeout", "unreadable", "refused", "exhausted"
 
 
 DETAIL_LIMIT: Final = 500
-"""Characters of a detail. What a receiver has sent may be in it."""
+"""The length of a detail in characters. It may quote what a receiver has sent."""
 
 
 class Reading(Protocol):
-    """An answer that is read."""
+    """An answer that is being read."""
 
     @property
     def come(self) -> int:
@@ -29,19 +29,19 @@ class Reading(Protocol):
         ...
 
     def make_room(self) -> None:
-        """It has room, does not go on, and others wait: ask again, behind them, or go without the rest."""
+        """It has room but has stalled, and others wait: ask again, behind them, or do without the rest."""
         ...
 
 
 class Room(Protocol):
-    """Memory for an answer, which others want, too."""
+    """Memory for an answer, which others want as well."""
 
     def ask(self, answer_bytes: int, reading: Reading) -> bool:
-        """Room for so many bytes, in place of what was asked for before. False: not now; the answer is told then."""
+        """Room for this many bytes, instead of what was asked for before. False: not now; the answer is told later."""
         ...
 
     def give_back(self) -> None:
-        """The answer is not needed any more."""
+        """The answer is no longer needed."""
         ...
 
 
@@ -55,11 +55,11 @@ class Call(Struct, frozen=True):
     timeout_ms: int
     """For everything: finding the address, connecting, sending and reading the whole answer."""
     fresh: bool = False
-    """Use no connection that has been idle: it may be half closed, which only shows after the request is sent."""
+    """Use no connection that has been idle: it may be half closed, which shows only after the request is sent."""
     room: Room | None = None
-    """Is asked before an answer of any length is read or unpacked. Whoever gives it takes it back."""
+    """Asked before an answer of any length is read or unpacked. Whoever provides it takes it back."""
     sent: Callable[[], None] | None = None
-    """Is told when the system has taken the whole request, so that it is in memory no more."""
+    """Called when the system has taken the whole request, so that it is no longer in memory."""
 
 
 class Reply(Struct, frozen=True):
@@ -72,13 +72,13 @@ class Reply(Struct, frozen=True):
     body: bytes
     """Decompressed, and at most as long as the sender allows."""
     truncated: bool
-    """The body went on behind `body`: it was too long, or stalled while others waited for its room; or there was no
-    room for it in time: then there is nothing of it."""
+    """There was more than `body` holds: it was too long, or stalled while others waited for its room; or there was no
+    room for it in time, and `body` is empty."""
     problem: Problem
     """refused: the guard forbids the address, or the request cannot be written as HTTP. exhausted: this process had no
     file descriptor left, which says nothing about the target; the call was not made."""
     detail: str
-    """Words for people: short, and in one line, whatever the receiver sent."""
+    """A text for people: short and on one line, whatever the receiver sent."""
     sent: bool
     """False: certainly no byte of the request was handed to the network, so nothing can have happened."""
     duration_ms: int
@@ -93,6 +93,6 @@ def failed(problem: Problem, detail: str, *, sent: bool, duration_ms: int) -> Re
 
 
 class Sends(Protocol):
-    """Who sends one request, and brings back what became of it."""
+    """Sends one request and brings back what became of it."""
 
     async def send(self, call: Call) -> Reply: ...

@@ -17,21 +17,21 @@ from mainspring.delivery.answer import FIRST_ROOM, AnswerReader, Unreadable
 from mainspring.delivery.call import Problem, Reply, Room, failed
 
 Origin = tuple[str, str]
-"""Scheme and lane: connections of one origin are alike."""
+"""Scheme and destination: connections to one origin are interchangeable."""
 
-_SETTLED_SECONDS: Final = 0.1
+_FRESH_SECONDS: Final = 0.1
 READ_BYTES: Final = 65_536
-"""That are read at once, and so may come before an answer is asked to wait. A transport's own reads are larger."""
+"""How many are read at once, and so may come before an answer is asked to wait. A transport's own reads are larger."""
 
 
 class Keeper(Protocol):
     """Who is told what becomes of a connection."""
 
     buffer: memoryview
-    """What its connections read into, `READ_BYTES` long: filled and emptied within one step of their loop."""
+    """The buffer its connections read into, `READ_BYTES` long: filled and emptied within one step of their loop."""
 
     def watch(self, deadline: float) -> None:
-        """Call `expire` of the connections whose deadline has passed, at this loop time at the latest."""
+        """Call `expire` on the connections whose deadline has passed, at this loop time at the latest."""
         ...
 
     def keep(self, connection: Connection, now: float) -> None:
@@ -59,11 +59,11 @@ class Connection(asyncio.BufferedProtocol):
         self._room: Room | None = None
         """To be asked before more is read."""
         self._asked = 0
-        """For how many bytes it was asked."""
+        """How many bytes it was asked for."""
         self._waits = False
         """For room."""
         self._has_stalled = False
-        """It had room, and did not use it."""
+        """It had room but did not use it."""
         self._sent: Callable[[], None] | None = None
         """To be told when the request is written."""
 
@@ -77,8 +77,8 @@ class Connection(asyncio.BufferedProtocol):
         room: Room | None = None,
         sent: Callable[[], None] | None = None,
     ) -> asyncio.Future[Reply]:
-        """Write the request, the only time; the future always gets a reply. `started` is when the call began, `sent` is
-        told when all of it is written."""
+        """Write the request, the only time; the future always gets a reply. `started` is when the call began, `sent`
+        is called when all of it is written."""
         answer: asyncio.Future[Reply] = self._loop.create_future()
         self._started = started
         self.deadline = deadline
@@ -91,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail("network", "The connection was just closed", sent=False)
             return answer
         if sent is not None:
-            self._transport.set_write_buffer_limits(0)  # so that it tells when nothing is left
+            self._transport.set_write_buffer_limits(0)  # so that it says when nothing is left
         self._transport.write(request)
         self._sent = sent
         if self._written():
@@ -107,10 +107,10 @@ class Connection(asyncio.BufferedProtocol):
         """Whether an idle connection can be trusted with a request."""
         if self._closing or self._transport is None or self._transport.is_closing() or now >= self.deadline:
             return False
-        return now - self.idle_since < _SETTLED_SECONDS or not _readable(self._transport)
+        return now - self.idle_since < _FRESH_SECONDS or not _readable(self._transport)
 
     def expire(self) -> None:
-        """The deadline has passed. An answer that still waits for room has come: it counts, without its body."""
+        """The deadline has passed. An answer that still waits for room has arrived: it counts, without its body."""
         if self._waits and not self._has_stalled:
             self._reader.cut()
             self.go_on()
@@ -134,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def resume_writing(self) -> None:
-        """All that was to be written is."""
+        """Everything has been written."""
         sent, self._sent = self._sent, None
         if sent is not None:
             sent()
@@ -144,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._answer is None:
-            # Nothing was asked: whatever this is, the next answer could not be told from it.
+            # Nothing was asked: whatever this is, it could not be told apart from the next answer.
             self.abort()
             return
         try:
@@ -186,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._reader.body_size
 
     def make_room(self) -> None:
-        """An answer of which little has come is read on later. Of one that has brought much, that is all."""
+        """An answer of which little has come is read further later. One that has brought much is cut off there."""
         if self._answer is None or self._room is None or self._transport is None:
             return
         if self._reader.body_size > FIRST_ROOM:
@@ -256,7 +256,7 @@ def describe(error: BaseException | None) -> str:
     if error is None:
         return "the end of the connection"
     if isinstance(error, OSError) and error.strerror:
-        # asyncio puts addresses into strerror; those of the resolver and of TLS have their own numbers.
+        # asyncio puts addresses into strerror; errors of the resolver and of TLS have their own numbers.
         return os.strerror(error.errno) if type(error).__module__ == "builtins" and error.errno else error.strerror
     return str(error) or type(error).__name__
 

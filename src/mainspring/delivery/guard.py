@@ -3,7 +3,7 @@
 - A URL has one meaning here: the host that was checked is the host that is called and named to the receiver.
 - A name is resolved once per connection, all its answers are checked, and only checked addresses are returned:
   an answer that changes later changes nothing. One forbidden address among good ones refuses the name.
-- Only public addresses pass, and what the allow-list names. Proxy settings of the environment are not looked at.
+- Only public addresses pass, and what the allow-list names. Proxy settings in the environment are ignored.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Target(Struct, frozen=True):
     port: int
     path_and_query: str
     host_header: str
-    lane: str
+    destination: str
     """`host:port`: what shares limits and circuits."""
     site: str
-    """What the lane counts with."""
+    """The destinations of one site count together."""
 
 
 class Guard:
@@ -75,7 +75,7 @@ class Guard:
             raise OSError(f"no address for {target.host}")
         for address in found:
             if reason := self._why_not(address):
-                # What a name means inside is nothing that a caller may learn from us; whoever reads the log may.
+                # Callers must not learn from us what a name means inside; whoever reads the log may.
                 telemetry.warning(
                     "a host name resolves to an address that may not be called",
                     host=target.host,
@@ -126,7 +126,7 @@ class Guard:
             port=port,
             path_and_query=path if path.startswith("/") else "/" + path,
             host_header=bracketed if port == _DEFAULT_PORTS[scheme] else f"{bracketed}:{port}",
-            lane=f"{bracketed}:{port}",
+            destination=f"{bracketed}:{port}",
             site=site_of(host),
         )
 

@@ -1,4 +1,4 @@
-"""Which headers a user may put on a callback: only such as cannot change what is sent, to whom, or who vouches for it.
+"""Which headers a user may put on a callback: only those that cannot change what is sent, to whom, or who signs.
 
 A header that passes `check_headers` can be written into a request as `name: value` without escaping.
 """
@@ -36,7 +36,7 @@ _OUR_PREFIXES: Final = ("webhook-", "mainspring-")
 def check_headers(headers: Mapping[str, str], *, reserved: bool = True) -> None:
     """Raise `InvalidInput` that names every header that may not be sent.
 
-    `reserved` also refuses those that Mainspring sets itself, on requests where it does.
+    `reserved` also refuses those that Mainspring itself sets, on requests where it does.
     """
     errors = tuple(
         FieldError("/headers/" + name.replace("~", "~0").replace("/", "~1"), problem)

@@ -1,12 +1,12 @@
 """Asks the system for the addresses of names, so that names whose servers are silent do not hold up the others.
 
-The system's lookup blocks its thread, half a minute when nobody answers, and cannot be called off. The threads of the
-event loop are few and first come, first served, so lookups have threads of their own. Who may take one depends on how
-the last lookup of the name went: one that was slow lately, only while few are taken; a name that is new, while some are
-left; one that was answered quickly, every one. So dead names end up among themselves, however often they are called.
+The system's lookup blocks its thread, for half a minute when nobody answers, and cannot be cancelled. The event loop
+has few threads, first come, first served, so lookups have threads of their own. Whether a name may take one depends on
+how its last lookup went: a name that was slow lately may only while few are taken, a new name while some are left, and
+one that was answered quickly may take any. So dead names end up among themselves, however often they are called.
 
 - A name is asked for once at a time. Callers that come meanwhile share the answer; nothing is kept after that.
-- Who finds no thread waits for one, but not for threads that are all stuck: that is an error at once.
+- A caller that finds no thread waits for one, unless all threads are stuck: that is an error at once.
 - The threads are daemons: the process ends without them.
 """
 
@@ -26,7 +26,7 @@ THREADS: Final = 64
 SLOW_SECONDS: Final = 1.0
 """A lookup that takes longer is slow, and its thread counts as stuck."""
 WAIT_SECONDS: Final = 5.0
-"""For a thread, while some are not stuck. Callers give up sooner: at their own deadline."""
+"""How long to wait for a thread, while some are not stuck. Callers give up sooner: at their own deadline."""
 SLOW_FOR_SECONDS: Final = 60.0
 """How long a name whose lookup was slow counts as slow."""
 _KNOWN_LIMIT: Final = 4096
@@ -45,7 +45,7 @@ class Lookups:
         self._running: dict[_Answer, float] = {}
         """When each lookup that has a thread began, in that order."""
         self._waiting: dict[int, dict[_Answer, str]] = {THREADS: {}, FOR_NEW_NAMES: {}, FOR_SLOW_NAMES: {}}
-        """By the number of threads that may be taken before them; who may take most goes first."""
+        """By how many threads may already be taken when they get one; the highest number goes first."""
         self._known: dict[str, tuple[bool, float]] = {}
         """Whether the last lookup was slow, and when it ended."""
         self._idle: list[SimpleQueue[_Job]] = []
@@ -68,7 +68,7 @@ class Lookups:
             self._wait(limit, answer, time.monotonic() + WAIT_SECONDS)
 
     def _limit(self, name: str) -> int:
-        """How many threads may be taken before this name gets none."""
+        """How many threads may be taken before this name no longer gets one."""
         if name not in self._known:
             return FOR_NEW_NAMES
         slow, ended = self._known[name]
@@ -77,7 +77,7 @@ class Lookups:
         return FOR_SLOW_NAMES if time.monotonic() < ended + SLOW_FOR_SECONDS else FOR_NEW_NAMES
 
     def _wait(self, limit: int, answer: _Answer, until: float) -> None:
-        """Look now and then whether waiting still makes sense."""
+        """Check now and then whether waiting still makes sense."""
         if answer not in self._waiting[limit]:
             return
         now = time.monotonic()
@@ -121,7 +121,7 @@ class Lookups:
     def _fail(self, name: str, answer: _Answer, error: Exception) -> None:
         self._forget(name, answer)
         answer.set_exception(error)
-        answer.exception()  # nobody may be waiting any more, which is nothing to complain about
+        answer.exception()  # there may be nobody waiting any more, which is nothing to complain about
 
     def _forget(self, name: str, answer: _Answer) -> None:
         if self._asked.get(name) is answer:

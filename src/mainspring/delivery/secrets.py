@@ -1,8 +1,8 @@
-"""What is shown of a stored call. Secrets are written, and not read back: `***` stands in their place.
+"""What is shown of a stored call. Secrets can be written but not read back: `***` stands in their place.
 
-A header or a parameter of a query is a secret if its name says so, or if a setting names it. `***` that comes back in
-an update means the value that is stored, so what was shown can be sent back as it is. Anywhere else it stands for
-nothing and is refused: it would be sent to the receiver, whose refusal nobody would understand.
+A header or a query parameter is a secret if its name says so, or if a setting names it. A `***` that comes back in an
+update means the stored value, so what was shown can be sent back as it is. Anywhere else it stands for nothing and is
+refused: it would be sent to the receiver, whose refusal nobody would understand.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from mainspring.errors import FieldError, InvalidInput
 
 HIDDEN: Final = "***"
 WORDS: Final = ("auth", "cookie", "credential", "key", "pass", "secret", "session", "signature", "token")
-"""A name with one of these in it is that of a secret."""
+"""A name that contains one of these is the name of a secret."""
 _SAYS_SO: Final = re.compile("|".join(WORDS) + "|^sig$", re.IGNORECASE)
 _USER: Final = re.compile(r"(?<=://)[^/?#]*@")
 _PARAMETER: Final = re.compile(r"(?<=[?&])([^=&#]+)=([^&#]*)")
 
 
 class Secrets:
-    """Knows what is secret, and what to show instead. `names` are headers and parameters besides those that say so."""
+    """Knows what is secret, and what to show instead. `names` adds to those whose names say so."""
 
     def __init__(self, names: Iterable[str] = (), *, redact_urls: bool = True) -> None:
         self._names = frozenset(name.lower() for name in names)
@@ -59,7 +59,7 @@ class Secrets:
         return kept
 
     def kept_url(self, url: str, stored: str, pointer: str) -> str:
-        """A URL to be stored: what lists show of the stored one stands for it."""
+        """A URL to be stored: if it is what lists show of the stored one, it stands for that."""
         if url != stored and url == self.shown_url(stored):
             return stored
         self.check_url(url, pointer)

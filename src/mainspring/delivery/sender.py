@@ -2,9 +2,9 @@
 
 - **Never sent twice.** A request is written to one connection once. What is lost after that is reported as lost, with
   `sent=True`; what is lost before is reported with `sent=False`. Redirects are an answer, not an instruction.
-- **Always ends.** Finding, connecting and the TLS handshake have one deadline, the whole call another. Every failure
+- **Always ends.** Lookup, connecting and the TLS handshake have one deadline, the whole call another. Every failure
   is a `Reply`; the only exception that leaves `send` is cancellation, which closes the connection.
-- **Want of a descriptor is ours.** Without one, idle connections are closed and the dialling goes on until its
+- **Lack of a descriptor is our own problem.** Without one, idle connections are closed and dialling goes on until its
   deadline. Then the call was not made (`exhausted`), and whoever asked for it must not count it.
 - **Only where the guard allows.** The address that was checked is the address that is dialled; the certificate and
   the name in the handshake are those of the URL.
@@ -33,7 +33,7 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 _DIAL_LIMIT: Final = 8
 _DESCRIPTOR_SECONDS: Final = 0.05
-"""Between two looks whether there is a descriptor."""
+"""The pause between two checks whether there is a descriptor."""
 
 
 class _Unreached(Exception):
@@ -46,7 +46,7 @@ class _Unreached(Exception):
 
 
 class OpenSender(Sends, Protocol):
-    """A sender that is used as `async with`."""
+    """A sender to be used as `async with`."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -56,7 +56,7 @@ class OpenSender(Sends, Protocol):
 
 
 class MakesSenders(Protocol):
-    """Makes senders that go only where `guard` allows: `Sender`, or what a simulation has in its place."""
+    """Makes senders that go only where `guard` allows: `Sender`, or what a simulation uses in its place."""
 
     def __call__(
         self,
@@ -109,8 +109,8 @@ class Sender:
             return self._unsent("refused", error.detail, started)
         method, room, sent, fresh = call.method, call.room, call.sent, call.fresh
         deadline = started + call.timeout_ms / 1000
-        del call  # what it carries is in the request, and in memory until the answer is there if somebody has both
-        connection = None if fresh else self._pool.take((target.scheme, target.lane), started)
+        del call  # its content is in the request; a second reference would keep it in memory until the answer
+        connection = None if fresh else self._pool.take((target.scheme, target.destination), started)
         if connection is None:
             try:
                 connection = await self._dial(target, started, deadline)
@@ -141,11 +141,15 @@ class Sender:
             raise _Unreached("refused", error.detail) from error
         except TimeoutError as error:
             waited = f"{limit - started:.6g} s"
-            raise _Unreached("timeout", f"Expected a connection to {target.lane} within {waited}, got none") from error
+            raise _Unreached(
+                "timeout", f"Expected a connection to {target.destination} within {waited}, got none"
+            ) from error
         except (OSError, UnicodeError) as error:  # ssl.SSLError and socket.gaierror are OSErrors
             if isinstance(error, OSError) and is_want_of_one(error):
                 raise _Unreached("exhausted", "Expected a file descriptor for the call, got none") from error
-            raise _Unreached("network", f"Expected a connection to {target.lane}, got: {describe(error)}") from error
+            raise _Unreached(
+                "network", f"Expected a connection to {target.destination}, got: {describe(error)}"
+            ) from error
 
     async def _find_and_connect(self, target: Target, limit: float) -> Connection:
         while True:
@@ -165,7 +169,7 @@ class Sender:
             try:
                 async with asyncio.timeout_at(now + (limit - now) / (untried + 1)):
                     return await self._connect(target, addresses[-untried - 1])
-            except OSError as error:  # a share that ran out, too
+            except OSError as error:  # including a share that ran out
                 if is_want_of_one(error):
                     raise
         return await self._connect(target, addresses[-1])
@@ -173,7 +177,7 @@ class Sender:
     async def _connect(self, target: Target, address: Address) -> Connection:
         secure = target.scheme == "https"
         _, connection = await self._loop.create_connection(
-            lambda: Connection(self._pool, (target.scheme, target.lane), self._loop, self._answer_bytes),
+            lambda: Connection(self._pool, (target.scheme, target.destination), self._loop, self._answer_bytes),
             str(address),
             target.port,
             ssl=self._tls() if secure else None,
@@ -198,7 +202,7 @@ def render(call: Call, target: Target) -> bytes:
         raise InvalidInput(f"Expected one of the methods {', '.join(sorted(METHODS))}, got {call.method!r}")
     length = f"content-length: {len(call.body)}\r\n" if call.body or call.method not in _WITHOUT_BODY else ""
     headers = "".join([f"{name}: {value}\r\n" for name, value in call.headers])
-    # Headers were checked when they were accepted. This is the last door: no value may end its own line.
+    # Headers were checked when they were accepted. This is the last line of defence: no value may end its own line.
     if not headers.count("\n") == headers.count("\r") == len(call.headers) or "\0" in headers:
         raise InvalidInput("Expected headers without line breaks, got one in a name or a value")
     head = (

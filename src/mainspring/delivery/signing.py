@@ -20,7 +20,7 @@ _KEY_BYTES: Final = range(24, 65)
 
 
 def new_secret(random_bytes: bytes) -> str:
-    """The secret that these random bytes make; 24 to 64 of them."""
+    """The secret made of these random bytes; 24 to 64 of them."""
     if len(random_bytes) not in _KEY_BYTES:
         raise InvalidInput(f"Expected 24 to 64 random bytes, got {len(random_bytes)}")
     return PREFIX + base64.b64encode(random_bytes).decode()
@@ -65,8 +65,8 @@ def _header(headers: Mapping[str, str], name: str) -> str:
 
 
 def _signature(secret: str, message: bytes) -> str:
-    # A copy of a keyed state, because `hmac.digest` lets go of the interpreter lock even for a few bytes, and
-    # getting it back beside a busy writer thread takes longer than the digest.
+    # A copy of a keyed state, because `hmac.digest` releases the interpreter lock even for a few bytes, and getting
+    # it back while a writer thread is busy takes longer than the digest.
     mac = _keyed(secret).copy()
     mac.update(message)
     return "v1," + binascii.b2a_base64(mac.digest(), newline=False).decode()

@@ -1,8 +1,8 @@
-"""The site that a destination belongs to: what one owner has, as far as its name tells.
+"""The site that a destination belongs to: what belongs to one owner, as far as names tell.
 
-Names below a domain that can be registered cost nothing, and neither do addresses in a network that is handed out as a
-whole. What counts together here is a guess, and errs towards together: customers of one hosting domain are one site.
-That costs them nothing but shares that are smaller when there is not enough for everybody.
+Names below a registered domain cost nothing, and neither do addresses in a network that is handed out as a whole. What
+counts together here is a guess that errs on the side of together: customers of one hosting domain are one site. That
+only makes their shares smaller when there is not enough for everybody.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _REGISTRIES: Final = frozenset(
         "sch",
     ]
 )
-"""Below a country's domain these are registries (co.uk, com.au), and what is below them belongs to different owners. A
-registry that is not named here counts as one owner."""
+"""Below a country's domain these are registries (co.uk, com.au), and names below them belong to different owners. A
+registry that is not listed here counts as one owner."""
 
 
 def site_of(host: str) -> str:

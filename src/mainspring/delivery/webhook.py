@@ -1,6 +1,6 @@
-"""A signed call: what every receiver gets beside the body, and how long it may ask to be left alone.
+"""A signed call: what every receiver gets besides the body, and how long it may ask to be left alone.
 
-All calls of one delivery carry the same id, as `webhook-id` and `Idempotency-Key`: a receiver knows a repeat by it.
+All calls of one delivery carry the same id, as `webhook-id` and `Idempotency-Key`: it identifies a repeat.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def retry_after_ms(value: str, now: int) -> int:
         return min(int(value[:10]), 31_536_000) * 1000
     try:
         at: datetime = parsedate_to_datetime(value)
-        if at.tzinfo is None:  # "-0000": of a zone that nobody knows
+        if at.tzinfo is None:  # "-0000": the zone is unknown
             at = at.replace(tzinfo=UTC)
         return max(0, round(at.timestamp() * 1000) - now)
     except (ValueError, TypeError, OverflowError):

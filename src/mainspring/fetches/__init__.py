@@ -1,4 +1,4 @@
-"""Fetches: an outbound call that is made at most once, and whose answer is brought back, whatever crashes meanwhile.
+"""Fetches: an outbound call that is made at most once and whose answer is brought back, whatever crashes meanwhile.
 
 The rooms that every service has:
 
@@ -13,7 +13,7 @@ The rooms that every service has:
     program    `ms.fetches`
     assembly   puts all of it together for one instance
 
-and those of fetches alone:
+and those that only fetches have:
 
     registry   the records and their rows: the only writer of both
     outcome    what may become of a fetch                                       pure

@@ -44,7 +44,7 @@ def new_req_id() -> str:
 
 
 def create_request(url: str, **fields: Unpack[FetchFields]) -> CreateFetch:
-    """With a reqId of our own if there is none: so the request can be repeated without a second call."""
+    """With a generated reqId if there is none, so that the request can be repeated without a second call."""
     headers = dict(fields.get("headers", {}))
     request: dict[str, object] = {"url": url, "headers": headers}
     if "method" in fields:

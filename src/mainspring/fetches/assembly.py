@@ -34,7 +34,7 @@ from mainspring.unreadable import read_record
 
 
 def call_sender(senders: MakesSenders, config: Config, guard: Guard) -> OpenSender:
-    """Who makes the calls. It keeps no connection: none is used twice."""
+    """The sender of the calls. It keeps no connections: none is used twice."""
     return senders(
         guard=guard,
         connect_seconds=config.connect_seconds,
@@ -44,22 +44,22 @@ def call_sender(senders: MakesSenders, config: Config, guard: Guard) -> OpenSend
 
 
 def memory_of(config: Config) -> FetchMemory:
-    """What answers may take here: a third is for those that are read, another for those that are brought to their
+    """What answers may take here: a third is for those being read, another for those being brought to their
     origins, so that slow targets hold up no result."""
     return FetchMemory(config.fetch_memory_bytes // 3)
 
 
 def request_memory_of(config: Config, freed: Callable[[Iterable[str]], None]) -> RequestMemory:
-    """The last third. `freed` is told of lanes for which there is room again."""
+    """The last third. `freed` is called with the lanes that have room again."""
     return RequestMemory(config.fetch_memory_bytes // 3, freed=freed)
 
 
 def host_of(guard: Guard, url: str) -> str:
-    """What shares places: the host and port of a URL, the name of an origin inside a program, or else nothing."""
+    """What shares places: the host and port of a URL, or the name of an origin inside a program; otherwise nothing."""
     if is_inside(url):
         return name_in(url)
     try:
-        return guard.check_url(url).lane
+        return guard.check_url(url).destination
     except (InvalidInput, UnsafeTarget):  # the guard was stricter than when it was accepted; whoever sends will say so
         return ""
 
@@ -89,10 +89,10 @@ class FetchesAssembly:
         secret: Callable[[], str],
         senders: MakesSenders = Sender,
     ) -> None:
-        """`calls` sends what users ask for, `callbacks` what origins get. `wake` tells the engine of a row, `pump`
+        """`calls` sends what users ask for, `callbacks` what origins get. `wake` tells the engine about a row, `pump`
         that lanes of these names have room again; `is_crowded`: rows wait in the engine;
         `is_dead` knows of processes that are gone although their lease is not, `address_of` where others are reached;
-        `secret` is what this cluster's processes know each other by; `senders` makes what speaks to executors."""
+        by `secret` this cluster's processes recognise each other; `senders` makes what speaks to executors."""
         self._store = store
         self._namespaces = namespaces
         self._ownership = ownership
@@ -215,7 +215,7 @@ class FetchesAssembly:
             await self.pools.cut_off(address, fetch.mark)
 
     async def _lives(self, executor: str) -> bool:
-        """As its lease says, which is asked for: what this instance knows of the others may be a moment old."""
+        """As its lease says. The store is asked: what this instance knows about the others may be a moment old."""
         if executor == self._ownership.instance:
             return True
         if pool_of(executor):
@@ -224,7 +224,7 @@ class FetchesAssembly:
         if record is None:
             return False
         lease = read_record(INSTANCES, record, read_lease)
-        return lease is None or not (lease.left or self._is_dead(lease))  # who renews what we cannot read is alive
+        return lease is None or not (lease.left or self._is_dead(lease))  # an unreadable one that is renewed is alive
 
     def _owned(self) -> set[int]:
         """The shards of fetches that this instance owns."""

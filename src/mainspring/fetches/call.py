@@ -1,7 +1,7 @@
 """The call of a fetch: one request, and for GET and HEAD the redirects that it may follow, within one timeout.
 
 Every request goes over a connection of its own, because one that was kept alive may already be closed on the other
-side, which only shows after the request is sent. Every hop goes through the guard.
+side, which shows only after the request is sent. Every hop goes through the guard.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FOR_EVERYBODY: Final = frozenset(
         "user-agent",
     }
 )
-"""What goes along to another origin. Any other header may be a secret of the first, whatever it is called."""
+"""What is sent on to another origin. Any other header may be a secret meant for the first, whatever its name."""
 
 
 class Called(Struct, frozen=True):
@@ -59,7 +59,7 @@ async def call(
     room: Room | None = None,
     sent: Callable[[], None] | None = None,
 ) -> Called:
-    """`room` is asked before an answer is read, `sent` is told when the request has left. Keeps nothing of its body."""
+    """`room` is asked before an answer is read, `sent` is called when the request has left. Keeps none of its body."""
     begun = clock.monotonic()
     next_call = _first(request, timeout_ms, room, sent)
     url, redirects = request.url, request.max_redirects
@@ -103,7 +103,7 @@ def _next(last: Call, reply: Reply, left_ms: int) -> Call | None:
 
 
 def _origin(url: str) -> tuple[str, str, int]:
-    """Raises ValueError for a port that is none."""
+    """Raises ValueError for an invalid port."""
     parts = urlsplit(url)
     scheme = parts.scheme.lower()
     return scheme, (parts.hostname or "").lower(), parts.port or (443 if scheme == "https" else 80)

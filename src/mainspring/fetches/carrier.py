@@ -1,14 +1,14 @@
 """The engine's `Carrier` for the rows of fetches: looks at the record, does what is due, puts the row where it belongs.
 
-    pending                 have the executor make the call, or one of the pool that is asked for
+    pending                 have the executor make the call, or one of the requested pool
     pending for too long    failed: nobody had room for it
     running, time is up     the watchdog: unknown
     running, executor gone  unknown, at once
-    ended, origin waits     offer the result, in the lane of the origin; leave it if that is in another program
+    ended, origin waits     offer the result, in the lane of the origin; leave it if the origin is in another program
     ended, all done         remove the row; the record expires by itself
 
 What is done follows from the record alone. So an attempt that was lost is simply made again: a call is made only by
-who has written `running`, and that can be written once.
+whoever has written `running`, and that can be written once.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from mainspring.kernel.shares import Tier
 from mainspring.model import Result, Timer
 
 ORIGINS: Final = f"{NAMESPACE} origins"
-"""Offers of results count apart from the fetches that are to be made, like namespaces of users."""
+"""Offers of results are counted apart from fetches that are to be made, like two users' namespaces."""
 LOOK_LIMIT: Final = 128
-"""Rows at a time for which only the store is asked."""
+"""How many rows at a time only ask the store."""
 NO_ROOM_MS: Final = 100
 NO_EXECUTOR_MS: Final = 1_000
 HAND_OVER_LIMIT: Final = 256
@@ -47,7 +47,7 @@ HAND_OVERS_OF_ONE: Final = 64
 RETRY_MS: Final = 500
 LONGEST_RETRY_MS: Final = 60_000
 LEFT_MS: Final = 600_000
-"""How often a result that was left to others is looked at: they take it long before."""
+"""How often a result that was left to others is looked at: they take it long before that."""
 
 
 class FetchCarrier:
@@ -66,9 +66,9 @@ class FetchCarrier:
         waited: Callable[[int], None],
         host_limit: int,
     ) -> None:
-        """`host_of` names the host of a URL; `lives` tells whether the executor of a name is alive; `not_pending` is
-        told of fetches that need none any more, whoever has seen to that; `waited` of how many milliseconds one has
-        waited to be begun."""
+        """`host_of` names the host of a URL; `lives` tells whether the executor of a name is alive; `not_pending`
+        is told about fetches that need no executor any more, whoever saw to that; `waited`, for how many milliseconds
+        one has waited to be begun."""
         self._registry = registry
         self._executor = executor
         self._requests = requests
@@ -81,13 +81,13 @@ class FetchCarrier:
         self._waited = waited
         self._host_limit = host_limit
         self._hand_overs = Places(HAND_OVER_LIMIT, host_limit=HAND_OVERS_OF_ONE, clock=clock)
-        """A host is here one of a pool, by the name of its lane."""
+        """Here a host is one as seen by a pool, named like its lane."""
         self._looks = Lane("fetch looks", LOOK_LIMIT, namespace=NAMESPACE, site="store", calls_nobody=True)
         self._inside = Lane("fetch origins inside", host_limit, namespace=ORIGINS, site="inside")
 
     def lane(self, timer: Timer) -> Lane:
-        """New ones wait in memory and in the store until an executor has room for their host; hosts and origins have a
-        lane each."""
+        """New fetches wait in memory and in the store until an executor has room for their host; each host and each
+        origin has a lane."""
         stage = stage_of(timer) if is_ours(timer) else None
         if stage is Stage.NEW:
             host = self._host_of(timer.detail.callback_url)
@@ -101,14 +101,14 @@ class FetchCarrier:
         return Lane(f"fetch origin {host}", self._host_limit, namespace=ORIGINS, site=site_of_place(host))
 
     def _new_ones(self, pool: str, host: str, *, size: int) -> Lane:
-        """Large requests have lanes of their own, so that they hold up no others while they wait for memory."""
+        """Large requests have lanes of their own, so that they do not hold up others while they wait for memory."""
         site = site_of_place(host)
         name, place = lane_of(pool, host, size=size), lane_of(pool, host)
         is_here = pool == IN_PROCESS
         places = self._executor.places
 
         def tier() -> Tier:
-            return places.tier_of(host) if is_here else Tier.PROVEN  # an executor calls it, and it is not kept here
+            return places.tier_of(host) if is_here else Tier.PROVEN  # an executor calls it: nothing is known here
 
         def room() -> int:
             free = places.ask(host) if is_here else min(self._pools.room(pool, host), self._hand_overs.ask(place))
@@ -138,7 +138,7 @@ class FetchCarrier:
             fetch, reachable = await self._advance(timer, stage_of(timer))
         except StoreUnavailable as error:
             return self._again(timer, error.detail, RETRY_MS)
-        except Conflict as error:  # the record cannot be read, and may be mended
+        except Conflict as error:  # the record cannot be read, but may be repaired
             return self._again(timer, error.detail, LONGEST_RETRY_MS)
         if fetch is None or fetch.state != "pending":
             self._not_pending(timer.timer_id)
@@ -148,7 +148,7 @@ class FetchCarrier:
         return ending(fetch, now=now, not_before=_patience(fetch, now), reachable=reachable)
 
     def lost(self, timer: Timer, now: int, reason: str) -> Ending:
-        """Look again: at once, unless that has been of no use before."""
+        """Look again: at once, unless that was no use before."""
         wait = 0 if timer.attempts <= 1 else min(RETRY_MS * 2 ** min(timer.attempts, 10), LONGEST_RETRY_MS)
         return self._again(timer, reason, wait)
 
@@ -159,7 +159,7 @@ class FetchCarrier:
         )
 
     async def _advance(self, timer: Timer, stage: Stage) -> tuple[Fetch | None, bool | None]:
-        """Do what the record says is due; returns the fetch as it then stands, and with what is now known of the
+        """Do what the record says is due; returns the fetch as it then stands, and what is now known about the
         destination of the lane."""
         reachable: bool | None = None
         if stage is Stage.DELIVER:
@@ -168,7 +168,7 @@ class FetchCarrier:
             self._waited(self._clock.now_ms() - timer.due_at)
             pool = timer.detail.labels["executor"]
             fetch = await self._dispatch(timer.timer_id, pool, in_place=True)
-            # By calls before: this one is yet to be made.
+            # As known from earlier calls: this one is yet to be made.
             reachable = pool != IN_PROCESS or self._is_proven(timer) or None
         else:
             fetch = await self._begun(await self._registry.find(timer.timer_id))
@@ -176,11 +176,11 @@ class FetchCarrier:
             return fetch and await self._check_executor(fetch), reachable
         if not await self._is_to_offer(fetch):
             return fetch, reachable
-        # An origin may let us wait: that is for its own lane, where the row goes now.
+        # An origin may keep us waiting: that belongs in its own lane, where the row goes now.
         return replace(fetch, delivery=replace(fetch.delivery, next_at=self._clock.now_ms())), reachable
 
     async def _bring(self, req_id: str, url: str) -> tuple[Fetch | None, bool | None]:
-        """Offer the result, or leave it, if there is one and it is time."""
+        """Offer or leave the result, if there is one and it is time."""
         async with self._results.found(req_id, url) as fetch:
             if fetch is not None and fetch.outcome is not None:
                 return await self._offer(fetch, fetch.outcome) if await self._is_to_offer(fetch) else (fetch, None)
@@ -211,7 +211,7 @@ class FetchCarrier:
         return delivery.attempts == 0 and not await self._lives(fetch.executor)
 
     async def _check_executor(self, fetch: Fetch) -> Fetch | None:
-        """End a fetch that runs, if its time is up or nobody runs it any more."""
+        """End a running fetch if its time is up or nobody runs it any more."""
         if fetch.started_at is None or fetch.watchdog_at is None:
             return fetch
         now = self._clock.now_ms()
@@ -221,7 +221,7 @@ class FetchCarrier:
             outcome = of_lost_executor(fetch.executor, started_at=fetch.started_at, now=now)
         else:
             return fetch
-        return (await self._registry.settle(fetch, outcome, by_executor=False))[0]
+        return (await self._registry.end(fetch, outcome, by_executor=False))[0]
 
     async def _dispatch(self, req_id: str, pool: str, *, in_place: bool) -> Fetch | None:
         """Have the call made, if it is still to be made and somebody has room for it."""
@@ -241,12 +241,12 @@ class FetchCarrier:
 
 
 def lane_of(pool: str, host: str, *, size: int = 0) -> str:
-    """The name of the lane of new fetches to a host whose requests count as so large."""
+    """The name of the lane of new fetches to a host whose requests count as this large."""
     return f"fetch {pool} {f'{size} ' if size else ''}{host}"
 
 
 def _patience(fetch: Fetch, now: int) -> int:
-    """When a fetch that waits for others is looked at again; 0 for those that say so themselves."""
+    """When a fetch that waits for others is looked at again; 0 if its record says when."""
     if fetch.delivery.left:
         return now + LEFT_MS
     if fetch.state != "pending":

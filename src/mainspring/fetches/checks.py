@@ -1,4 +1,4 @@
-"""What the types cannot say about a request for a fetch: rules that hold for every way in which one is asked for."""
+"""What the types cannot say about a request for a fetch: rules that hold however a fetch is requested."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """Makes the calls of fetches: each once, in places that hosts share, and sees each to its end.
 
-    call ──▶ settle the record ──▶ offer the result to its origin, once ──▶ move the row
+    call ──▶ write its end into the record ──▶ offer the result to its origin, once ──▶ move the row
 
-The place is free again when the record is settled. Offers have places of their own, which origins share; if there is
+The place is free again when the end is on record. Offers have places of their own, which origins share; if there is
 none for an origin, or no memory for the result, the first offer is left to the row like all others. A fetch that is
 cancelled gives its place back at once: its call is cut off.
 
 It needs the two stores, a sender and a clock, no engine: so it can work inside an instance or in a process of its own.
-If it dies, the rest is done by whoever owns the row, which goes by the record: what was settled is delivered, and what
-was not is unknown.
+If it dies, the owner of the row does the rest, going by the record: what has ended is delivered, and what has not is
+unknown.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ T = TypeVar("T")
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 START_TRIES: Final = 3
 _WAITING: Final = "results of fetches wait for the store"
-"""They are few, at most the limit, and the record decides when they come too late."""
+"""There are few of them, at most the limit, and the record decides when they come too late."""
 UNPLACED_AT_ONCE: Final = 32
-"""Fetches that are looked at although nobody knows how large their requests are."""
+"""How many fetches are looked at although nobody knows how large their requests are."""
 LARGE_AT_ONCE: Final = 8
-"""Results that are recorded beside a large request, which is read and written with them: many may come together."""
+"""How many results are recorded beside a large request, which is read and written with them: many may come together."""
 FAREWELL_SECONDS: Final = 2.0
-"""What a stop gives to the records of calls that did not end in time."""
+"""How long a stop waits for the records of calls that did not end in time."""
 
 
 class _Run:
-    """A fetch that is seen through here."""
+    """A fetch that is seen through to its end here."""
 
     def __init__(self, fetch: Fetch, host: str, place: int, tier: Tier, sent: Callable[[], None]) -> None:
         self.fetch = replace(fetch, request=bare(fetch.request))
@@ -66,7 +66,7 @@ class _Run:
         self.place: int | None = place
         """Until it is given back."""
         self.tier = tier
-        """What was known of the host before."""
+        """What was known about the host before."""
         self.is_calling = True
         self.reachable: bool | None = None
 
@@ -91,7 +91,7 @@ class Executor:
         memory: FetchMemory,
         requests: RequestMemory,
     ) -> None:
-        """`host_of` names the host of a URL; `freed` is told of hosts for which there is room again."""
+        """`host_of` names the host of a URL; `freed` is called with hosts that have room again."""
         self.name = name
         self.places = Places(limit, host_limit=host_limit, clock=clock)
         self._offers = results.origins
@@ -118,7 +118,7 @@ class Executor:
 
     @property
     def in_flight(self) -> int:
-        return min(self.places.taken, self.limit)  # a call that has just begun has the place of its attempt, too
+        return min(self.places.taken, self.limit)  # a call that has just begun also holds the place of its attempt
 
     def room_for(self, fetch: Fetch) -> Callable[[], bool]:
         """Tells whether there is room, for whoever asks again until there is. Keeps nothing of the fetch."""
@@ -132,12 +132,12 @@ class Executor:
     async def take(self, req_id: str, *, in_place: bool = False) -> Fetch | None:
         """Make the call of a fetch, if it is still to be made and there is room; returns it as it then stands.
 
-        Returns once it is written that the call is made here, and does not wait for the call. `in_place`: who asks has
-        taken a place of the host's, and gives it back afterwards.
+        Returns once it is written that the call is made here, and does not wait for the call. `in_place`: the
+        caller has taken one of the host's places, and gives it back afterwards.
         """
         if self._stopping or not (in_place or self.places.free):
             return await self._registry.find(req_id)
-        # Its own for each time: the same fetch may be handed over again while this one is under way.
+        # A new one each time: the same fetch may be handed over again while this one is under way.
         mark = f"{self._random.getrandbits(64):016x}"
         taken: tuple[str, int, Tier] | None = None
         mine = False
@@ -176,7 +176,7 @@ class Executor:
     async def _start(
         self, req_id: str, mark: str, may_start: Callable[[Fetch], bool], *, in_place: bool
     ) -> Fetch | None:
-        """Written or not, after a lost answer nobody knows: asking again with the same mark tells."""
+        """After a lost answer nobody knows whether it was written: asking again with the same mark tells."""
         now = self._clock.now_ms()
 
         async def start() -> Fetch | None:
@@ -205,7 +205,7 @@ class Executor:
         self._leave(run)
 
     def _leave(self, run: _Run) -> None:
-        """It needs its place no more."""
+        """It no longer needs its place."""
         if run.place is not None:
             place, run.place = run.place, None
             self._free(run.host, place, run.reachable)
@@ -215,13 +215,13 @@ class Executor:
         self._freed((*self.places.first_in_line, host))
 
     def cut_off(self, mark: str) -> None:
-        """Nobody wants the result of this call any more: should it be under way here, it ends."""
+        """Nobody wants the result of this call any more: if it is under way here, it ends."""
         for task, run in self._running.items():
             if run.fetch.mark == mark and run.is_calling:
                 task.cancel()
 
     async def stop(self, seconds: float) -> None:
-        """Take nothing more; wait so long for what is under way, then record the rest as unknown."""
+        """Take nothing more; wait this long for what is under way, then record the rest as unknown."""
         self._stopping = self.places.closed = self._offers.closed = True
         deadline = self._clock.monotonic() + seconds
         while self._starting or self._running:
@@ -242,7 +242,7 @@ class Executor:
     async def _see_through(self, run: _Run) -> None:
         try:
             await self._work(run)
-        except Exception:  # noqa: BLE001 - nothing foreseen raises; should it, the watchdog ends this fetch and no other
+        except Exception:  # noqa: BLE001 - nothing foreseen raises; if it does, the watchdog ends this fetch only
             telemetry.logger.exception("a fetch ended with an unforeseen error")
 
     async def _work(self, run: _Run) -> None:
@@ -251,29 +251,29 @@ class Executor:
             memory.keep(while_recorded(outcome))
             crashpoint.reach(crashpoint.FETCH_ANSWERED)
             with self._place_for_offer(run.fetch, outcome) as offers:
-                settled, first = await until_available(
-                    lambda: self._settle(run, outcome, memory, offers=offers), complaint=_WAITING
+                ended, first = await until_available(
+                    lambda: self._end(run, outcome, memory, offers=offers), complaint=_WAITING
                 )
                 memory.give_back()
-                crashpoint.reach(crashpoint.FETCH_SETTLED)
-                if settled is None or not first:
-                    return  # whoever ended it before sees to the rest
-                if settled.delivery.state == "waiting" and offers:
+                crashpoint.reach(crashpoint.FETCH_ENDED)
+                if ended is None or not first:
+                    return  # whoever ended it first sees to the rest
+                if ended.delivery.state == "waiting" and offers:
                     self._leave(run)
-                    settled = await self._offer(settled, outcome)
-                moved = settled
+                    ended = await self._offer(ended, outcome)
+                moved = ended
                 await until_available(lambda: self._registry.move(moved), complaint=_WAITING)
 
     def _tier_of(self, run: _Run) -> Tier:
-        """What is known by now of the host of a call. One that has never been called is not doubted for this one."""
+        """What is known by now about the host of a call. A new one is not doubted because of this one."""
         tier = self.places.tier_of(run.host)
         return run.tier if run.tier is Tier.UNTRIED and tier is Tier.DOUBTFUL else tier
 
-    async def _settle(self, run: _Run, outcome: Outcome, memory: Share, *, offers: bool) -> tuple[Fetch | None, bool]:
+    async def _end(self, run: _Run, outcome: Outcome, memory: Share, *, offers: bool) -> tuple[Fetch | None, bool]:
         try:
             async with self._large_records.place(run.fetch.req_id) if run.is_large else nullcontext():
-                settled, first = await self._registry.settle(run.fetch, outcome, by_executor=True, offers=offers)
-                return settled and replace(settled, request=bare(settled.request)), first
+                ended, first = await self._registry.end(run.fetch, outcome, by_executor=True, offers=offers)
+                return ended and replace(ended, request=bare(ended.request)), first
         except StoreUnavailable:
             memory.doubt()
             raise
@@ -327,8 +327,8 @@ class Executor:
     async def _give_up(self, fetch: Fetch) -> None:
         now = self._clock.now_ms()
         outcome = of_lost_executor(self.name, started_at=fetch.started_at or now, now=now)
-        settled, _ = await until_available(
-            lambda: self._registry.settle(fetch, outcome, by_executor=False), complaint=_WAITING
+        ended, _ = await until_available(
+            lambda: self._registry.end(fetch, outcome, by_executor=False), complaint=_WAITING
         )
-        if settled is not None:
-            await until_available(lambda: self._registry.move(settled), complaint=_WAITING)
+        if ended is not None:
+            await until_available(lambda: self._registry.move(ended), complaint=_WAITING)

@@ -1,8 +1,8 @@
 """Origins inside this program: the address `origin:<name>/<id>` names one, and its results go to a function.
 
 Everything else about such a fetch is as for an origin that is reached over HTTP: the result is offered again and again
-until the function returns, and the fetch shows how that went. Where the origin is not known, in a server or in another
-program, the result is not offered but left (`left`). Only programs can name such an address, not the API.
+until the function returns, and the fetch shows how that went. Where the origin is unknown, in a server or in another
+program, the result is not offered but left (`left`). Only programs can name such an address; the API cannot.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Inside:
     """The origins of this program, if it has any."""
 
     def __init__(self, *, check_url: Callable[[str], object]) -> None:
-        """`check_url` refuses addresses of origins outside to which no result may be brought."""
+        """`check_url` refuses addresses of outside origins to which no result may be brought."""
         self._check_outside = check_url
         self.receiver: Receiver | None = None
         """Set by a program that has origins."""
@@ -60,7 +60,7 @@ class Inside:
         return not is_inside(url) or (self.receiver is not None and self.receiver.knows(name_in(url)))
 
     async def receive(self, url: str, result: FetchResult, *, timeout_ms: int) -> str:
-        """Hand a result to its origin. Why it was not taken; empty if it was."""
+        """Hand a result to its origin. Returns why it was not taken; empty if it was."""
         name, _, origin_id = url.removeprefix(SCHEME).partition("/")
         if self.receiver is None:
             return f"This program does not have the origin {name!r}: it has no origins."

@@ -1,8 +1,8 @@
-"""Work that takes much memory, or keeps others waiting: a few of it are done at once, in turn.
+"""Work that takes much memory or keeps others waiting: only a few pieces of it are done at once, in turn.
 
-What takes long is not waited for beyond a moment: its place goes to the next, unless too many take long already. What
-failed last time is tried again in places of its own. So a record that cannot be written costs the others a moment,
-however often it is tried again, and what is done at once has a bound all the same.
+Work that takes long is waited for only a moment: then its place goes to the next, unless too many take long already.
+Work that failed last time is tried again in places of its own. So a record that cannot be written costs the others a
+moment, however often it is tried again, and the amount of work done at once is still bounded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 PATIENCE_SECONDS: Final = 0.25
 SLOW_AT_ONCE: Final = 8
-"""What goes on without a place, because it takes long; and as many again that have failed before."""
+"""How many go on without a place because they take long; and as many again that have failed before."""
 FAILURES_KEPT: Final = 4096
 
 
@@ -29,7 +29,7 @@ class FewAtOnce:
 
     @asynccontextmanager
     async def place(self, key: str) -> AsyncIterator[None]:
-        """For this block, which tells by an exception that it has failed."""
+        """Held for this block; an exception says that it has failed."""
         async with self._repeats if key in self._failed else _Turn(self):
             try:
                 yield
@@ -50,7 +50,7 @@ class FewAtOnce:
             self._places.release()
 
     def lend(self) -> bool:
-        """Whether who has a place may go on without it."""
+        """Whether the holder of a place may go on without it."""
         if self._slow >= self._slow_limit:
             return False
         self._slow += 1

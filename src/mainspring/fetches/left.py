@@ -1,6 +1,6 @@
 """Results for origins inside programs, found by the programs that know those origins.
 
-Any instance may own the row of such a fetch, also a server, which knows no origins. It leaves the result: record and
+Any instance may own the row of such a fetch, even a server, which knows no origins. It leaves the result: record and
 row say so, and nothing is lost or counted as tried. Programs look for what was left for their origins, and offer it
 themselves, wherever the row is. Several may do so at once: the record of the origin decides which of them takes it.
 """
@@ -24,7 +24,7 @@ from mainspring.store import START, TimerFilter, TimerStore
 
 PAGE: Final = 100
 WINDOW_MS: Final = 3_600_000
-"""Rows of fetches whose result nobody has taken yet are due within it; those that are only kept come behind."""
+"""Rows of fetches whose result nobody has taken yet are due within this time; those that are only kept come later."""
 
 
 class LeftResults:
@@ -57,7 +57,7 @@ class LeftResults:
         return found, all_answered
 
     async def are_expected(self, names: Iterable[str]) -> bool:
-        """Whether these origins wait for results, as far as is known."""
+        """Whether these origins are waiting for results, as far as is known."""
         for name in names:
             rows, answered = await self._rows(ORIGIN, name, 1)
             if rows or not answered:
@@ -74,11 +74,11 @@ class LeftResults:
                 if fetch.outcome is not None and fetch.delivery.left:
                     after = await self._results.offer(fetch, fetch.outcome)
                 await self._registry.move(after or fetch)
-        except Conflict:  # its record cannot be read, which was told when it was set aside
+        except Conflict:  # its record cannot be read, which was logged when it was set aside
             return
 
     async def _rows(self, label: str, name: str, limit: int) -> tuple[list[str], bool]:
-        """Of the shards that answer, and whether all do. One that does not keeps nobody from the results in others."""
+        """From the shards that answer, and whether all do. A shard that does not hides no results in others."""
         shards = (await self._namespaces.system(NAMESPACE)).shards
         where = TimerFilter(labels=((label, name),), due_to=self._clock.now_ms() + WINDOW_MS)
         try:

@@ -6,10 +6,10 @@ number of bytes for all of them, a third of it for each of these three. A reques
 the store. An answer asks for as many bytes as it may take before it is read, and waits if they are not there: its
 connection is not read meanwhile.
 
-Of each third some is kept for each tier of hosts, as slots are (`kernel.slots`): those that are dead or slow, new, or
-known since just now take none of it from those that answer. In a tier, who came first is served first, but no site
-takes more than it leaves to others. Nobody waits who has some: so whoever has some goes on, and gives them back. An
-answer that does not go on is asked to, when others wait: it is read on when it is its turn again.
+Part of each third is reserved for each tier of hosts, as slots are (`kernel.slots`): hosts that are dead or slow, new,
+or only just known cannot take it from those that answer. Within a tier, first come is first served, but no site takes
+more than it leaves to others. Whoever holds memory never waits for more, so it goes on and gives it back. An answer
+that stalls while others wait is asked to give it back: reading resumes when its turn comes again.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from mainspring.fetches.outcome import Outcome
 from mainspring.kernel.shares import Tier
 
 READ_COPIES: Final = 3
-"""Of an answer that is read and recorded: as it came, put together, and in its record."""
+"""Copies of an answer that is read and recorded: as it came, put together, and in its record."""
 STORED_COPIES: Final = 4
-"""Of one whose record is read and written: the record twice, and what it says."""
+"""Copies of one whose record is read and written: the record twice, and what it says."""
 SENT_COPIES: Final = 2
-"""Of a result that is sent: as JSON, and in the request."""
+"""Copies of a result that is sent: as JSON, and in the request."""
 START_COPIES: Final = 3
-"""Of a request whose call is begun: its record twice, and what it says."""
+"""Copies of a request whose call is begun: its record twice, and what it says."""
 REQUEST_SIZES: Final = (0, *(4**power for power in range(7, 14)))
-"""As one of these a request counts until its record is read. The first is for those that are little."""
+"""A request counts as one of these until its record is read. The first is for small ones."""
 STALL_SECONDS: Final = 2.0
-"""An answer of which less than a little has come in this time does not go on."""
+"""An answer of which less than a little has arrived in this time has stalled."""
 _KEPT: Final = (3, 3, 3, 1)
 """Sixteenths of the memory for each tier: by default, enough for the largest answer that is read."""
 HEADER_BYTES: Final = 200
-"""What a header takes besides its name and value."""
+"""What a header takes in addition to its name and value."""
 _MOST_ESCAPED: Final = 6
 _ESCAPED: Final = bytes(range(32)) + b'"\\'
 
@@ -51,18 +51,18 @@ class FetchMemory:
         self._limit = limit
         self._little = limit // 64
         self.kept = tuple(limit * part // 16 for part in _KEPT)
-        """For each tier, whatever the others take."""
+        """Reserved for each tier, whatever the others take."""
         self.most = 0
         """That was ever taken."""
         self._by_tier = [0] * len(Tier)
         self._by_site: Counter[str] = Counter()
         self._waiting: dict[Share, Callable[[], None]] = {}
         self._read: dict[Share, int] = {}
-        """Answers that have room, and how much of them had come when somebody looked."""
+        """Answers that have room, and how much of each had arrived at the last look."""
         self._look: asyncio.TimerHandle | None = None
 
     def share(self, site: str, tier: Callable[[], Tier]) -> Share:
-        """Use as `with`: nothing yet, and nothing afterwards. `tier` says what is known of the host by now."""
+        """Use as `with`: it holds nothing at first, and nothing afterwards. `tier` says what is known of the host."""
         return Share(self, site, tier)
 
     @property
@@ -76,7 +76,7 @@ class FetchMemory:
         return self._limit - self.taken - sum(unused) + own
 
     def room(self, site: str, size: int, tier: Tier) -> int:
-        """For how many more of a size there is room now, for whoever does not wait. Larger ones go alone."""
+        """How many more of a size there is room for now, without waiting. Larger ones go alone."""
         size = self._bounded(size, tier)
         free, taken = self.free(tier), self._by_site.get(site, 0)
         if size > free:
@@ -84,7 +84,7 @@ class FetchMemory:
         return max(0 if taken else 1, (free - taken) // (2 * size))
 
     def change(self, share: Share, size: int) -> None:
-        """Have a share take so many, now."""
+        """Have a share take this many, now."""
         self._by_tier[share.tier] += size - share.size
         self.most = max(self.most, self.taken)
         self._by_site[share.site] += size - share.size
@@ -93,19 +93,19 @@ class FetchMemory:
         share.size = size
 
     def ask(self, share: Share, granted: Callable[[], None]) -> bool:
-        """Have a share take what it wants: at once, or as soon as it is there, and then it is told."""
+        """Have a share take what it wants: at once, or as soon as it is there, in which case it is told."""
         self._waiting[share] = granted
         self.serve(newcomer=share)
         return share not in self._waiting
 
     def withdraw(self, share: Share) -> None:
-        """It does not wait any more, nor is an answer read that has it."""
+        """It no longer waits, and no answer that holds it is being read."""
         self._waiting.pop(share, None)
         self._read.pop(share, None)
 
     def serve(self, newcomer: Share | None = None) -> None:
-        """In the order in which they came. One that waits for others of its site holds nobody up, and one that waits
-        for much holds up nobody who wants little, nor another tier as long as that has some of its own."""
+        """In the order in which they came. One that waits for others of its site holds nobody up. One that waits for
+        much does not hold up those that want little, nor another tier that still has some of its own."""
         full = set[Tier]()
         for share in tuple(self._waiting):
             if share not in self._waiting:
@@ -133,7 +133,7 @@ class FetchMemory:
         return max(1, min(size, self._limit - sum(self.kept) + self.kept[tier]))
 
     def _look_for_stalled(self) -> None:
-        """Somebody has waited: have those give back what they have who do not go on. Hosts may be known better now."""
+        """Somebody has waited: have those that stall give back what they hold. Hosts may be known better by now."""
         self._look = None
         for share in self._waiting:
             share.look_again()
@@ -167,15 +167,15 @@ class Share:
         self.give_back()
 
     def look_again(self) -> None:
-        """It has nothing yet: by what is known now it is served."""
+        """It holds nothing yet, so it is served by what is known now."""
         self.tier = self._tier()
 
     def ask(self, answer_bytes: int, reading: Reading) -> bool:
-        """For an answer that is read. False: there is nothing now; it is told when there is."""
+        """For an answer that is being read. False: there is none now; it is told when there is."""
         return self._ask(READ_COPIES * answer_bytes, reading.go_on, reading)
 
     def try_to_take(self, size: int) -> bool:
-        """Without waiting, and before nobody who waits."""
+        """Without waiting, and without overtaking anybody who waits."""
         if self._ask(size, lambda: None):
             return True
         self.give_back()
@@ -188,7 +188,7 @@ class Share:
             await there.wait()
 
     def _ask(self, size: int, granted: Callable[[], None], reading: Reading | None = None) -> bool:
-        """Who has some gives them back first."""
+        """A share that holds some gives it back first."""
         self.give_back()
         self.look_again()
         self.wanted = size
@@ -196,13 +196,13 @@ class Share:
         return self._memory.ask(self, granted)
 
     def keep(self, size: int) -> None:
-        """It is known now how much is needed. What nobody asked for, because it is little, is taken without waiting."""
+        """It is now known how much is needed. What nobody asked for, because it is little, is taken without waiting."""
         self._memory.withdraw(self)
         self._memory.change(self, size)
         self._memory.serve()
 
     def doubt(self) -> None:
-        """It may be held for long, through no fault of the host: what is kept for such hosts is for others."""
+        """It may be held for long, through no fault of the host: what is reserved for such hosts is left to others."""
         size = self.size
         self.keep(0)
         self.tier = Tier.DOUBTFUL
@@ -218,8 +218,8 @@ class Share:
 class RequestMemory:
     """For requests: from when their records are read until they have left.
 
-    One that is about to be read counts as its row says. What has no room is tried again when somebody else has given
-    back some: `freed` is told of the lanes that have asked in vain.
+    A request that is about to be read counts as its row says. One that finds no room is tried again when somebody else
+    has given some back: `freed` is called with the lanes that have asked in vain.
     """
 
     def __init__(self, limit: int, *, freed: Callable[[Iterable[str]], None]) -> None:
@@ -244,7 +244,7 @@ class RequestMemory:
         return any(self._short.values())
 
     def room(self, lane: str, site: str, size: int, tier: Tier) -> int:
-        """For how many requests of a lane there is room, whose rows say that they are of this size at most."""
+        """How many requests of a lane there is room for, if their rows say that they are at most this large."""
         room = self._memory.room(site, START_COPIES * size, tier)
         for short in self._short.values():
             short.pop(lane, None)
@@ -253,23 +253,23 @@ class RequestMemory:
         return room
 
     def hold(self, lane: str, site: str, size: int, tier: Tier) -> None:
-        """Take room for one that is to be read."""
+        """Take room for a request that is to be read."""
         share = self._memory.share(site, lambda: tier)
         share.keep(START_COPIES * size)
         self._held[lane].append(share)
 
     def let_go(self, lane: str) -> None:
-        """That is over."""
+        """Give that room back."""
         self._give_back(self._held[lane].pop())
         if not self._held[lane]:
             del self._held[lane]
 
     def has_room(self, site: str, size: int, tier: Tier) -> bool:
-        """For one that was read, and has to be read again."""
+        """For a request that was read and has to be read again."""
         return size <= LITTLE or self.room(site, site, size, tier) > 0
 
     def keep(self, site: str, request: OutboundRequest, tier: Tier) -> Callable[[], None]:
-        """It is about to be sent; returns what is to be called when it has left."""
+        """A request is about to be sent; returns what to call when it has left."""
         share = self._memory.share(site, lambda: tier)
         share.keep(size_of(request))
         return partial(self._give_back, share)
@@ -281,7 +281,7 @@ class RequestMemory:
                 asyncio.get_running_loop().call_soon(self._tell)  # whoever gives back may be in the middle of something
 
     def _tell(self) -> None:
-        """As many as there may be room for, who asked first at first: to ask all of them each time would take long."""
+        """As many as there may be room for, in the order of asking: asking all of them each time would be slow."""
         told = [lane for tier, short in self._short.items() for lane in _first(short, self._memory.free(tier))]
         for short in self._short.values():
             for lane in told:
@@ -291,7 +291,7 @@ class RequestMemory:
 
 
 def _first(short: dict[str, int], free: int) -> Iterator[str]:
-    """Those that fit into what is free, and the first of all: it may be larger than whatever will be."""
+    """Those that fit into what is free, and in any case the first: it may be larger than what will ever be free."""
     for lane, size in short.items():
         yield lane
         free -= size
@@ -300,7 +300,7 @@ def _first(short: dict[str, int], free: int) -> Iterator[str]:
 
 
 def counted_as(size: int) -> int:
-    """As which of the sizes a request counts until it is read."""
+    """Which of the sizes a request counts as until it is read."""
     return next((step for step in REQUEST_SIZES[1:] if size <= step), REQUEST_SIZES[-1]) if size > LITTLE else 0
 
 
@@ -331,5 +331,5 @@ def while_offered(outcome: Outcome | None) -> int:
 
 
 def written_bytes(body: bytes) -> int:
-    """How long a body may become in JSON."""
+    """How long a body may become as JSON."""
     return len(body) + (_MOST_ESCAPED - 1) * (len(body) - len(body.translate(None, _ESCAPED)))

@@ -33,7 +33,7 @@ from mainspring.fetches.messages import ErrorKind
 
 FinalState = Literal["succeeded", "failed", "unknown", "cancelled"]
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Those that change nothing, by the rules of HTTP."""
+"""Methods that change nothing, by the rules of HTTP."""
 MAY_HAVE_CHANGED: Final = "The external system may have been changed; check it before you try again."
 
 
@@ -105,7 +105,7 @@ def of_reply(reply: Reply, *, method: str, url: str, redirected: bool, finished_
 
 
 def of_no_executor(pool: str, *, created_at: int, now: int) -> Outcome:
-    """Nobody of the pool was there to make the call, for as long as it may take."""
+    """No executor of the pool was there to make the call, for as long as it may take."""
     message = f"No executor of the pool {pool} was alive for {(now - created_at) / 1000:g} s. Nothing was sent."
     return _overloaded(message, now)
 
@@ -122,14 +122,14 @@ def _overloaded(message: str, now: int) -> Outcome:
 
 
 def of_silence(executor: str, *, started_at: int, watchdog_at: int, now: int) -> Outcome:
-    """The watchdog has come, and no result."""
+    """The watchdog's instant has come, and no result."""
     budget = (watchdog_at - started_at) / 1000
     reason = f"The executor {executor} did not report a result within {budget:g} s."
     return _unknown(reason, started_at=started_at, now=now)
 
 
 def of_lost_executor(executor: str, *, started_at: int, now: int) -> Outcome:
-    """Who made the call is gone, and with it what it knew."""
+    """Whoever made the call is gone, and with it what it knew."""
     reason = f"The executor {executor} stopped before it recorded a result; the call may have been made."
     return _unknown(reason, started_at=started_at, now=now)
 
@@ -157,7 +157,7 @@ def of_cancelling(*, started_at: int | None, now: int) -> Outcome:
 
 
 def cut(outcome: Outcome, body_bytes: int) -> Outcome:
-    """The same with at most so much of the response's body."""
+    """The same with at most this much of the response's body."""
     response = outcome.response
     if response is None or len(response.body) <= body_bytes:
         return outcome

@@ -1,8 +1,8 @@
-"""So many places for calls, shared by hosts with the fairness of the engine's lanes: no host can take all of them.
+"""A number of places for calls, shared by hosts as fairly as the engine's lanes: no host can take all of them.
 
-A host takes places up to a limit of its own, and otherwise as a lane takes slots (`kernel.slots`): some are kept for
-each tier, and neither host nor site takes more than it leaves free. When there is nothing left, hosts without a call
-stand in line, in one for each tier: the next place is for the first of them, not for a host that has some.
+A host takes places up to a limit of its own, and otherwise as a lane takes slots (`kernel.slots`): some are reserved
+for each tier, and neither host nor site takes more than it leaves free. When none are left, hosts without a call stand
+in line, one line for each tier: the next place goes to the first of them, not to a host that has places already.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mainspring.kernel.shares import Tier
 from mainspring.kernel.slots import Slots
 
 HOSTS_KEPT: Final = 4096
-"""Hosts that are remembered although there is no call to them."""
+"""How many hosts are remembered although there is no call to them."""
 PATIENCE_SECONDS: Final = 1.0
-"""Who has not asked for so long does not stand in line any more. The engine asks far more often."""
+"""A host that has not asked for this long is no longer in line. The engine asks far more often."""
 NO_CIRCUIT: Final = EngineSettings(window_limit=HOSTS_KEPT // 2, circuit_failures=2**31)
-"""Calls are made at most once and fail by themselves: there is no circuit that would keep one back."""
+"""Calls are made at most once and fail by themselves: no circuit holds one back."""
 
 
 def site_of_place(host: str) -> str:
-    """The site of a host with its port; a pool may stand before it. What is no host is a site of its own."""
+    """The site of a host with its port, which a pool may precede. What is not a host is a site of its own."""
     name = host.rpartition(" ")[2].rpartition(":")[0] or host
     return site_of(name.strip("[]"))
 
@@ -48,7 +48,7 @@ class Places:
         self._hosts = Lanes(NO_CIRCUIT, clock)
         self._slots = Slots(limit, self._hosts.parties.all, namespaces=False)
         self._held: defaultdict[str, list[tuple[int, Tier]]] = defaultdict(list)
-        """Places of each host that were taken for whoever may call it, and what was known of it then."""
+        """Places of each host that were taken for whoever may call it, and what was known about it then."""
         self._lines: dict[Tier, dict[str, _Turn]] = {tier: {} for tier in Tier}
         """Who stands in line."""
         self._numbers = count()
@@ -66,11 +66,11 @@ class Places:
         return self._host(host).tier <= Tier.PROVEN
 
     def tier_of(self, host: str, *, in_place: bool = False) -> Tier:
-        """What is known of a host; `in_place`: what was known before the place was taken that is held."""
+        """What is known about a host; `in_place`: what was known before the held place was taken."""
         return self._held[host][-1][1] if in_place and host in self._held else self._host(host).tier
 
     def room(self, host: str) -> int:
-        """For how many more calls to a host there is room now."""
+        """How many more calls to a host there is room for now."""
         lane = self._host(host)
         return self._room(lane, lane.tier)
 
@@ -98,12 +98,12 @@ class Places:
 
     @property
     def first_in_line(self) -> tuple[str, ...]:
-        """Whose turn it is, those first that have stood there longest."""
+        """Whose turn it is, longest wait first."""
         firsts = [(line[host].number, host) for line in self._lines.values() if (host := self._first(line))]
         return tuple(host for _, host in sorted(firsts))
 
     def take(self, host: str, *, in_place: bool = False) -> int:
-        """Returns the number by which it is given back. `in_place`: beside one that is held, and will be given back."""
+        """Returns the number by which it is given back. `in_place`: next to a held one that will be given back."""
         lane = self._host(host)
         return self._take(lane, self.tier_of(host, in_place=in_place))
 
@@ -115,7 +115,7 @@ class Places:
         return number
 
     def give_back(self, host: str, number: int, *, reachable: bool | None = None) -> None:
-        """`reachable`: whether the host has answered; None: it was not asked."""
+        """`reachable`: whether the host answered; None: it was not asked."""
         if reachable is not None:
             self.record(host, reachable=reachable)
         self._host(host).occupy(-1)
@@ -126,7 +126,7 @@ class Places:
         self._host(host).record(reachable=reachable, monotonic=self._clock.monotonic())
 
     def hold(self, host: str, change: int) -> None:
-        """Take a place (1), or give one back that was not used, or is used by a call that has taken one, too (-1)."""
+        """Take a place (1), or give back one that was not used, or whose call has taken one of its own (-1)."""
         if change > 0:
             lane = self._host(host)
             tier = lane.tier
@@ -149,7 +149,7 @@ class Places:
                 line.pop(host, None)
 
     def _ahead_of(self, host: str, tier: Tier) -> int:
-        """How many come before a host, at most: of its own line, and those of other lines whose turn it is."""
+        """How many come before a host, at most: those in its own line, and those in other lines whose turn it is."""
         own = self._lines[tier]
         number = own[host].number if host in own else None
         ahead = 0

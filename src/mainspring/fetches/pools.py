@@ -1,10 +1,10 @@
-"""The executors that are processes of their own: who of them is alive, and which one is to make a call.
+"""The executors that are processes of their own: which of them are alive, and which is to make a call.
 
 An executor is alive while its lease, a record of the collection `executor`, has not expired. It is asked to make a
 call by a small request that names the fetch; the executor itself then writes that it runs it, which only one can, and
 makes the call afterwards. So it does no harm to ask a second one when the first was not reached, or did not answer.
 
-Leases are read when somebody asks for a pool, and those of executors that have calls of ours while there are such:
+Leases are read when somebody asks for a pool, and those of executors that have calls of ours for as long as they do:
 an instance whose fetches go to no pool reads nothing.
 """
 
@@ -34,20 +34,20 @@ EXECUTORS: Final = "executor"
 PATH: Final = "/internal/fetches/execute"
 CUT_OFF_PATH: Final = "/internal/fetches/cut-off"
 FRESH_SECONDS: Final = 0.5
-"""How long what was read of the leases is good enough."""
+"""How long leases that were read are considered fresh."""
 WAIT_SECONDS: Final = 1.0
-"""How long an executor that is full lets an instance wait for a place."""
+"""How long a full executor lets an instance wait for a place."""
 TIMEOUT_MS: Final = 5_000
 TRIES: Final = 3
 PROBES: Final = 8
-"""Fetches to one host for which places of a pool are looked for although none is known to be free."""
+"""For how many fetches to one host a place in a pool is sought although none is known to be free."""
 BUSY_SECONDS: Final = 2.0
 """How long it is believed that executors have no place for a host."""
 BUSY_KEPT: Final = 1000
 
 
 class ExecutorLease(Lease, frozen=True, rename="camel"):
-    """What an executor tells about itself. `instance` is its name, `left` says that it takes no more calls."""
+    """What an executor says about itself. `instance` is its name, `left` says that it takes no more calls."""
 
     pool: str = ""
     limit: int = 0
@@ -61,7 +61,7 @@ class Execute(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
 
 class Executing(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The fetch has been looked at: it runs here, or needs nobody any more. `room`: for how many more there is."""
+    """The fetch was looked at: it runs here, or no longer needs anybody. `room`: how many more there is room for."""
 
     room: int
     is_busy: bool = False
@@ -104,17 +104,17 @@ class Pools:
         # The addresses come from the lease records of this cluster, so none is forbidden.
         self._sender = senders(guard=Guard(allow=("0.0.0.0/0", "::/0"), allow_loopback=True))
         self._leases: dict[str, ExecutorLease] = {}
-        """Those to be asked: the live ones, but for such as were not reached or did not answer."""
+        """The executors to ask: the live ones, except those that could not be reached or did not answer."""
         self._alive: frozenset[str] = frozenset()
         self._read_at = -FRESH_SECONDS
         self._versions: dict[str, int] = {}
-        """Of the leases, as they were read last: a renewal raises it."""
+        """The versions of the leases at the last reading: a renewal raises them."""
         self._silent: dict[str, int] = {}
         """Executors that did not answer, and the version that their lease had then."""
         self._used: set[str] = set()
         """Executors that may have calls of ours: their deaths matter here."""
         self._busy: dict[tuple[str, str], float] = {}
-        """Pool and host for which there was no place, and until when that is believed."""
+        """Pools and hosts for which there was no place, and until when that is believed."""
 
     async def __aenter__(self) -> Self:
         await self._sender.__aenter__()
@@ -141,18 +141,18 @@ class Pools:
         )
 
     async def lives(self, executor: str) -> bool:
-        """Asks the store. One that lives is watched from then on."""
+        """Asks the store. An executor that lives is watched from then on."""
         record = await self._records.get_record(EXECUTORS, executor, now=self._clock.now_ms())
         if record is None:
             return False
         lease = read_record(EXECUTORS, record, _read_lease)
-        alive = lease is None or not self._is_dead(lease)  # who renews what we cannot read is alive
+        alive = lease is None or not self._is_dead(lease)  # whoever renews a lease that we cannot read is alive
         if alive:
             self._used.add(executor)
         return alive
 
     async def executor_gone(self) -> bool:
-        """Whether one that may have calls of ours was found dead. It is told once."""
+        """Whether an executor that may have calls of ours was found dead. Each is reported once."""
         if not self._used:
             return False
         await self._refresh()
@@ -170,7 +170,7 @@ class Pools:
             if lease is not None and not self._is_dead(lease):
                 found[lease.instance] = lease
                 versions[lease.instance] = record.version
-        # One that is frozen holds up every fetch that it is asked for. Who renews its lease is worth another try.
+        # A frozen one holds up every fetch that it is asked to make. One that renews its lease is worth another try.
         self._silent = {name: version for name, version in self._silent.items() if versions.get(name) == version}
         self._leases = {name: lease for name, lease in found.items() if name not in self._silent}
         self._versions = versions
@@ -180,14 +180,14 @@ class Pools:
     # --- who makes a call -----------------------------------------------------------------------------
 
     def room(self, pool: str, host: str) -> int:
-        """For how many fetches to a host places may be found now. Never 0: so it is noticed when there are some."""
+        """For how many fetches to a host a place may be found now. Never 0, or nobody would notice new places."""
         if self._busy.get((pool, host), 0.0) > self._clock.monotonic():
             return PROBES
         places = (lease.limit - lease.in_flight for lease in self._leases.values() if lease.pool == pool)
         return max(PROBES, sum(places))
 
     async def hand_over(self, pool: str, req_id: str, *, host: str) -> bool:
-        """Ask executors of a pool, the least busy first, to make a call. False: there is none that is alive.
+        """Ask executors of a pool, the least busy first, to make a call. False: none is alive.
 
         The record of the fetch tells whether one of them does.
         """
@@ -226,7 +226,7 @@ class Pools:
         return reply.status is None and reply.sent
 
     async def cut_off(self, address: str, mark: str) -> None:
-        """Tell whoever is there that the call of this mark is not wanted any more. Should that be lost, it goes on."""
+        """Tell whoever is there that the call of this mark is no longer wanted. If that is lost, the call goes on."""
         reply = await self._post(address + CUT_OFF_PATH, CutOff(mark=mark))
         if reply.status != 200:
             telemetry.debug(

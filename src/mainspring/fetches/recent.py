@@ -1,6 +1,6 @@
-"""What an instance remembers of fetches without asking the store: who waits for which, how long the last ones took,
-and how many of those accepted here still wait for an executor. All of it bounded, none of it needed to be right after
-a restart.
+"""What an instance remembers about fetches without asking the store: who waits for which, how long the last ones took,
+and how many of those accepted here still wait for an executor. All of it is bounded, and none of it needs to be right
+after a restart.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Recent:
             self._shards[shard_id] -= 1
 
     def pending(self, owns: Callable[[int], bool]) -> int:
-        """How many wait here, without those whose shards have gone to others, which start them."""
+        """How many wait here, not counting those whose shards have gone to others, which start them."""
         gone = {shard_id for shard_id in self._shards if not owns(shard_id)}
         if gone:
             self._pending = {req_id: shard_id for req_id, shard_id in self._pending.items() if shard_id not in gone}
@@ -78,7 +78,7 @@ class Recent:
         return req_id
 
     def percentile(self, part: float) -> float | None:
-        """Of the durations of the last fetches that have ended here."""
+        """A percentile of the durations of the last fetches that have ended here."""
         if not self._durations:
             return None
         ordered = sorted(self._durations)

@@ -1,11 +1,11 @@
-"""A fetch as it is stored: one record, whose states these functions lead to.
+"""A fetch as it is stored: one record, and the functions that lead it from state to state.
 
     pending ──▶ running ──▶ succeeded │ failed │ unknown      the first final state stays, whoever comes with another
         ├───────────┴─────▶ cancelled
         └─────────────────▶ failed                            nobody has begun the call in time
 
-Whoever writes compares and sets, so each step happens once: who has written `running` makes the call, and nobody else
-ever does. What comes after the end is kept as a late result.
+Whoever writes compares and sets, so each step happens once: whoever has written `running` makes the call, and nobody
+else ever does. What comes after the end is kept as a late result.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NAMESPACE: Final = "mainspring.fetches"
 """The namespace of the rows."""
 FINAL: Final = frozenset({"succeeded", "failed", "unknown", "cancelled"})
 WATCHDOG_MS: Final = 10_000
-"""How long after its timeout a fetch is given up: a period of looking and some air."""
+"""How long after its timeout a fetch is given up: one interval between looks, and some slack."""
 FIRST_OFFER_MS: Final = 8_000
 """How long an executor offers the result of its call, which it does at once. Others wait a little longer."""
 FIRST_OFFER_AIR_MS: Final = 1_000
 LAST_OFFER_AIR_MS: Final = 600_000
-"""How much longer than its result is offered a fetch is kept at least, so that the last offer is recorded, too."""
+"""A fetch is kept at least this much longer than its result is offered, so that the last offer is recorded, too."""
 SPARE: Final = " " * 2048
-"""As long as what is added to a record until its end, but for a response."""
+"""As long as what is added to a record until its end, not counting a response."""
 LATE_KEPT: Final = 3
 LATE_BODY_BYTES: Final = 65_536
 IN_PROCESS: Final = "in-process"
@@ -77,7 +77,7 @@ class Fetch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
     delivery: Return = Return()
     expires_at: int | None = None
     spare: str = ""
-    """Takes room until the call is begun: a store with small records refuses at once what it could not see through."""
+    """Takes up room until the call is begun: a store with small records refuses at once what would not fit later."""
 
     @property
     def is_final(self) -> bool:
@@ -109,7 +109,7 @@ def new_fetch(request: CreateFetch, *, req_id: str, now: int) -> Fetch:
 
 
 def decode(value: bytes) -> Fetch:
-    """What is read raw is a part of the record, and would keep all of it in memory."""
+    """What is read raw is a slice of the record, and would keep all of it in memory."""
     fetch = _read(value)
     return replace(fetch, context=fetch.context.copy())
 
@@ -126,8 +126,8 @@ def started(fetch: Fetch, *, executor: str, mark: str, now: int) -> Fetch:
     )
 
 
-def settled(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) -> Fetch:
-    """The end. Headers and body of the request, and the secrets in them, are not kept: nothing is ever sent again.
+def ended(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) -> Fetch:
+    """The end. The request's headers and body, and the secrets in them, are not kept: nothing is ever sent again.
 
     `offers`: whoever ends it makes the first offer of the result, so that nobody else need do so at once.
     """
@@ -148,7 +148,7 @@ def settled(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) 
 
 
 def bare(request: OutboundRequest) -> OutboundRequest:
-    """Without what may be much, or secret."""
+    """Without what may be large, or secret."""
     return replace(request, headers={}, body=UNSET, body_base64=UNSET)
 
 
@@ -158,5 +158,5 @@ def with_late(fetch: Fetch, outcome: Outcome) -> Fetch:
 
 
 def smaller(fetch: Fetch, body_bytes: int) -> Fetch:
-    """For a store that does not take the whole: no late results, and no more than that of the response's body."""
+    """For a store that does not take the whole: no late results, and at most this much of the response's body."""
     return replace(fetch, outcome=fetch.outcome and cut(fetch.outcome, body_bytes), late=())

@@ -1,4 +1,4 @@
-"""The records of fetches and their rows: the only writer of both, but for the engine's own moves of rows.
+"""The records of fetches and their rows: the only writer of both, apart from the engine's own moves of rows.
 
 Every decision is a compare-and-set on the record; the row is moved afterwards, and where that is lost, the alarm that
 is still set in the row repairs it. Needs no engine and no owner, so an executor in another process works with it.
@@ -26,7 +26,7 @@ from mainspring.fetches.record import (
     Return,
     decode,
     encode,
-    settled,
+    ended,
     smaller,
     started,
     with_late,
@@ -40,12 +40,12 @@ from mainspring.wire.instants import to_instant
 
 LARGE_BYTES: Final = 65_536
 LARGE_AT_ONCE: Final = 1
-"""Records of more bytes that are written at a time. Whatever else is to be written waits for no more of them, unless
-they take long."""
+"""How many records of more bytes are written at a time. Other writes wait for no more of them, unless they take
+long."""
 SLOW_AT_ONCE: Final = 64
-"""Those that take long. What they hold is counted by whoever has them written (`memory`)."""
+"""How many of them may take long. What they hold is counted by whoever has them written (`memory`)."""
 MOVES: Final = 5
-"""How often a row that others are moving, too, may be moved again."""
+"""How often a row that others are also moving may be moved again."""
 
 
 class FetchRegistry:
@@ -61,7 +61,7 @@ class FetchRegistry:
         noted: Callable[[Fetch], None],
         retention_ms: int,
     ) -> None:
-        """`wake` tells the engine of a row; `noted` is told of each change of state that was written here."""
+        """`wake` tells the engine about a row; `noted` is told about each change of state that was written here."""
         self._records = records
         self._timers = timers
         self._namespaces = namespaces
@@ -81,9 +81,9 @@ class FetchRegistry:
         return (await self._namespaces.system(NAMESPACE)).key_of(req_id)
 
     async def add(self, fetch: Fetch) -> Fetch:
-        """Store a new fetch, or answer with the one of that id. Either way it has a row afterwards.
+        """Store a new fetch, or return the one with that id. Either way it has a row afterwards.
 
-        One of that id whose time is over and that has no row was never acknowledged: the new one takes its place.
+        A fetch with that id whose time is over and that has no row was never acknowledged: the new one takes its place.
         """
         while True:
             now, first = self._clock.now_ms(), first_version(self._random)
@@ -114,7 +114,7 @@ class FetchRegistry:
     async def start(
         self, req_id: str, *, executor: str, mark: str, now: int, may_start: Callable[[Fetch], bool]
     ) -> Fetch | None:
-        """Make an executor the one that makes the call, if nobody is yet and it may; returns the fetch as it then
+        """Make an executor the one that makes the call, if nobody does yet and it may; returns the fetch as it then
         stands.
 
         The call is the caller's to make if that fetch is running with this mark, which nobody else ever uses: then it
@@ -127,31 +127,31 @@ class FetchRegistry:
             if fetch.begin_by > now:
                 return started(fetch, executor=executor, mark=mark, now=now) if may_start(fetch) else None
             outcome = of_no_room(created_at=fetch.created_at, now=now)
-            return settled(fetch, outcome, offers=False, retention_ms=self._retention_ms)
+            return ended(fetch, outcome, offers=False, retention_ms=self._retention_ms)
 
         fetch, changed = await self._change(req_id, start)
         if fetch is not None and changed:
             self._noted(fetch)
         return fetch
 
-    async def settle(
+    async def end(
         self, of: Fetch, outcome: Outcome, *, by_executor: bool, offers: bool = False
     ) -> tuple[Fetch | None, bool]:
-        """End a fetch, unless it has ended; returns the fetch as it then stands, and whether this was the end.
+        """End a fetch, unless it has ended; returns the fetch as it then stands, and whether this call ended it.
 
-        The executor's is the result of a call: one that comes too late is kept beside the first. With `offers`, the
-        first offer to the origin is the caller's. A repeat after a lost answer finds its own.
+        What an executor brings is the result of a call: one that comes too late is kept beside the first. With
+        `offers`, the first offer to the origin is the caller's. A repeat after a lost answer finds its own.
         """
         first = False
 
-        def settle(fetch: Fetch) -> Fetch | None:
+        def end(fetch: Fetch) -> Fetch | None:
             nonlocal first
             first = not fetch.is_final or fetch.outcome == outcome
             if not fetch.is_final:
-                return settled(fetch, outcome, offers=offers, retention_ms=self._retention_ms)
+                return ended(fetch, outcome, offers=offers, retention_ms=self._retention_ms)
             return with_late(fetch, outcome) if by_executor and not first else None
 
-        fetch, changed = await self._change(of.req_id, settle, created_at=of.created_at)
+        fetch, changed = await self._change(of.req_id, end, created_at=of.created_at)
         if fetch is not None and first and changed:
             self._noted(fetch)
         elif fetch is not None and fetch.outcome is not None and by_executor and not first:
@@ -166,12 +166,12 @@ class FetchRegistry:
         return fetch, first
 
     async def give_up(self, req_id: str, outcome: Outcome) -> Fetch | None:
-        """End a fetch, if nobody makes its call yet; returns the fetch as it then stands."""
+        """End a fetch if nobody makes its call yet; returns the fetch as it then stands."""
 
         def give_up(fetch: Fetch) -> Fetch | None:
             if fetch.state != "pending":
                 return None
-            return settled(fetch, outcome, offers=False, retention_ms=self._retention_ms)
+            return ended(fetch, outcome, offers=False, retention_ms=self._retention_ms)
 
         fetch, changed = await self._change(req_id, give_up)
         if fetch is not None and changed:
@@ -181,14 +181,14 @@ class FetchRegistry:
     async def cancel(self, req_id: str) -> Fetch | None:
         """End a fetch that has not ended; returns the fetch as it then stands.
 
-        Whether the call was under way is told by the very record that is replaced: it changes from moment to moment.
+        The very record that is replaced says whether the call was under way: that changes from moment to moment.
         """
 
         def cancel(fetch: Fetch) -> Fetch | None:
             if fetch.is_final:
                 return None
             outcome = of_cancelling(started_at=fetch.started_at, now=self._clock.now_ms())
-            return settled(fetch, outcome, offers=False, retention_ms=self._retention_ms)
+            return ended(fetch, outcome, offers=False, retention_ms=self._retention_ms)
 
         fetch, changed = await self._change(req_id, cancel)
         if fetch is not None and changed:
@@ -205,7 +205,7 @@ class FetchRegistry:
         return (await self._change(of.req_id, offered, created_at=of.created_at))[0]
 
     async def move(self, fetch: Fetch) -> None:
-        """Put the row where it belongs. Given up when others keep moving it: they know the record, too."""
+        """Put the row where it belongs. Gives up if others keep moving it: they know the record, too."""
         key = await self.key_of(fetch.req_id)
         try:
             for _ in range(MOVES):
@@ -223,12 +223,12 @@ class FetchRegistry:
         await self._put_row(replace(row, due_at=self._clock.now_ms()), row.version)
 
     async def _has_row(self, fetch: Fetch) -> bool:
-        """Of its own: one of an earlier fetch of this id is about to be removed, by whoever is looking at it."""
+        """A row of its own: that of an earlier fetch with this id is about to be removed by whoever looks at it."""
         [row] = await self._timers.get([await self.key_of(fetch.req_id)])
         return row is not None and row.detail.created_at >= fetch.created_at
 
     async def _give_row(self, fetch: Fetch) -> None:
-        """Nobody else looks at a fetch: returns when it has a row. Ends because each time somebody wrote."""
+        """Without a row nobody looks at a fetch: returns when it has one. Ends because each time somebody wrote."""
         row = new_row(fetch, await self._namespaces.system(NAMESPACE), version=first_version(self._random))
         expect = 0
         while not await self._put_row(row, expect):
@@ -248,9 +248,9 @@ class FetchRegistry:
     async def _change(
         self, req_id: str, change: Callable[[Fetch], Fetch | None], *, created_at: int | None = None
     ) -> tuple[Fetch | None, bool]:
-        """Compare and set, until it was changed or `change` wants nothing. Ends because each time somebody wrote.
+        """Compare and set until it is changed or `change` wants nothing. Ends because each time somebody wrote.
 
-        With `created_at`, a fetch of that instant: what became of it concerns no later one of the same id.
+        With `created_at`, only a fetch of that instant: what became of it does not concern a later one with its id.
         """
         while True:
             now = self._clock.now_ms()

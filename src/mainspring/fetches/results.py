@@ -1,8 +1,8 @@
 """Brings results to their origins, again and again until acknowledged, gone, or past the deadline: POSTed, signed, or
 handed to a function of this program.
 
-All offers of one result carry the same `webhook-id`, the reqId, by which an origin knows a repeat. A result for an
-origin inside a program that is not this one is left: it stays as it is, marked for those who know the origin.
+All offers of one result carry the same `webhook-id`, the reqId, by which an origin recognises a repeat. A result for
+an origin inside another program is left: it stays as it is, marked for those who know the origin.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OriginAnswer(NamedTuple):
     status: int | None
     detail: str
     was_asked: bool = True
-    """False: there was no descriptor for the call, or no other means of ours."""
+    """False: we lacked a descriptor for the call, or something else of our own."""
     wait_ms: int = 0
     """How long it asks to be left alone."""
 
@@ -61,8 +61,8 @@ class Results:
         host_of: Callable[[str], str],
         origins: Places,
     ) -> None:
-        """`inside` knows the origins of this program. An executor of a pool has no program in it. `host_of` names the
-        host of an origin, `origins` are the places that these share for their first offers."""
+        """`inside` knows the origins of this program. An executor of a pool has none. `host_of` names the host of an
+        origin; `origins` are the places that origins share for their first offers."""
         self._sender = sender
         self._inside = inside
         self.origins = origins
@@ -80,7 +80,7 @@ class Results:
         return not is_inside(url) if self._inside is None else self._inside.reaches(url)
 
     def share(self, url: str) -> Share:
-        """Of the memory, for a result that is offered there."""
+        """A share of the memory, for a result that is offered there."""
         host = self._host_of(url)
         return self._memory.share(site_of_place(host), partial(self.origins.tier_of, host))
 
@@ -100,14 +100,14 @@ class Results:
             yield fetch
 
     async def leave(self, fetch: Fetch) -> Fetch | None:
-        """Mark a result as one that cannot be offered from here; the fetch as it then stands."""
+        """Mark a result as one that cannot be offered from here; returns the fetch as it then stands."""
         detail = f"Waits for a program that knows the origin {name_in(fetch.result_url or '')}."
         return await self._registry.offered(fetch, lambda delivery: replace(delivery, left=True, detail=detail))
 
     async def offer(self, fetch: Fetch, outcome: Outcome, *, timeout_ms: int = OFFER_TIMEOUT_MS) -> Fetch | None:
-        """Offer the result once and record how that ended; the fetch as it then stands."""
+        """Offer the result once and record how that ended; returns the fetch as it then stands."""
         if outcome.response is not None and len(outcome.response.body) > LARGE_BYTES:
-            async with self._writing:  # one in a turn of the loop: it takes a while, and others want to be served
+            async with self._writing:  # one per turn of the loop: it takes a while, and others want to be served
                 await asyncio.sleep(0)
         answer = await self._answer(fetch, outcome, timeout_ms=timeout_ms)
         crashpoint.reach(crashpoint.FETCH_DELIVERED)

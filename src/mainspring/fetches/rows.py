@@ -1,9 +1,8 @@
-"""The timer row of a fetch: an alarm clock, which makes an instance look at the record when something is to be done.
+"""The timer row of a fetch: an alarm clock that makes an instance look at the record when something is to be done.
 
 What the row says follows from the record (`place`), so a row that was left behind by a crash does no harm: whoever is
-woken by it reads the record and puts the row where it belongs. The stage and the fetch it is of are the row's
-delivery id: a write that moves the row on thereby supersedes an attempt of an earlier stage that is still to be
-recorded, and an
+woken by it reads the record and puts the row where it belongs. The row's delivery id names the stage and the fetch:
+so a write that moves the row on supersedes an attempt of an earlier stage that is still to be recorded, and an
 attempt of a fetch that is gone does not touch the next one with the same id.
 """
 
@@ -30,11 +29,11 @@ from mainspring.wire.instants import to_instant
 T = TypeVar("T")
 
 USER: Final = "user."
-"""Before the names of users' labels, so that they are not taken for ours."""
+"""Precedes the names of users' labels, so that they are not taken for ours."""
 ORIGIN: Final = "origin"
 LEFT: Final = "left"
 SIZE: Final = "size"
-"""The header that tells of a request that takes much memory, and how much."""
+"""The header that says how much memory a large request takes."""
 _DIGITS: Final = 16
 _RESULTS: Final[dict[FetchState, Result]] = {
     "pending": Result.SUCCEEDED,
@@ -64,7 +63,7 @@ def stage_of(row: Timer) -> Stage:
 
 
 def is_ours(row: Timer) -> bool:
-    """Whether a row says what rows of fetches say: another program can write others."""
+    """Whether this is a proper row of a fetch: another program could write others."""
     detail = row.detail
     stage = detail.delivery_id.partition("@")[0]
     if stage not in tuple(Stage) or not {"state", "executor"} <= detail.labels.keys():
@@ -73,7 +72,7 @@ def is_ours(row: Timer) -> bool:
 
 
 def read_rows(rows: Iterable[Timer], read: Callable[[Timer], T]) -> list[T]:
-    """What each row says. One that does not say what rows of fetches say is set aside."""
+    """What each row says. One that is not a proper row of a fetch is set aside."""
     return readable(each(rows, read, _foreign))
 
 
@@ -86,7 +85,7 @@ def _delivery_id(stage: Stage, fetch: Fetch) -> str:
 
 
 def request_size(row: Timer) -> int:
-    """What the request takes; 0 for a little."""
+    """The memory that the request takes; 0 if it is little."""
     told = row.detail.headers.get(SIZE, "")
     return int(told) if told.isdecimal() and len(told) < _DIGITS else 0
 
@@ -119,7 +118,7 @@ def place(fetch: Fetch) -> tuple[Stage, int]:
 
 
 def labels(fetch: Fetch) -> dict[str, str]:
-    """By these the rows are found. Those of origins inside programs tell so until the result has been taken."""
+    """The labels by which rows are found. Those of origins inside programs say so until the result has been taken."""
     own = {"state": fetch.state, "executor": fetch.executor or fetch.pool or IN_PROCESS}
     origin = name_in(fetch.result_url or "")
     if origin and place(fetch)[0] is not Stage.KEPT:
@@ -175,7 +174,8 @@ def moved(row: Timer, fetch: Fetch, now: int) -> Timer:
 
 
 def ending(fetch: Fetch, *, now: int, not_before: int = 0, reachable: bool | None) -> Ending:
-    """What an attempt that has brought a fetch to where it is now makes of the row. Fetches keep their own account."""
+    """What becomes of the row after an attempt that brought the fetch to its current state. Fetches keep their own
+    account of attempts."""
     stage, due_at = place(fetch)
     return Ending(
         outcome=_RESULTS[fetch.state],

@@ -43,9 +43,9 @@ from mainspring.wire.instants import to_ms
 
 FIRST_LOOK_SECONDS: Final = 0.02
 LOOK_SECONDS: Final = 1.0
-"""How often one that waits looks whether somebody else has ended its fetch."""
+"""How often a waiting caller checks whether somebody else has ended its fetch."""
 SCAN_LIMIT: Final = 10_000
-"""Rows that one request looks through at most."""
+"""How many rows one request looks through at most."""
 
 
 class FetchService:
@@ -68,8 +68,8 @@ class FetchService:
         pending_limit: int,
         secrets: Secrets,
     ) -> None:
-        """`check_url` refuses targets, `check_result_url` origins; `owns` tells whether this instance starts what is
-        asked for in a shard."""
+        """`check_url` refuses targets, `check_result_url` origins; `owns` tells whether this instance starts the
+        fetches of a shard."""
         self._timers = timers
         self._registry = registry
         self._recent = recent
@@ -97,7 +97,7 @@ class FetchService:
         )
 
     async def create(self, request: CreateFetch) -> FetchView:
-        """Accept a call. A reqId that exists answers with what is there, whatever it asked for."""
+        """Accept a call. For a reqId that exists, returns what is there, whatever was asked for then."""
         self.check(request)
         req_id = f"req_{self._random.getrandbits(128):032x}" if request.req_id is UNSET else request.req_id
         if await self._is_full() and await self._registry.find(req_id) is None:
@@ -144,13 +144,13 @@ class FetchService:
                 look = min(look * 2, LOOK_SECONDS)
 
     async def list(self, request: ListFetches) -> FetchPage:
-        """A page may be short and yet have a cursor: so many rows were looked through in vain."""
+        """A page may be short and yet have a cursor: then many rows were looked through in vain."""
         after = START if request.cursor is UNSET else Position(*cursors.read(request.cursor, tuple[int, str]))
         since = None if request.since is UNSET else to_ms(request.since)
         until = None if request.until is UNSET else to_ms(request.until)
         page = min(request.limit + 1, BATCH_LIMIT) if since is until is None else BATCH_LIMIT
         found: dict[str, Timer] = {}
-        """By id: a row that is moved meanwhile is met twice."""
+        """By id: a row that is moved meanwhile is seen twice."""
         scanned = 0
         more = True
         while more and len(found) < request.limit and scanned < SCAN_LIMIT:
@@ -172,7 +172,7 @@ class FetchService:
 
     async def stats(self, request: FetchStats) -> StatsView:
         states: dict[str, FetchState] = {}
-        """By row, because one that is moved meanwhile is met twice."""
+        """By row, because one that is moved meanwhile is seen twice."""
         after = START
         rows: Sequence[Timer] = ()
         for _ in range(SCAN_LIMIT // BATCH_LIMIT):
@@ -197,7 +197,7 @@ class FetchService:
     async def _rows(
         self, states: Sequence[FetchState], labels: dict[str, str], after: Position, limit: int
     ) -> Sequence[Timer]:
-        """The first rows behind a place: those that wait by what they wait for, then the ended ones as they ended."""
+        """The first rows after a position: the waiting ones by what they wait for, then the ended ones by their end."""
         shards = (await self._namespaces.system(NAMESPACE)).shards
         users = tuple((USER + name, value) for name, value in sorted(labels.items()))
         wanted = [(("state", state), *users) for state in dict.fromkeys(states)] or [users]
@@ -209,7 +209,7 @@ class FetchService:
         return tuple(islice(in_order, limit))
 
     async def _is_full(self) -> bool:
-        """Whether as many wait as may. One of them may not wait any more: somebody else saw to it, and told nobody."""
+        """Whether as many wait as may. One of them may wait no longer: somebody else saw to it and told nobody."""
         if self._recent.pending(self._owns) < self._pending_limit:
             return False
         req_id = self._recent.next_pending()

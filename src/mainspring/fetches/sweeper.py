@@ -1,8 +1,8 @@
 """Ends fetches that nobody has begun in time, because all places are taken, so that none waits without bound.
 
-A fetch that is begun too late ends when somebody comes to begin it. Those behind it may not be reached for long: while
-calls have to wait for a place, and only then, the pending rows are looked through, so many at a time. A place is one of
-the executor, or one of the engine, whose slots may all be taken by offers to origins that do not answer.
+A fetch that is begun too late ends when somebody comes to begin it. Those behind it may not be reached for a long time:
+while calls have to wait for a place, and only then, the pending rows are looked through, a number at a time. A place is
+one of the executor's, or a slot of the engine: these may all be taken by offers to origins that do not answer.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from mainspring.store import START, Position, TimerFilter, TimerStore
 LOOK_SECONDS: Final = 2.0
 PAGE: Final = 200
 PAGES: Final = 4
-"""How many of them one look reads at most of each shard; the next goes on behind."""
+"""How many of them one look reads at most from each shard; the next look continues from there."""
 ENDED_AT_ONCE: Final = 10
 """Of each shard."""
 WAITED_MS: Final = 1_000
-"""Who has waited so long has waited for a place."""
+"""A call that has waited this long has waited for a place."""
 CROWDED_SECONDS: Final = 10.0
 """How long it is believed that others wait, too."""
 _SOON_MS: Final = 5_000
@@ -57,7 +57,7 @@ class Sweeper:
         """How far each shard has been looked through."""
 
     def waited(self, milliseconds: int) -> None:
-        """A call has waited so long to be begun."""
+        """A call has waited this long to be begun."""
         if milliseconds >= WAITED_MS:
             self._crowded_until = self._clock.monotonic() + CROWDED_SECONDS
 
@@ -68,7 +68,7 @@ class Sweeper:
         self._next_look = monotonic + LOOK_SECONDS
         shards = sorted(self._owned())
         self._after = {shard_id: self._after.get(shard_id, START) for shard_id in shards}
-        # Each for itself: one that cannot be reached, or hangs, is no reason to let others wait.
+        # Each on its own: one that cannot be reached, or hangs, is no reason to keep the others waiting.
         await asyncio.gather(*(self._look_through(shard_id) for shard_id in shards))
 
     async def _look_through(self, shard_id: int) -> None:
@@ -84,7 +84,7 @@ class Sweeper:
                     return
 
     async def _end_overdue(self, shard_id: int, rows: list[Timer]) -> bool:
-        """False as soon as something could not be reached. The next look begins behind that."""
+        """False as soon as something could not be reached. The next look begins after it."""
         now = self._clock.now_ms()
         for first in range(0, len(rows), ENDED_AT_ONCE):
             some = rows[first : first + ENDED_AT_ONCE]
@@ -94,7 +94,7 @@ class Sweeper:
         return True
 
     async def _end(self, row: Timer) -> bool:
-        """False if something could not be reached: then it is met again in a later round."""
+        """False if something could not be reached: it comes up again in a later round."""
         complaint = "a fetch that was not started could not be ended"
         outcome = of_no_room(created_at=row.detail.created_at, now=self._clock.now_ms())
         with guarded(complaint, req_id=row.timer_id):
@@ -103,7 +103,7 @@ class Sweeper:
                 if fetch is not None:
                     await self._registry.move(fetch)
             except Conflict:
-                pass  # the record cannot be read, which was told when it was set aside
+                pass  # the record cannot be read, which was logged when it was set aside
             except StoreUnavailable as error:
                 telemetry.warning(complaint, req_id=row.timer_id, reason=error.detail)
                 return False

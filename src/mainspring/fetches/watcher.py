@@ -34,8 +34,8 @@ class Watcher:
         lives: Callable[[str], Awaitable[bool]],
         overdue: Sweeper,
     ) -> None:
-        """`members` are the instances believed to be alive; `executor_gone` tells of executors that are none, once for
-        each; `lives` asks the store. `owned`: shards."""
+        """`members` are the instances believed to be alive; `executor_gone` reports executors that are not instances,
+        once each; `lives` asks the store. `owned`: shards."""
         self._timers = timers
         self._registry = registry
         self._members = members
@@ -61,7 +61,7 @@ class Watcher:
     async def look(self) -> None:
         members, shards = set(self._members()), set(self._owned())
         gone = await self._executor_gone() or bool(self._known_members - members)
-        # Twice, because the row of a call that was just handed over may not say yet that it runs.
+        # Twice, because the row of a call that was just handed over may not yet say that it runs.
         self._unseen |= shards if gone or self._were_gone else shards - self._known_shards
         self._were_gone = gone
         self._unseen &= shards
@@ -73,9 +73,9 @@ class Watcher:
                     self._unseen.discard(shard_id)
 
     async def _look_through(self, shard_id: int, alive: dict[str, bool | None]) -> bool:
-        """False if something is not known, so that it is to be looked through again.
+        """False if something is not known, so that it has to be looked through again.
 
-        `alive` are the executors that were asked for so far; None for those whose lease could not be read.
+        `alive` are the executors asked about so far; None for those whose lease could not be read.
         """
         is_sure = True
         async for rows in timer_pages(self._timers, [shard_id], _RUNNING, limit=PAGE):

@@ -81,7 +81,7 @@ _MODULE_OF: Final = {name: f"{__name__}.{module}" for module, names in _WHERE.it
 
 
 def __getattr__(name: str) -> object:
-    # Loaded when used: who needs one processor and one store does not pay for the others.
+    # Loaded when used: a program that needs one processor and one store does not pay for the others.
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(_MODULE_OF[name]), name)

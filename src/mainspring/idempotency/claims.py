@@ -21,16 +21,16 @@ class ClaimStore(Protocol):
     """Raises `StoreUnavailable`, like the stores beneath. After it, the outcome of a write is not known."""
 
     looks_first: bool
-    """Whether a look costs so little that it goes before every claim."""
+    """Whether a look is so cheap that it precedes every claim."""
 
     async def time(self) -> int:
-        """Milliseconds, by the clock that all who share the store go by."""
+        """Milliseconds, by the clock that everybody who shares the store goes by."""
         ...
 
     async def claim(self, address: str, value: bytes, *, version: int, now: int) -> Record | None:
         """Write a record without expiry, if there is none. None if written, else the one that is there.
 
-        `version` is one that no record of this address has ever had: a write that comes late hits no later record.
+        `version` is one that no record at this address has ever had: a write that comes late hits no later record.
         """
         ...
 
@@ -49,7 +49,7 @@ class ClaimStore(Protocol):
 
 @runtime_checkable
 class Peeks(Protocol):
-    """What a store may have besides: a look that waits for nothing, and so goes before the line of callers."""
+    """What a store may offer in addition: a look that waits for nothing, and so need not queue with other callers."""
 
     def peek(self, address: str) -> Entry | None:
         """What the record says, if there is one that has not expired."""
@@ -57,7 +57,7 @@ class Peeks(Protocol):
 
 
 class StoreClock:
-    """The database's time, extrapolated by the monotonic clock, and asked for again once in a while."""
+    """The database's time, extrapolated with the monotonic clock and asked for again once in a while."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()

@@ -6,13 +6,13 @@
 
 What may be relied on:
 
-- Work runs only under a claim, and a claim is a compare-and-set of the store: of all callers anywhere, one has it.
-- The outcome is written by compare-and-set on the version of the claim: who has lost it overwrites nothing.
+- Work runs only under a claim, and a claim is a compare-and-set in the store: of all callers anywhere, one has it.
+- The outcome is written by compare-and-set on the version of the claim: whoever has lost it overwrites nothing.
 - Work that may have been done is never run again by itself. Only its owner can say that this is harmless
   (`safe_to_repeat`), find out what happened (`resolve`), or decide by hand (`settle`, `forget`).
 
-The code is coroutines, but it never asks which kind of waiting it is: what waits is its `Model`. With that of threads
-no coroutine ever suspends, so one `send` runs it to its end (`blocking.run`).
+The code is coroutines, but it does not care how waiting is done: its `Model` does that. With the one for threads, no
+coroutine ever suspends, so one `send` runs it to its end (`sync_processor.run`).
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ WAIT_SECONDS: Final = 10.0
 RETRY_AFTER_LIMIT: Final = 30
 _FIRST_PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.5
-_DONE: Final = State.DONE  # naming a member of an enum takes longer than to find the record in memory
+_DONE: Final = State.DONE  # naming a member of an enum takes longer than finding the record in memory
 
 
 class Processor(Generic[P, R]):
-    """What both processors are, apart from waiting."""
+    """What both processors share: everything but waiting."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Processor(Generic[P, R]):
     # --- What callers ask -----------------------------------------------------------------------------------
 
     def known(self, identity: keys.Identity) -> IdempotencyRecord[R] | None:
-        """The outcome, from a store that has it at hand: before anybody stands in line."""
+        """The outcome, from a store that has it at hand, without standing in line."""
         entry = None if self._peeks is None else self._peeks.peek(identity.address)
         if entry is None or entry.header.state is not _DONE:
             return None
@@ -111,7 +111,7 @@ class Processor(Generic[P, R]):
                         return await self._fly(identity, payload, asked_at, deadline, flight)
                     if flight.failed == identity.fingerprint:
                         raise flight.failure
-                left = max(0.0, deadline - self._model.monotonic())  # it was another payload's: begin anew
+                left = max(0.0, deadline - self._model.monotonic())  # it belonged to another payload: start again
         except Busy:
             raise InProgress(_in_progress(identity.key), key=identity.key) from None
         except Circular:
@@ -139,7 +139,7 @@ class Processor(Generic[P, R]):
                 return
 
     async def forget(self, key: str) -> bool:
-        """Let the work of this key run again, whatever is recorded of it. Refused while somebody is at work on it."""
+        """Let the work of this key run again, whatever is recorded of it. Refused while somebody is working on it."""
         address = keys.address(self.settings.scope, key)
         while True:
             now = await self._store.time()
@@ -152,10 +152,10 @@ class Processor(Generic[P, R]):
             if await self._desk.write(address, Entry(freed(header)), expect=record.version, now=now):
                 return header.state is not State.FREE
 
-    # --- What a transaction needs, too ----------------------------------------------------------------------
+    # --- What a transaction also needs ----------------------------------------------------------------------
 
     async def time(self) -> int:
-        """The store's. Connects if this is the first use, and makes what the store needs."""
+        """The claims of the store. Connects at the first use, and creates what the store needs."""
         return await self._store.time()
 
     async def call(self, *arguments: object) -> R:
@@ -186,7 +186,7 @@ class Processor(Generic[P, R]):
     async def _fly(
         self, identity: keys.Identity, payload: P, asked_at: float, deadline: float, flight: Flight
     ) -> IdempotencyRecord[R]:
-        """Bring the outcome, for those who wait, too."""
+        """Deliver the outcome, also to those who wait."""
         if flight.outcome is not None and asked_at <= flight.as_of:
             self._check_fingerprint(flight.outcome.header, identity)
             return self.replayed(flight.outcome, identity.key)
@@ -200,7 +200,7 @@ class Processor(Generic[P, R]):
     # --- Claiming -------------------------------------------------------------------------------------------
 
     async def _acquire(self, identity: keys.Identity, payload: P, deadline: float) -> Claim | Entry:
-        """The claim, or the outcome that is there instead. Waits for those who are at work elsewhere."""
+        """The claim, or the outcome that is there instead. Waits for those who are working on it elsewhere."""
         pause = _FIRST_PAUSE
         while True:
             now = await self._store.time()
@@ -235,9 +235,9 @@ class Processor(Generic[P, R]):
         return Claim(self._desk, identity, header, first_version(token) if before is None else before.version + 1)
 
     async def _taken(self, claim: Claim, take: Coroutine[Any, Any, T], before: Header | None, *, lands_on: int) -> T:
-        """Write a claim upon a version. A caller who goes away meanwhile takes it back: its work has not begun.
+        """Write a claim over a version. A caller that goes away meanwhile takes it back: its work has not begun.
 
-        After a refusal nobody knows whether the claim is there, or will be; but nobody is at work under it.
+        After a refusal nobody knows whether the claim is there, or will be; but nobody is working under it.
         """
         uncertain = self._desk.uncertain
         try:
@@ -276,7 +276,7 @@ class Processor(Generic[P, R]):
         return is_taken
 
     async def _check_lease(self, claim: Claim) -> None:
-        """A claim that came so slowly that its lease has passed may be another's: no work begins under it unrenewed."""
+        """A claim that took longer than its lease may be somebody else's: no work begins before it is renewed."""
         now = await self._store.time()
         if now < claim.header.lease_until:
             return
@@ -325,7 +325,7 @@ class Processor(Generic[P, R]):
     # --- Working --------------------------------------------------------------------------------------------
 
     async def _run(self, claim: Claim, payload: P, flight: Flight) -> IdempotencyRecord[R]:
-        """The work, and after it what becomes of the claim, which no cancellation cuts off."""
+        """The work, and then what becomes of the claim, which no cancellation cuts short."""
         shielded, is_done = self._model.shielded, False
         try:
             async with claim.beating():
@@ -361,7 +361,7 @@ class Processor(Generic[P, R]):
             await claim.release()
 
     async def _is_kept(self, claim: Claim, result: R) -> bool:
-        """A policy that fails decides nothing: the work was done, so it may not look as if it could run again."""
+        """A policy that fails decides nothing: the work was done, so it must not look as if it could run again."""
         try:
             return self._keep is None or self._keep(result)
         except BaseException:

@@ -103,7 +103,7 @@ def _function(work: Callable[A, R_co], wrapper: Callable[A, Any], processor: obj
 
 
 def _shape(work: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
-    """How arguments become a payload, and how a payload is called with."""
+    """How arguments become a payload, and how the function is called with a payload."""
     from inspect import Parameter, signature  # noqa: PLC0415  (see above)
 
     form = signature(work)

@@ -1,9 +1,9 @@
 """What a store keeps about a key: one line of JSON, then the result, byte for byte.
 
     running   somebody holds the claim, until `lease_until` unless it is renewed; past it, the outcome is unknown
-    unknown   the holder said itself that it does not know
-    free      given up by a holder that was not the first, or kept free for a while: a claim that a stalled store may
-              still apply, although nobody works under it, finds a record and is refused
+    unknown   the holder itself said that it does not know
+    free      given up by a holder that was not the first, or kept free for a while: a claim under which nobody works,
+              but which a stalled store may still apply, then finds a record and is refused
     done      the result follows
 
 `running` and `unknown` never expire: a record that merely vanished would let the work run again by itself.
@@ -39,9 +39,9 @@ class Header(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     state: State
     fingerprint: str
     token: str = ""
-    """Who holds the claim: made up anew for each claim."""
+    """Who holds the claim: a new one for each claim."""
     attempt: int = 1
-    """Counts the holders of the claim since it was new."""
+    """Counts the holders of the claim since it was first made."""
     started_at: int = 0
     lease_until: int = 0
     finished_at: int = 0
@@ -54,7 +54,7 @@ def new_token(entropy: Callable[[int], bytes]) -> str:
 
 
 def first_version(token: str) -> int:
-    """The version of a new record: drawn, like the token, so that no record of its address has had it before."""
+    """The version of a new record: random, like the token, so that no record at its address has had it before."""
     return int(token[:15], 16) + 1
 
 
@@ -81,7 +81,7 @@ def encoded(entry: Entry) -> bytes:
 
 
 def decoded(record: Record) -> Entry:
-    """One that cannot be read is set aside: whether its work was done is not known, so it does not run."""
+    """An unreadable one is set aside: whether its work was done is unknown, so it does not run."""
     try:
         return Entry(read_header(record.value), record.value.partition(b"\n")[2])
     except ValueError as error:

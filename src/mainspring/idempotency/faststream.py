@@ -5,14 +5,14 @@
 A broker delivers at least once, and the ack does not change that: it may be lost, or the process may die before it is
 sent. What makes the second delivery harmless is the record of the first, which is written before the ack.
 
-- A message is known by its header `Idempotency-Key` if it has one, else by its body, without the fields in which
-  deliveries differ. So a sender who publishes twice, under new message ids, is noticed, too.
+- A message is identified by its header `Idempotency-Key` if it has one, otherwise by its body, without the fields in
+  which deliveries differ. So a sender that publishes twice, under new message ids, is noticed, too.
 - Each subscriber has keys of its own.
 - What the subscriber returned is returned again, so replies and publications are repeated: they may have been lost.
-- In progress elsewhere, or done by somebody else meanwhile: nack, to be delivered again. The same, after a pause, if
-  the store cannot be reached before the work has begun: the usual ack policy would drop the message.
-- Outcome unknown, or key used for another body: reject, so that it goes to the dead letters, if there are any, and
-  somebody looks at it. Errors of the subscriber go to the ack policy.
+- In progress elsewhere, or done by somebody else meanwhile: nack, so that it is delivered again. The same, after a
+  pause, if the store cannot be reached before the work has begun: the usual ack policy would drop the message.
+- Outcome unknown, or key used for another body: reject, so that it goes to the dead-letter queue, if there is one, and
+  somebody looks at it. Errors raised by the subscriber go to the ack policy.
 - Done, but it could not be recorded: what was returned goes on, and the message is acked. A repeat of it is rejected.
 """
 
@@ -39,7 +39,7 @@ from mainspring.idempotency.stores import IdempotencyStore
 
 HEADER: Final = "idempotency-key"
 STORE_RETRY_SECONDS: Final = 1.0
-"""Brokers deliver again at once what was nacked; a store that is away needs longer."""
+"""Brokers redeliver at once what was nacked; a store that is away needs longer."""
 Next = Callable[[StreamMessage[Any]], Awaitable[Any]]
 
 

@@ -1,7 +1,7 @@
 """What the holder of a claim does with it: renew it while the work runs, record the outcome, or let go.
 
-Every write is a compare-and-set on the version that the claim has, as far as its holder knows. A write whose outcome is
-not known, and a claim whose lease has passed, are looked at first: the token tells whose claim it is.
+Every write is a compare-and-set on the version that the claim has, as far as its holder knows. After a write whose
+outcome is unknown, or once the lease has passed, the record is looked at first: the token tells whose claim it is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAUSE_SECONDS: Final = 0.005
 
 
 class Desk:
-    """Where claims are made and kept: what is the same for all claims of a processor."""
+    """Where claims are made and kept: what all claims of a processor share."""
 
     def __init__(self, store: ClaimStore, model: Model, settings: Settings) -> None:
         self.store = store
@@ -44,7 +44,7 @@ class Desk:
 
 
 class Claim:
-    """A claim that is held, at `version`. Used by the caller whose work runs and, between, by its heartbeat."""
+    """A claim that is held, at `version`. Used by the caller whose work runs and, in between, by its heartbeat."""
 
     __slots__ = ("_desk", "header", "identity", "is_lost", "version")
 
@@ -56,7 +56,7 @@ class Claim:
         self.is_lost = False
 
     def beating(self) -> AbstractAsyncContextManager[object]:
-        """Renewed as long as the block lasts: three times in a lease."""
+        """Renewed as long as the block lasts: three times per lease."""
         return self._desk.model.beating(self.renew, self._desk.settings.lease_seconds / 3)
 
     async def renew(self) -> bool:
@@ -76,7 +76,7 @@ class Claim:
         return not self.is_lost
 
     async def is_held(self, now: int) -> bool:
-        """Look whether the record is still this claim, and at which version."""
+        """Check whether the record is still this claim, and at which version."""
         record = await self._mine(now)
         if record is None:
             return False
@@ -101,7 +101,7 @@ class Claim:
             except StoreUnavailable as error:
                 reason = error.detail
                 continue
-            except TooLarge as error:  # for this store, at any time: the work is done, but nobody can be told of it
+            except TooLarge as error:  # this store will never take it: the work is done, but nobody can be told
                 reason = error.detail
                 await self.leave_unknown(f"The work was done, but its outcome was not recorded: {reason}")
                 break
@@ -111,8 +111,8 @@ class Claim:
         )
 
     async def release(self) -> None:
-        """The work was not done, or its result is not to be kept: the next caller runs it."""
-        if self.header.attempt == 1:  # nobody before this holder can still believe that the claim is his
+        """The work was not done, or its result should not be kept: the next caller runs it."""
+        if self.header.attempt == 1:  # no earlier holder can still believe that the claim is theirs
             await self._let_go(None)
         else:
             await self._let_go(freed(self.header))
@@ -147,8 +147,8 @@ class Claim:
         return record
 
     async def _let_go(self, header: Header | None) -> None:
-        """Nobody works under the claim any more. Where that cannot be written, a release is tried again in the
-        background; that the outcome is unknown, the lease will say."""
+        """Nobody works under the claim any more. If that cannot be written, a release is tried again in the background;
+        an unknown outcome will show when the lease runs out."""
         if self.is_lost:
             return
         store, address = self._desk.store, self.identity.address

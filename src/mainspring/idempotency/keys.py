@@ -50,7 +50,7 @@ class Identity(Struct, frozen=True):
 
 
 def exclusion(paths: Iterable[str]) -> Exclusion:
-    """`meta.trace_id` is the field `trace_id` of the object `meta`; of each of its items, if it is a list."""
+    """`meta.trace_id` is the field `trace_id` of the object `meta`, or of each of its items if it is a list."""
     if isinstance(paths, str):
         raise ConfigError(f"Expected a list of field paths to exclude, got the text {paths!r}")
     tree: Exclusion = {}
@@ -121,7 +121,7 @@ def checked_scope(scope: str | None, work: object) -> str:
     """The scope as given, or the full name of the function."""
     if scope is None:
         name = getattr(work, "__qualname__", "<")
-        if "<" in name:  # <lambda> and <locals>: several functions may have that name
+        if "<" in name:  # <lambda> and <locals>: several functions may have such a name
             raise ConfigError("Expected scope= for work that is not a named function of a module, got none")
         scope = f"{getattr(work, '__module__', '')}.{name}"
     if not 1 <= len(scope.encode()) <= SCOPE_LIMIT:
@@ -136,12 +136,12 @@ def _canonical(payload: object, exclude: Exclusion) -> bytes:
         return _write(_json(payload, exclude, DEPTH_LIMIT))
     except UnicodeEncodeError as error:
         raise InvalidInput("Expected text of valid Unicode in the payload, got a lone surrogate") from error
-    except (OverflowError, ValueError) as error:  # an instant outside of the calendar, a number of too many digits
+    except (OverflowError, ValueError) as error:  # an instant outside the calendar, a number with too many digits
         raise InvalidInput(f"Expected a payload within bounds, got: {error}") from error
 
 
 def _json(value: object, exclude: Exclusion, depth: int) -> object:
-    """The value as something that is written as its form: what JSON would write in another way becomes `Raw`."""
+    """The value as something that is written in its canonical form: what JSON would write differently becomes `Raw`."""
     kind = type(value)
     if kind is dict:
         return _object(value, exclude, depth)  # type: ignore[arg-type]
@@ -157,7 +157,7 @@ def _json(value: object, exclude: Exclusion, depth: int) -> object:
 
 
 def _object(value: dict[str, object], exclude: Exclusion, depth: int) -> dict[str, object]:
-    """Itself if all in it can stay as it is. What most payloads are made of is told apart here, without a call."""
+    """The value itself if everything in it can stay as it is. Common types are handled here, without a call."""
     if depth == 0:
         raise _too_deep()
     if exclude and not exclude.keys().isdisjoint(value):
@@ -197,7 +197,7 @@ def _pruned(value: dict[str, object], exclude: Exclusion, depth: int) -> dict[st
 
 
 def _named(value: dict[str, object]) -> dict[str, object]:
-    """With names that are plain text: those of an enum, say, become it."""
+    """With names that are plain text: those of an enum, say, are turned into it."""
     for name in value:
         if not isinstance(name, str):
             raise InvalidInput(f"Expected text as the names of a payload's fields, got {name!r:.50}")
@@ -279,7 +279,7 @@ def _integer(value: int) -> int | Raw:
     """As it is, unless it ends with zeros."""
     if value % 10 or not value:
         return value
-    if value % 100:  # most that do
+    if value % 100:  # most of those that do
         return Raw(b"%de1" % (value // 10))
     digits = b"%d" % value
     short = digits.rstrip(b"0")

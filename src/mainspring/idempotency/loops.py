@@ -1,4 +1,4 @@
-"""Waiting, for event loops. Claims of work that takes long are renewed by tasks that end with it."""
+"""Waiting, for event loops. Claims of long-running work are renewed by tasks that end with it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Turn:
 
 
 class _Beat:
-    """Renews a claim every now and then, until it ends. A renewal that is under way is never cut off."""
+    """Renews a claim every now and then, until it ends. A renewal that is under way is never cut short."""
 
     __slots__ = ("_every_seconds", "_handle", "_is_over", "_renew", "_renewal")
 
@@ -102,7 +102,7 @@ class _Beat:
 
 
 async def _to_its_end(task: asyncio.Task[T]) -> T:
-    """The result of a task. Who is cancelled meanwhile hears of it when the task has ended."""
+    """The result of a task. A caller that is cancelled meanwhile hears of it when the task has ended."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -120,7 +120,7 @@ class LoopModel:
     def __init__(
         self, *, monotonic: Callable[[], float] = time.monotonic, entropy: Callable[[int], bytes] = os.urandom
     ) -> None:
-        """Simulations have a time and chance of their own."""
+        """Simulations have time and chance of their own."""
         self.monotonic = monotonic
         self.entropy = entropy
         self.lines: dict[str, _Line] = {}

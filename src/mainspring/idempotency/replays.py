@@ -1,8 +1,8 @@
 """How many calls were replays, and what their ratio tells.
 
-Many replays mean that somebody sends things twice: a warning above 5 % of an hour. None at all over a long time, where
-things are redelivered now and then, may mean that keys never repeat because the payload carries a field that
-changes with each delivery: a hint, once.
+Many replays mean that somebody sends things twice: above 5 % in an hour there is a warning. None at all over a long
+time, where things are redelivered now and then, may mean that keys never repeat because the payload carries a field
+that changes with each delivery: there is one hint.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ processed = telemetry.Counter(
     "mainspring_idempotency_processed_total", "Calls of idempotent work that ended with a result, by replay.", "replay"
 )
 _counts: Final = processed.values
-_counts.update(yes=0, no=0)  # both are known beforehand, and a replay has no time for a call
+_counts.update(yes=0, no=0)  # both are known beforehand, and a replay is too fast for a call
 
 
 class Replays:

@@ -2,7 +2,7 @@
 
 Without a `result_type` these are the values of JSON: None, bool, int, float, text, lists and dictionaries with text as
 keys; and bytes, as the whole result. With one it is whatever msgspec reads as that type: dataclasses, structs, dates,
-Decimal, UUID, enums, tuples, sets and so on. A tuple without a type comes back as a list, so it is refused, not bent.
+Decimal, UUID, enums, tuples, sets and so on. A tuple without a type would come back as a list, so it is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ResultCodec:
     """Writes results and reads them, and refuses those that would not come back."""
 
     def __init__(self, result_type: Any = Any) -> None:
-        """`result_type` is anything that msgspec takes for a type."""
+        """`result_type` is anything that msgspec accepts as a type."""
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(result_type).decode
 

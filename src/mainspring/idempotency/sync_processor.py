@@ -1,8 +1,8 @@
 """Idempotent work in threads.
 
 The protocol's coroutines run to their end in one step, because nothing here suspends: what has to wait blocks
-its thread. One thread per store renews the claims of work that takes long; it starts with the first such work. So a
-store that hangs costs no claim on another.
+its thread. One thread per store renews the claims of long-running work; it starts with the first such work. So a
+store that hangs costs no claim in another.
 """
 # ruff: noqa: ASYNC251  (these coroutines are driven by `run`, outside of any event loop: blocking is their purpose)
 
@@ -92,7 +92,7 @@ class _Line:
 
 
 class Lines:
-    """A line of callers for each key that is being asked for: it is there only as long as somebody stands in it."""
+    """A line of callers for each key that is being asked for: it exists only as long as somebody stands in it."""
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
@@ -143,7 +143,7 @@ class _Beat:
     async def __aexit__(self, *_: object) -> None:
         self.is_over = True
         self._heart.remove(self)
-        with self.lock:  # a renewal that is under way changes the version; what is written next has to know it
+        with self.lock:  # a renewal that is under way changes the version, which the next write has to know
             pass
 
 
@@ -159,7 +159,7 @@ class Heart:
         self.reset()
 
     def reset(self) -> None:
-        """As new: a forked child has none of its parent's threads and claims."""
+        """Start afresh: a forked child has none of its parent's threads and claims."""
         self._news = Condition()
         self._due: dict[float, dict[_Beat, float]] = {}
         self._is_running = False
@@ -189,12 +189,12 @@ class Heart:
                     held = not beat.is_over and run(_answer(beat.renew))
                 if held:
                     self.add(beat)
-        except BaseException:  # a defect of a store: the next claim starts another thread
+        except BaseException:  # a defect in a store: the next claim starts another thread
             self._is_running = False
             raise
 
     def _next(self) -> _Beat | None:
-        """The next that falls due, when it does. None after a while in which there was nothing at all to wait for."""
+        """The next one that falls due, when it does. None after a while with nothing at all to wait for."""
         with self._news:
             while True:
                 firsts = [next(iter(beats.items())) for beats in self._due.values() if beats]
@@ -212,7 +212,7 @@ class Heart:
 
 
 _hearts: Final[WeakValueDictionary[int, Heart]] = WeakValueDictionary()
-"""By the identity of their store: who has the heart, a processor, also has the store."""
+"""By the identity of their store: the processor that holds the heart also holds the store."""
 
 
 def heart_of(store: object) -> Heart:

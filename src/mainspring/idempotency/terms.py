@@ -42,7 +42,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 class Flight:
     """The callers of one key in this process: one of them is at the store, the others wait for what it brings.
 
-    A run that raised ends the flight: those who waited for it get its exception, and who comes later begins another.
+    A run that raised ends the flight: those who waited for it get its exception, and later callers begin another.
     """
 
     __slots__ = ("as_of", "failed", "failure", "outcome")
@@ -50,7 +50,7 @@ class Flight:
     def __init__(self) -> None:
         self.outcome: Entry | None = None
         self.as_of = 0.0
-        """When the outcome was looked for, or recorded. Who has come since looks anew: it may be forgotten by then."""
+        """When the outcome was looked for, or recorded. Later callers look again: it may be forgotten by then."""
         self.failure: Exception | None = None
         self.failed = ""
         """The fingerprint of the payload whose run raised."""
@@ -65,7 +65,7 @@ class Circular(Exception):
 
 
 HELD: Final[ContextVar[tuple[object, ...]]] = ContextVar("mainspring_idempotency_held", default=())
-"""The turns whose work is running in this thread or task, or has started the task that is."""
+"""The turns whose work is running in this thread or task, or has started the task that is running."""
 
 
 class Model(Protocol):
@@ -86,11 +86,11 @@ class Model(Protocol):
         ...
 
     async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Its result. It runs to its end even if the caller is cancelled meanwhile, who hears of that after it."""
+        """Its result. It runs to its end even if the caller is cancelled meanwhile, who hears of that afterwards."""
         ...
 
     async def call(self, work: Callable[..., Any], *arguments: object) -> Any:
-        """What `work` returns, or what that gives when awaited."""
+        """What `work` returns, or the result of awaiting that."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
@@ -102,5 +102,5 @@ class Model(Protocol):
 
     @property
     def entropy(self) -> Callable[[int], bytes]:
-        """So many bytes of chance: tokens are made of them."""
+        """This many random bytes: tokens are made of them."""
         ...

@@ -5,9 +5,9 @@ for any row that is being written, and then finds the outcome; after a rollback,
 work was not done. So there is no lease, and nothing is ever unknown, as long as all that the work does is in the
 transaction.
 
-Nothing here opens, commits or rolls back anything: that is the caller's, and so are the errors of its database.
+Nothing here opens, commits or rolls back anything: that is up to the caller, and so are the errors of its database.
 """
-# ruff: noqa: S608  (what is put together here are constants and checked names)
+# ruff: noqa: S608  (only constants and checked names are put together here)
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class _Outcome(Generic[R]):
         self._table = f"{store.tables}records"
         self._key_column = known.dialect.record_key
         self._place: tuple[Value, ...] = (COLLECTION, self.identity.address)
-        # Seen by others only if the caller commits although its work has failed: then it is the truth.
+        # Others see this only if the caller commits although its work has failed: then it is the truth.
         self._begun = Header(
             state=State.UNKNOWN,
             fingerprint=self.identity.fingerprint,
@@ -118,7 +118,7 @@ class _Outcome(Generic[R]):
         if rows:
             return None
         rows = yield self._at("SELECT value FROM {} WHERE {}")
-        if not rows:  # taken away this very moment
+        if not rows:  # removed at this very moment
             return (yield from self.begin())
         entry = decoded(Record(self.identity.address, msgspec.convert(rows[0][0], bytes), version=0))
         if entry.header.state is State.FREE:

@@ -1,10 +1,10 @@
-"""Claims under which nobody works, and that may be in the store all the same.
+"""Claims that may be in the store although nobody works under them.
 
-A store that stalls takes a write, answers too late, and applies it in the end. To everybody else a claim that arrived
-in this way is work that was begun and never ended: unknown for ever. Only the process that tried to write it knows
-better. So it remembers such claims by their tokens: its own callers see what was there before them, and for all others
-they are withdrawn as soon as the store answers. The same holds for a claim that could not be let go after its work
-had failed. What a process knows is gone when it ends: then the lease says what can be said.
+A store that stalls may take a write, answer too late, and apply it in the end. To everybody else, a claim that arrived
+like that is work that was begun and never ended: unknown for ever. Only the process that tried to write it knows
+better. So it remembers such claims by their tokens: its own callers see what was there before them, and for everybody
+else they are withdrawn as soon as the store answers. The same holds for a claim that could not be released after its
+work had failed. What a process knows is gone when it ends: then all that is left is what the lease says.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ RETRY_SECONDS: Final = 1.0
 TRIES: Final = 3_600
 REMEMBERED: Final = 10_000
 AT_ONCE: Final = 100
-"""So many are withdrawn in one turn: in a program with threads claims are renewed by the same one."""
+"""How many are withdrawn in one turn: in a program with threads, the same thread also renews claims."""
 FAILURES: Final = 3
-"""In one turn, after which the store counts as away."""
+"""How many may fail in one turn before the store counts as away."""
 ABSENT: Final = 0
 
 
@@ -36,7 +36,7 @@ class _Uncertain(Struct, frozen=True):
     before: Header | None
     """What the record said before the claim; None if there was none."""
     lands_on: int | None
-    """The version upon which its write may still come to be applied; None if it is known to be past that."""
+    """The version over which its write may still be applied; None if that can no longer happen."""
 
 
 class UncertainClaims:
@@ -45,7 +45,7 @@ class UncertainClaims:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._known: dict[str, _Uncertain] = {}
-        """By token, also when there is nothing left to withdraw: somebody may have seen the record before."""
+        """By token, even when there is nothing left to withdraw: somebody may have seen the record before."""
         self._waiting: dict[str, _Uncertain] = {}
         """Those that are still to be withdrawn."""
         self._tries_left = 0
@@ -55,14 +55,14 @@ class UncertainClaims:
         return len(self._waiting)
 
     def before(self, header: Header) -> Header:
-        """What a record means: that which was there before, if it is a claim of ours under which nobody works."""
+        """What a record means: if it is a claim of ours under which nobody works, what was there before it."""
         known = self._known.get(header.token) if header.token else None
         if known is None:
             return header
         return known.before or freed(header)
 
     def add(self, claim: Claim, before: Header | None, *, lands_on: int | None) -> None:
-        """Nobody works under this claim: if it is in the store, or should it come there, it is to be withdrawn."""
+        """Nobody works under this claim: if it is in the store, or ever gets there, it has to be withdrawn."""
         token, uncertain = claim.header.token, _Uncertain(claim, before, lands_on)
         with self._lock:
             self._known[token] = self._waiting[token] = uncertain
@@ -74,13 +74,13 @@ class UncertainClaims:
             self._desk.model.keep_trying(self._try, RETRY_SECONDS)
 
     async def withdraw(self, claim: Claim, before: Header | None, *, lands_on: int | None) -> None:
-        """The same, at once if the store answers. A store that is away is no answer to a caller who goes away."""
-        is_settled = False
+        """The same, at once if the store answers. A caller that goes away need not hear that the store is away."""
+        is_withdrawn = False
         try:
-            is_settled = await self._withdraw(_Uncertain(claim, before, lands_on))
+            is_withdrawn = await self._withdraw(_Uncertain(claim, before, lands_on))
         except StoreUnavailable as error:
             claim.warn_of_staying(error)
-        if not is_settled:
+        if not is_withdrawn:
             self.add(claim, before, lands_on=lands_on)
 
     async def _try(self) -> bool:
@@ -90,21 +90,21 @@ class UncertainClaims:
             if failures == FAILURES:
                 break
             try:
-                is_settled = await self._withdraw(uncertain)
-            except StoreUnavailable:  # which says nothing of the others, unless it goes on
-                is_settled = False
+                is_withdrawn = await self._withdraw(uncertain)
+            except StoreUnavailable:  # which says nothing about the others, unless it keeps happening
+                is_withdrawn = False
                 failures += 1
             with self._lock:
                 if self._waiting.get(token) is uncertain:
                     del self._waiting[token]
-                    if not is_settled:
+                    if not is_withdrawn:
                         self._waiting[token] = uncertain  # after all others
         with self._lock:
             self._tries_left = self._tries_left - 1 if self._waiting else 0
             return self._tries_left > 0
 
     async def _withdraw(self, uncertain: _Uncertain) -> bool:
-        """Put back what was there before the claim, or what keeps it out. False if that is to be looked at again."""
+        """Put back what was there before the claim, or what keeps it out. False if it has to be looked at again."""
         claim, before, lands_on = uncertain.claim, uncertain.before, uncertain.lands_on
         store, address = self._desk.store, claim.identity.address
         while True:

@@ -6,7 +6,7 @@ The rooms that every service has:
     arguments      Python keywords → message
     checks         what the types cannot say about a job
     record         a job as the registry keeps it, understood or broken
-    rows           the rows of clocks and runs in the engine
+    rows           the timer rows of clocks and of runs                        pure
     clock_carrier  the engine's carrier of clock rows: plans what is due
     run_carrier    the engine's carrier of run rows: makes the calls
     service        what users ask
@@ -14,20 +14,21 @@ The rooms that every service has:
     program        `ms.jobs`, and functions on a calendar; `handlers` are these functions as targets
     assembly       puts all of it together for one instance
 
-and those of jobs alone:
+and those that only jobs have:
 
     calendar/      from the text of a schedule to instants                     pure
-    plan           what becomes of instants: run or skipped               pure
-    clock_state    from the state of a clock to runs and skipped ranges    pure
-    overlap        whether a run is to go, and what about the one before    pure
+    plan           what becomes of instants: run or skipped                    pure
+    clock_state    from the state of a clock to runs and skipped ranges        pure
+    overlap        whether a run is to go, and what about the one before       pure
     difference     whether a job is as somebody wants it                       pure
-    webhook        what the receiver of a run gets                          pure
+    webhook        what the receiver of a run gets                             pure
     registry       reads and writes definitions
+    row_store      reads and writes the rows of clocks and runs
     ledger         what became of every instant; `runs` reads it in pages
     queue          one run after another
     ending         how a run ends
     backfill       runs afterwards
-    reconciler     keeps clocks equal to the registry, under a lock
+    reconciler     keeps clocks in step with the registry, under a lock
 
 What is pure neither waits nor reads a clock.
 """

@@ -17,7 +17,7 @@ M = TypeVar("M", CreateJob, UpdateJob)
 
 
 class FunctionFields(TypedDict, total=False):
-    """The settings of a function on a calendar. An absent one has its default, or stays as it is."""
+    """The settings of a function on a calendar. One that is absent has its default, or stays as it is."""
 
     timezone: str
     seconds: bool

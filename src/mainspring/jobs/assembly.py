@@ -16,7 +16,8 @@ from mainspring.jobs.ledger import Ledger
 from mainspring.jobs.reconciler import Reconciler
 from mainspring.jobs.record import Routing
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import CLOCKS, RUNS, Rows
+from mainspring.jobs.row_store import RowStore
+from mainspring.jobs.rows import CLOCKS, RUNS
 from mainspring.jobs.run_carrier import RunCarrier
 from mainspring.jobs.service import JobService
 from mainspring.kernel.carrier import Carrier
@@ -50,7 +51,7 @@ class JobsAssembly:
         check_url = self._check_readable if allow_handlers else guard.check_url
         self.registry = definitions = Registry(registry, clock, routing, randomness=randomness, check_url=check_url)
         ledger = Ledger(store, clock, retention_ms=config.run_retention_days * DAY_MS)
-        self.rows = rows = Rows(store=store, namespaces=namespaces, clock=clock, randomness=randomness, wake=wake)
+        self.rows = rows = RowStore(store=store, namespaces=namespaces, clock=clock, randomness=randomness, wake=wake)
         self._guard = guard
         self.run_carrier = RunCarrier(
             sender=sender,

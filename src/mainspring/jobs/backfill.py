@@ -1,10 +1,10 @@
-"""Runs of the past: the instants of a range of the past that were never run, one after another.
+"""Runs of the past: the instants of a past range that were never run, one after another.
 
-What the ledger says of them stays. A backfilled instant has a run of its own beside it, once: to ask for the same
+What the ledger says about them stays. A backfilled instant has a run of its own beside it, once: asking for the same
 range again runs only what is new, and completes what a crash had cut short.
 
-That may be ten thousand, so it goes slice by slice, from the oldest on, and everybody else has a turn between. What
-could not be written in one slice stops no other: it is told in the end, and to ask again is what helps.
+There may be ten thousand of them, so it goes slice by slice, from the oldest on, and everybody else has a turn in
+between. What could not be written in one slice stops no other: it is reported in the end, and asking again helps.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from mainspring.clock import Clock
 from mainspring.errors import FieldError, InvalidInput
-from mainspring.jobs.ledger import BACKFILL, Ledger, Run, behind, mark_of
+from mainspring.jobs.ledger import BACKFILL, Ledger, Run, behind, planned, stamp_of
 from mainspring.jobs.messages import BackfillJob, BackfillView
 from mainspring.jobs.record import Job
-from mainspring.jobs.rows import Missing, Rows, planned
+from mainspring.jobs.row_store import Missing, RowStore
 from mainspring.wire.instants import to_instant, to_ms
 
 BACKFILL_LIMIT: Final = 10_000
@@ -27,7 +27,7 @@ _SLICE: Final = 200
 
 
 class Backfiller:
-    def __init__(self, *, ledger: Ledger, rows: Rows, clock: Clock) -> None:
+    def __init__(self, *, ledger: Ledger, rows: RowStore, clock: Clock) -> None:
         self._ledger = ledger
         self._rows = rows
         self._clock = clock
@@ -58,7 +58,7 @@ class Backfiller:
         definition = job.definition
         after = max(since, definition.starts_at or 0) - 1
         last = until - 1 if definition.ends_at is None else min(until - 1, definition.ends_at)
-        # To count them all may take as long as to run them.
+        # Counting them all may take as long as running them.
         instants: list[int] = []
         while found := job.calendar.between(after, last, limit=_SLICE):
             instants += found
@@ -79,7 +79,7 @@ class Backfiller:
                 if run.instant < instants[0]:
                     return found
                 if run.kind == "backfill":
-                    found[run.instant] = None if run.is_final else (entry.mark, run)
+                    found[run.instant] = None if run.is_final else (entry.stamp, run)
                 elif run.kind != "manual" and run.state != "skipped":
                     found[run.instant] = None
             if not after:
@@ -87,7 +87,7 @@ class Backfiller:
             await asyncio.sleep(0)
 
     async def _run(self, job: Job, instants: list[int], by: str) -> list[str]:
-        """Returns the marks of those that may have no row."""
+        """Returns the stamps of those that may have no row."""
         now = self._clock.now_ms()
         unwritten: list[str] = []
         previous = ""
@@ -97,11 +97,11 @@ class Backfiller:
                 run = planned(
                     job, instant, "backfill", previous=previous, now=now, delivery_id=self._rows.new_delivery_id()
                 )
-                previous = mark_of(instant, BACKFILL)
+                previous = stamp_of(instant, BACKFILL)
                 runs.append((previous, replace(run, due_at=now, by=by)))
             entered = zip(runs, await self._ledger.enter(job.name, runs), strict=True)
             unwritten += await self._start(
-                job, [(mark, stands) for (mark, _), stands in entered if not stands.is_final]
+                job, [(stamp, stands) for (stamp, _), stands in entered if not stands.is_final]
             )
         return unwritten
 

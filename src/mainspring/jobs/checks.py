@@ -1,4 +1,4 @@
-"""What the types cannot say about a job: the rules that hold for every way in which one is asked for."""
+"""What the types cannot say about a job: the rules that hold however a job is requested."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _target_errors(name: str, definition: Definition, routing: Routing, check_ur
 
 
 def _flaw(route: str) -> str:
-    """What would let a route lead elsewhere than below the base URL, if anything does."""
+    """What would make a route lead anywhere but below the base URL, if anything does."""
     if route.startswith("//"):
         return "that begins with //"
     return "with .. in it" if ".." in unquote(route.partition("?")[0]).split("/") else ""

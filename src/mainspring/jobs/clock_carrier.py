@@ -1,8 +1,8 @@
 """The carrier of clock rows: when one is due, its job's instants are planned, a few seconds ahead of them.
 
-Order within a look, so that a crash at any line is made good by the repeat: first the ledger, then the rows of the
-runs, then the clock row itself, with all that the clock knows, in the engine's fenced write. A look that comes late
-is first dated anew (`refusal`), in a write of its own: what it decides depends on when that is, see `clock_state`.
+The order within a look lets a repeat make good a crash at any line: first the ledger, then the rows of the runs, then
+the clock row itself, with all that the clock knows, in the engine's fenced write. A look that comes late is first given
+a new date (`refusal`), in a write of its own: what it decides depends on that, see `clock_state`.
 A row that cannot be written keeps the clock from no other instant: it is noted, and tried again.
 """
 
@@ -20,25 +20,26 @@ from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.jobs.clock_state import UNWRITTEN_LIMIT, ClockState, Tick, account, last_before, lead_ms, recounted
 from mainspring.jobs.ending import LONGEST_PAUSE_MS, pause_ms
-from mainspring.jobs.ledger import Entry, Ledger, Run, instant_of, launch_id, mark_of
+from mainspring.jobs.ledger import Entry, Ledger, Run, instant_of, launch_id, planned, stamp_of
 from mainspring.jobs.plan import MISSED_AFTER_MS
 from mainspring.jobs.record import BrokenJob, Job
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import CLOCKS, Rows, planned, read_state
+from mainspring.jobs.row_store import RowStore
+from mainspring.jobs.rows import CLOCKS, read_state
 from mainspring.jobs.webhook import next_instants
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.model import FOREVER, Result, Timer, to_json
 
 CLOCK_LANE: Final = Lane("mainspring.jobs", 256, namespace=CLOCKS, site="store", calls_nobody=True)
 RECHECK_MS: Final = 300_000
-"""A clock is told when a run that it counts is skipped. That it looks by itself is for what nobody foresaw."""
+"""A clock is told when a run that it counts is skipped. It also looks by itself, for what nobody foresaw."""
 _SHORTEST_PAUSE_MS: Final = 1_000
 
 
 class ClockCarrier:
     """The engine's `Carrier` for clock rows."""
 
-    def __init__(self, *, registry: Registry, ledger: Ledger, rows: Rows, clock: Clock) -> None:
+    def __init__(self, *, registry: Registry, ledger: Ledger, rows: RowStore, clock: Clock) -> None:
         self._registry = registry
         self._ledger = ledger
         self._rows = rows
@@ -87,7 +88,7 @@ class ClockCarrier:
         return self._moved(now, next_at=next_at, state=replace(tick.state, unwritten=unwritten))
 
     async def _account(self, job: Job, state: ClockState, *, as_of: int) -> Tick:
-        """A range is not to begin with an instant that has a record already: there is one for each key."""
+        """A range must not begin with an instant that has a record already: there is one record for each key."""
         tick = account(job, state, as_of=as_of)
         on_record: set[int] = set()
         for part in tick.skipped:
@@ -103,14 +104,14 @@ class ClockCarrier:
             *await self._ledger.planned(job, after=state.accounted_until),
             *await self._not_over(job, state.unwritten),
         ]
-        rows = await self._rows.runs([launch_id(job, entry.mark) for entry in planned]) if planned else []
+        rows = await self._rows.runs([launch_id(job, entry.stamp) for entry in planned]) if planned else []
         for entry, row in zip(planned, rows, strict=True):
             if row is None:
                 await self._ledger.skip(job, entry, "deleted")
 
     async def _recount(self, job: Job, state: ClockState) -> ClockState:
         """What has become of the runs that were planned before: a job with `maxRuns` makes so many of them."""
-        entries = await asyncio.gather(*(self._ledger.get(job.name, mark_of(instant)) for instant in state.undecided))
+        entries = await asyncio.gather(*(self._ledger.get(job.name, stamp_of(instant)) for instant in state.undecided))
         found = dict(zip(state.undecided, entries, strict=True))
         return recounted(
             state,
@@ -119,25 +120,25 @@ class ClockCarrier:
         )
 
     async def _not_over(self, job: str, instants: Sequence[int]) -> list[Entry]:
-        entries = await asyncio.gather(*(self._ledger.get(job, mark_of(instant)) for instant in instants))
+        entries = await asyncio.gather(*(self._ledger.get(job, stamp_of(instant)) for instant in instants))
         return [entry for entry in entries if entry is not None and not entry.run.is_final]
 
     async def _write_again(self, job: Job, instants: Sequence[int]) -> list[int]:
         """Have rows for the runs that were left behind. Returns those that still may have none."""
-        waiting = [(entry.mark, entry.run) for entry in await self._not_over(job.name, instants)]
+        waiting = [(entry.stamp, entry.run) for entry in await self._not_over(job.name, instants)]
         return await self._run(job, waiting) if waiting else []
 
     async def _run(self, job: Job, runs: Sequence[tuple[str, Run]], upcoming: Sequence[int] = ()) -> list[int]:
         missing = await self._rows.add_runs(job, runs, upcoming=upcoming)
         await self._ledger.refuse(job.name, missing.refused)
-        return [instant_of(mark) for mark in missing.unwritten]
+        return [instant_of(stamp) for stamp in missing.unwritten]
 
     async def _record(self, job: Job, state: ClockState, tick: Tick, now: int) -> tuple[bool, list[int]]:
         """Returns whether some of the runs turned out to be over already: then nobody will tell of their end. And
         the instants of those that may have no row."""
         ranges = [
             (
-                mark_of(part.first),
+                stamp_of(part.first),
                 Run(
                     kind="scheduled",
                     state="skipped",
@@ -151,7 +152,7 @@ class ClockCarrier:
             for part in tick.skipped
         ]
         last_run = last_before(job.name, state, tick.runs[0].instant) if tick.runs else None
-        previous = "" if last_run is None else mark_of(last_run)
+        previous = "" if last_run is None else stamp_of(last_run)
         runs: list[tuple[str, Run]] = []
         for instant, is_late in ((item.instant, item.is_late) for item in tick.runs):
             run = planned(
@@ -162,15 +163,15 @@ class ClockCarrier:
                 now=now,
                 delivery_id=self._rows.new_delivery_id(),
             )
-            runs.append((mark_of(instant), run))
-            previous = mark_of(instant)
+            runs.append((stamp_of(instant), run))
+            previous = stamp_of(instant)
         entered = await self._ledger.enter(job.name, [*ranges, *runs])
         crashpoint.reach(crashpoint.RUNS_RECORDED)
         for (_, wanted), run in zip(ranges, entered, strict=False):
             if run is wanted:  # else an earlier try has counted it
                 telemetry.runs.add("skipped", run.count)
-        marks = (mark for mark, _ in runs)
-        waiting = [(mark, run) for mark, run in zip(marks, entered[len(ranges) :], strict=True) if not run.is_final]
+        stamps = (stamp for stamp, _ in runs)
+        waiting = [(stamp, run) for stamp, run in zip(stamps, entered[len(ranges) :], strict=True) if not run.is_final]
         unwritten: list[int] = []
         if waiting:
             instants = [item.instant for item in tick.runs]
@@ -207,5 +208,5 @@ class ClockCarrier:
 
 
 def _pause_ms(*, late_ms: int) -> int:
-    """Before runs that were left behind are written again: the later they are anyway, the longer."""
+    """The pause before runs that were left behind are written again: the later they are anyway, the longer."""
     return min(LONGEST_PAUSE_MS, max(_SHORTEST_PAUSE_MS, late_ms))

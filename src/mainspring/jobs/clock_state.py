@@ -1,9 +1,10 @@
 """From the state of a job's clock and its definition to what is run, what is skipped, and the next state. Pure.
 
-A clock decides *as of* an instant that stands in its row. So a repeat, by whomever and however late, decides the same:
-it finds the records of the first try, and adds what that left out. Between two states every instant of the calendar is
-accounted for once; only a changed calendar begins again at the change, for what was planned ahead by the old one. Those
-instants may be skipped now, and have a record already: the range that they would be part of leaves them out.
+A clock decides *as of* an instant that is stored in its row. So a repeat, by whomever and however late, decides the
+same: it finds the records of the first try, and adds what that left out. Between two states every instant of the
+calendar is accounted for once; only a changed calendar begins again at the change, for what was planned ahead by the
+old one. Those instants may be skipped now, and have a record already: the range that they would be part of leaves them
+out.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ LEAD_WAVES: Final = 10
 what is planned together is written together."""
 
 UNDECIDED_LIMIT: Final = 100
-"""So many runs of a job with `maxRuns` are followed until they are over. Older ones count as made."""
+"""How many runs of a job with `maxRuns` are followed until they are over. Older ones count as made."""
 
 UNWRITTEN_LIMIT: Final = 100
-"""So many runs of a job are left behind at most, until their rows can be written. Then its clock waits for them."""
+"""How many runs of a job are left behind at most until their rows can be written. Then its clock waits for them."""
 
 SkipReason = Literal["missed", "superseded", "outside-window", "changed", "paused", "broken"]
 
@@ -38,7 +39,7 @@ class ClockState(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     seal: str = ""
     """Of the definition that was last looked at."""
     created_at: int = -1
-    """Of that definition: another one is another job of the same name."""
+    """Of that definition: a different one means another job of the same name."""
     updated_at: int = 0
     terms: Terms = Terms()
     bounds: Bounds | None = None
@@ -49,9 +50,9 @@ class ClockState(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     runs: int = 0
     """Runs that were planned, without those of a job with `maxRuns` that are known to have been skipped."""
     undecided: tuple[int, ...] = ()
-    """Instants among them that may be skipped yet; followed for jobs with `maxRuns` only."""
+    """Instants among them that may still be skipped; followed only for jobs with `maxRuns`."""
     unwritten: tuple[int, ...] = ()
-    """Instants whose run is on record and may have no row: its part of the database could not be reached."""
+    """Instants whose run is on record but may have no row: its part of the database could not be reached."""
     paused: bool = False
     finished: bool = False
     broken: bool = False
@@ -69,7 +70,7 @@ class _Skips:
     """Collects what is skipped."""
 
     def __init__(self, on_record: Collection[int]) -> None:
-        """`on_record` are instants that have a run: it tells for itself what became of it."""
+        """`on_record` are instants that have a run: the run itself tells what became of it."""
         self._on_record = sorted(on_record)
         self.ranges: list[SkippedRange] = []
 
@@ -114,7 +115,7 @@ def lead_ms(job: str) -> int:
 
 
 def first_state(definition: Definition, *, as_of: int = 0) -> ClockState:
-    """Of the clock of a job that nobody has looked at. With it, a change before the first look is one."""
+    """The state of the clock of a job that nobody has looked at. With it, a change before the first look is noticed."""
     return ClockState(
         created_at=definition.created_at,
         updated_at=definition.updated_at,
@@ -143,12 +144,12 @@ def last_before(job: str, state: ClockState, instant: int) -> int | None:
 
 
 def account(job: Job, state: ClockState, *, as_of: int, on_record: Collection[int] = ()) -> Tick:
-    """`on_record` are instants that have a run. It is enough to name them if anything is skipped otherwise."""
+    """`on_record` are instants that have a run. They need be named only if anything would be skipped without them."""
     definition = job.definition
     skips = _Skips(on_record)
     before, state = state, replace(_adopted(job, state, as_of), broken=False)
     if before.terms.schedule and before.created_at != state.created_at:
-        # Another definition in its place: what was left out meanwhile, only the old calendar knows.
+        # Another definition is in its place: only the old calendar knows what was left out meanwhile.
         reason: SkipReason = "broken" if before.broken else "changed"
         skips.add_of(job.name, before, after=before.accounted_until, until=state.accounted_until, reason=reason)
     bounds = definition.bounds
@@ -169,14 +170,14 @@ def account(job: Job, state: ClockState, *, as_of: int, on_record: Collection[in
 
 
 def _changed_at(job: Job, state: ClockState, as_of: int) -> int:
-    """From where on the new calendar counts. What came before the last look has been dealt with, whatever is said."""
+    """From when on the new calendar counts. What came before the last look has been dealt with, whatever it says."""
     definition = job.definition
     said = definition.updated_at if definition.updated_at > state.updated_at else as_of
     return max(said, state.accounted_until - lead_ms(job.name))
 
 
 def _planned_ahead(job: Job, state: ClockState, changed_at: int) -> Collection[int]:
-    """Instants that were planned by the old calendar for after its end, and that the new one has, too."""
+    """Instants that the old calendar had planned for after its end and that are also in the new one."""
     assert state.bounds is not None, "Expected a state whose bounds are known"
     old = calendar_of(job.name, state.terms).between(changed_at, state.accounted_until, limit=RUN_LIMIT)
     bounds = job.definition.bounds
@@ -188,7 +189,7 @@ def _planned_ahead(job: Job, state: ClockState, changed_at: int) -> Collection[i
 
 
 def _pauses(job: Job, state: ClockState, skips: _Skips, *, as_of: int) -> int:
-    """Account for the newest pause, as far as it has gone; returns up to where that is."""
+    """Account for the newest pause, as far as it has gone; returns how far that is."""
     definition, accounted = job.definition, state.accounted_until
     paused_at = max(accounted, definition.paused_at or 0)
     resumed_at = definition.resumed_at or (as_of if state.paused else 0)
@@ -202,7 +203,7 @@ def _pauses(job: Job, state: ClockState, skips: _Skips, *, as_of: int) -> int:
 
 
 def _adopted(job: Job, state: ClockState, as_of: int) -> ClockState:
-    """The state itself; the first state for a job that is new, also when there was one of its name before."""
+    """The state itself; the first state for a new job, even if there was one of its name before."""
     is_its_own = state.created_at == job.definition.created_at
     return state if is_its_own else first_state(job.definition, as_of=as_of)
 

@@ -1,4 +1,4 @@
-"""Whether a job is as somebody wants it: one question for a file of jobs and for the functions of a program. Pure."""
+"""Whether a job is as somebody wants it to be: the same question for a file of jobs and a program's functions. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTENT: Final = {
     for field, wire in zip(CreateJob.__struct_fields__, CreateJob.__struct_encode_fields__, strict=True)
     if field not in ("name", "paused", "note", "by", "dry_run")
 }
-"""The fields that make a job, and their names on the wire. Whether it is paused is a state, and not content."""
+"""The fields that make a job, and their names on the wire. Whether it is paused is state, not content."""
 
 
 class Difference(NamedTuple):
@@ -38,7 +38,7 @@ def differences(wanted: CreateJob, present: JobView) -> dict[str, Difference]:
 
 
 def content(wanted: CreateJob, fields: Iterable[str] = CONTENT) -> JobFields:
-    """The content of a job, or these fields of it, as requests take it. The schedule is said beside it."""
+    """The content of a job, or these fields of it, as requests take it. The schedule is given separately."""
     found: Any = {field: getattr(wanted, field) for field in fields if field != "schedule"}
     if "body" in found and isinstance(wanted.body, UnsetType):
         found["body"] = None
@@ -47,7 +47,7 @@ def content(wanted: CreateJob, fields: Iterable[str] = CONTENT) -> JobFields:
 
 
 def _plain(field: str, value: object) -> object:
-    """The same for what means the same, whichever way it was written."""
+    """The same value for what means the same, however it was written."""
     if isinstance(value, UnsetType):
         return None
     if isinstance(value, Raw):

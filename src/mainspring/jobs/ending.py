@@ -1,4 +1,4 @@
-"""How a run ends: first in the ledger, then word to those that wait for it, and only then its row is removed."""
+"""How a run ends: first in the ledger, then those that wait for it are told, and only then is its row removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from mainspring.background import until_available
 from mainspring.clock import Clock
 from mainspring.jobs.ledger import Entry, Ledger, Run, instant_of, launch_id
 from mainspring.jobs.messages import RunState
-from mainspring.jobs.rows import Errand, Rows
+from mainspring.jobs.row_store import RowStore
+from mainspring.jobs.rows import Errand
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Result, Timer
 
@@ -26,14 +27,14 @@ class Turn(Struct, frozen=True):
 
     timer: Timer
     job: str
-    mark: str
+    stamp: str
     errand: Errand
     entry: Entry | None
     started_at: int
 
     @property
     def instant(self) -> int:
-        return instant_of(self.mark)
+        return instant_of(self.stamp)
 
     @property
     def due_at(self) -> int:
@@ -54,13 +55,13 @@ class Turn(Struct, frozen=True):
         return self.entry is not None and self.entry.run.state == "buffered"
 
 
-class Settler:
-    def __init__(self, *, ledger: Ledger, rows: Rows, clock: Clock) -> None:
+class RunEnder:
+    def __init__(self, *, ledger: Ledger, rows: RowStore, clock: Clock) -> None:
         self._ledger = ledger
         self._rows = rows
         self._clock = clock
 
-    async def settle(
+    async def end(
         self, turn: Turn, state: RunState, *, reason: str, blocked_by: str = "", ending: Ending | None = None
     ) -> Ending:
         """Write the end of a run into the ledger. Waits for the store, as the engine's endings do."""
@@ -69,7 +70,7 @@ class Settler:
         was_tried = ending is not None or turn.is_repeat
         tried: list[Run] = []
 
-        def settled(run: Run | None) -> Run:
+        def ended(run: Run | None) -> Run:
             made = replace(
                 run or _forgotten(turn),
                 state=state,
@@ -86,25 +87,25 @@ class Settler:
             return made
 
         on_record = await until_available(
-            lambda: self._ledger.change(turn.job, turn.mark, settled, known=turn.entry), complaint=_WAITING
+            lambda: self._ledger.change(turn.job, turn.stamp, ended, known=turn.entry), complaint=_WAITING
         )
         if on_record in tried:  # else somebody else has ended it, and has counted it
             telemetry.runs.add(on_record.state)
-        crashpoint.reach(crashpoint.RUN_SETTLED)
+        crashpoint.reach(crashpoint.RUN_ENDED)
         await until_available(lambda: self.hand_on(turn.job, on_record), complaint=_WAITING)
         return over(turn.started_at)
 
-    async def settle_lost(self, turn: Turn, reason: str) -> Ending:
+    async def end_lost(self, turn: Turn, reason: str) -> Ending:
         """No attempt is left, or there is nothing to attempt with: the last outcome stays."""
         last = turn.timer.detail.last_outcome
         state: RunState = "unknown" if last is None or last.outcome is Result.UNKNOWN else "failed"
         words = f"{'' if last is None else last.detail} {reason}".strip()
-        return await self.settle(turn, state, reason=words)
+        return await self.end(turn, state, reason=words)
 
     async def hand_on(self, job: str, run: Run) -> None:
         """Tell the run that waits for this one, and the clock if another may be made instead of this one.
 
-        Told twice it does no harm, so a repeat tells them again.
+        Telling twice does no harm, so a repeat tells them again.
         """
         if run.successor:
             await self._rows.hasten_run(launch_id(job, run.successor))
@@ -113,7 +114,7 @@ class Settler:
 
 
 def pause_ms(attempts: int) -> int:
-    """Before a repeat of what nobody saw the end of: the first comes at once, others after longer and longer pauses."""
+    """The pause before a repeat of what nobody saw the end of: the first comes at once, others later and later."""
     return min(LONGEST_PAUSE_MS, 250 * 2 ** min(attempts, 12)) if attempts > 1 else 0
 
 

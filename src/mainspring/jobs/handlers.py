@@ -1,4 +1,4 @@
-"""Functions of a program as targets of jobs, in the library form: `handler:<name>` instead of a URL."""
+"""Functions of a program as targets of jobs, in programs that embed the engine: `handler:<name>` instead of a URL."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ One record for each run, and one for each range of instants that were skipped fo
 the instant, so there is at most one run record for a job and an instant: whoever plans an instant a second time
 finds the record of the first. A run that was asked for beside the calendar has a suffix: it is a run of its own.
 
-A *mark* names a run within its job: the instant in milliseconds, with the suffix if it has one. Its id is
-`<job>@<mark>`.
+A *stamp* names a run within its job: the instant in milliseconds, with the suffix if it has one. Its id is
+`<job>@<stamp>`.
 A record that cannot be read is left as it is. What became of its run is `unknown`, and the others go on.
 A record in a final state is never changed again. What a run is doing meanwhile is told by its row.
 """
@@ -23,7 +23,9 @@ from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.clock import Clock
+from mainspring.jobs.calendar.calendar import spread_ms
 from mainspring.jobs.messages import RunKind, RunState
+from mainspring.jobs.record import Job
 from mainspring.model import Record, to_json
 from mainspring.store import BATCH_LIMIT, RecordStore, ends_scan
 from mainspring.unreadable import Unreadable, read_record, reason_of, set_aside
@@ -31,13 +33,13 @@ from mainspring.wire.instants import LAST_INSTANT
 
 FINAL: Final = frozenset({"succeeded", "failed", "unknown", "skipped", "cancelled"})
 BACKFILL: Final = "backfill"
-"""The suffix of an instant that was run afterwards. What had become of it before stays on record."""
+"""The suffix of an instant that was run later. What had become of it before stays on record."""
 _UNFINISHED_MS: Final = 400 * 86_400_000
-"""How much longer than others a record is kept that is not final: more than the longest wait of a retry policy."""
+"""How much longer a record that is not final is kept: more than the longest wait of a retry policy."""
 _AT_ONCE: Final = 100
 _REMEMBERED: Final = 20_000
 _HOPS: Final = 64
-"""How far back the newest run that was made is looked for."""
+"""How far back we look for the newest run that was made."""
 
 
 class Run(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -64,13 +66,13 @@ class Run(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True)
     counted: bool = False
     """It uses up one of the job's `maxRuns`, unless it is skipped: then the job's clock is told."""
     previous: str = ""
-    """The mark of the run before this one, for which it may have to wait."""
+    """The stamp of the run before this one, for which it may have to wait."""
     blocked_by: str = ""
-    """The mark of the run because of which this one was skipped."""
+    """The stamp of the run because of which this one was skipped."""
     catching_up: str = ""
-    """The mark of the run that makes up for an outage and delays this one; its own, if it is such a one itself."""
+    """The stamp of the run that makes up for an outage and delays this one; its own, if it is such a one itself."""
     successor: str = ""
-    """The mark of a run that waits for the end of this one."""
+    """The stamp of a run that waits for the end of this one."""
 
     @property
     def moment(self) -> int:
@@ -85,41 +87,55 @@ class Run(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True)
 class Entry(Struct, frozen=True):
     """A run as it stands, and the version of its record."""
 
-    mark: str
+    stamp: str
     run: Run
     version: int
     is_readable: bool = True
-    """Else the run stands for what nobody can tell, and nothing can be written by the version."""
+    """Otherwise the run stands for what nobody can tell, and nothing can be written with the version."""
 
 
-def mark_of(instant: int, suffix: str = "") -> str:
+def planned(job: Job, instant: int, kind: RunKind, *, previous: str, now: int, delivery_id: str) -> Run:
+    """The record of a run that is to come."""
+    return Run(
+        kind=kind,
+        state="planned",
+        instant=instant,
+        planned_at=now,
+        due_at=instant + spread_ms(job.name, instant, job.definition.jitter_seconds),
+        counted=job.definition.max_runs is not None and kind in ("scheduled", "catchup"),
+        previous=previous,
+        delivery_id=delivery_id,
+    )
+
+
+def stamp_of(instant: int, suffix: str = "") -> str:
     return f"{instant}-{suffix}" if suffix else str(instant)
 
 
-def launch_id(job: str, mark: str) -> str:
-    return f"{job}@{mark}"
+def launch_id(job: str, stamp: str) -> str:
+    return f"{job}@{stamp}"
 
 
 def split_id(identity: str) -> tuple[str, str]:
-    """Job and mark of a run id. The name of a job has no @. `ValueError`: it is no run's."""
-    job, _, mark = identity.rpartition("@")
-    if not job or not 0 <= instant_of(mark) <= LAST_INSTANT:
+    """Job and stamp of a run id. The name of a job has no @. `ValueError`: it is no run's."""
+    job, _, stamp = identity.rpartition("@")
+    if not job or not 0 <= instant_of(stamp) <= LAST_INSTANT:
         raise ValueError(f"Expected the id of a run, got {identity!r}")
-    return job, mark
+    return job, stamp
 
 
-def instant_of(mark: str) -> int:
-    return int(mark.partition("-")[0])
+def instant_of(stamp: str) -> int:
+    return int(stamp.partition("-")[0])
 
 
-def key_of(mark: str) -> str:
+def key_of(stamp: str) -> str:
     """Keys sort from the newest instant to the oldest."""
-    instant, dash, suffix = mark.partition("-")
+    instant, dash, suffix = stamp.partition("-")
     return f"{LAST_INSTANT - int(instant):015d}{dash}{suffix}"
 
 
 def behind(instant: int) -> str:
-    """The place in a ledger before which everything is scheduled at this instant or later."""
+    """The position in a ledger before which everything is scheduled at this instant or later."""
     return f"{LAST_INSTANT - instant:015d}~"
 
 
@@ -129,57 +145,57 @@ class Ledger:
         self._clock = clock
         self._retention_ms = retention_ms
         self._ended: dict[str, str] = {}
-        """Of each job the mark of the last run that was made and whose end was written here."""
+        """Of each job the stamp of the last run that was made and whose end was written here."""
 
-    def has_ended(self, job: str, mark: str) -> bool:
+    def has_ended(self, job: str, stamp: str) -> bool:
         """Whether a run is known to have been made and to be over; asks nobody. Otherwise the record tells."""
-        return self._ended.get(job) == mark
+        return self._ended.get(job) == stamp
 
-    async def get(self, job: str, mark: str) -> Entry | None:
-        record = await self._records.get_record(collection_of(job), key_of(mark), now=self._clock.now_ms())
+    async def get(self, job: str, stamp: str) -> Entry | None:
+        record = await self._records.get_record(collection_of(job), key_of(stamp), now=self._clock.now_ms())
         return None if record is None else _entry(job, record)
 
-    async def put(self, job: str, mark: str, run: Run, *, expect: int) -> bool:
-        """Write if the record has that version. False if it has not."""
+    async def put(self, job: str, stamp: str, run: Run, *, expect: int) -> bool:
+        """Write if the record has that version. False if it does not."""
         now = self._clock.now_ms()
         kept_ms = self._retention_ms if run.is_final else self._retention_ms + _UNFINISHED_MS
         record = await self._records.put_record(
-            collection_of(job), key_of(mark), to_json(run), expect=expect, now=now, expires_at=now + kept_ms
+            collection_of(job), key_of(stamp), to_json(run), expect=expect, now=now, expires_at=now + kept_ms
         )
         if record is not None and run.is_final and run.state != "skipped":
             if len(self._ended) >= _REMEMBERED:
                 self._ended.clear()
-            self._ended[job] = mark
+            self._ended[job] = stamp
         return record is not None
 
     async def enter(self, job: str, runs: Sequence[tuple[str, Run]]) -> list[Run]:
-        """Write new runs; where there is a record already, that one stands, and is answered instead."""
+        """Write new runs; where there is a record already, it stands, and is returned instead."""
         found: list[Run] = []
         for start in range(0, len(runs), _AT_ONCE):
             batch = runs[start : start + _AT_ONCE]
             if len(batch) == 1:
                 found.append(await self._enter(job, *batch[0]))
             else:
-                found += await asyncio.gather(*(self._enter(job, mark, run) for mark, run in batch))
+                found += await asyncio.gather(*(self._enter(job, stamp, run) for stamp, run in batch))
         return found
 
-    async def _enter(self, job: str, mark: str, run: Run) -> Run:
-        while not await self.put(job, mark, run, expect=0):
-            entry = await self.get(job, mark)
+    async def _enter(self, job: str, stamp: str, run: Run) -> Run:
+        while not await self.put(job, stamp, run, expect=0):
+            entry = await self.get(job, stamp)
             if entry is not None:
                 return entry.run
         return run
 
     async def change(
-        self, job: str, mark: str, change: Callable[[Run | None], Run], *, known: Entry | None = None
+        self, job: str, stamp: str, change: Callable[[Run | None], Run], *, known: Entry | None = None
     ) -> Run:
         """Change what is not final, by compare-and-set from what is `known`; returns the record as it then stands."""
         entry = known
         while entry is None or not entry.run.is_final:
             changed = change(None if entry is None else entry.run)
-            if await self.put(job, mark, changed, expect=0 if entry is None else entry.version):
+            if await self.put(job, stamp, changed, expect=0 if entry is None else entry.version):
                 return changed
-            entry = await self.get(job, mark)
+            entry = await self.get(job, stamp)
         return entry.run
 
     async def planned(self, job: str, *, after: int) -> list[Entry]:
@@ -187,12 +203,12 @@ class Ledger:
         return [entry async for entry in self._by_calendar(job, after) if not entry.run.is_final]
 
     async def on_record(self, job: str, first: int, last: int) -> set[int]:
-        """The instants from one to another that have a run by the calendar, be it one that was skipped since."""
+        """The instants from one to another that have a run by the calendar, even one that was skipped since."""
         found = self._by_calendar(job, first - 1, place=behind(last + 1))
         return {entry.run.instant async for entry in found if entry.run.until is None}
 
     async def _by_calendar(self, job: str, after: int, *, place: str = "") -> AsyncIterator[Entry]:
-        """Entries by the calendar of instants after this one, behind a key, from the newest on."""
+        """Entries by the calendar of instants after this one, after a key, newest first."""
         while True:
             page, place = await self.page(job, after=place, limit=BATCH_LIMIT)
             for entry in page:
@@ -206,38 +222,38 @@ class Ledger:
     async def skip(self, job: str, entry: Entry, reason: str) -> None:
         """Note that a run that has not begun will not be made, unless somebody else has ended it."""
         skipped = replace(entry.run, state="skipped", reason=reason, finished_at=self._clock.now_ms())
-        if await self.put(job, entry.mark, skipped, expect=entry.version):
+        if await self.put(job, entry.stamp, skipped, expect=entry.version):
             telemetry.runs.add("skipped")
 
-    async def refuse(self, job: str, marks: Sequence[str]) -> None:
+    async def refuse(self, job: str, stamps: Sequence[str]) -> None:
         """Note that runs were not made because the database cannot hold their rows."""
         now = self._clock.now_ms()
-        for mark in marks:
-            entry = await self.get(job, mark)
+        for stamp in stamps:
+            entry = await self.get(job, stamp)
             if entry is not None:
-                await self.change(job, mark, partial(_refused, at=now), known=entry)
+                await self.change(job, stamp, partial(_refused, at=now), known=entry)
 
-    async def last_made(self, job: str, mark: str, *, now: int) -> int | None:
+    async def last_made(self, job: str, stamp: str, *, now: int) -> int | None:
         """The instant of the newest run whose time has come and that was not skipped, from this one back.
 
         Runs are planned ahead, and may be skipped when their time comes. One whose record has expired was made.
         """
         for _ in range(_HOPS):
-            if not mark:
+            if not stamp:
                 break
-            if self.has_ended(job, mark):
-                return instant_of(mark)
-            entry = await self.get(job, mark)
+            if self.has_ended(job, stamp):
+                return instant_of(stamp)
+            entry = await self.get(job, stamp)
             if entry is None:
-                return instant_of(mark) if instant_of(mark) <= now else None
+                return instant_of(stamp) if instant_of(stamp) <= now else None
             run = entry.run
             if run.moment <= now and run.state not in ("skipped", "buffered"):
                 return run.instant
-            mark = run.blocked_by or run.previous
+            stamp = run.blocked_by or run.previous
         return None
 
     async def page(self, job: str, *, after: str, limit: int) -> tuple[list[Entry], str]:
-        """Entries behind a key, from the newest on, and the key behind which there are more; '': there are not."""
+        """Entries after a key, newest first, and the key after which there are more; '': there are none."""
         page = await self._records.scan_records(collection_of(job), now=self._clock.now_ms(), after=after, limit=limit)
         entries = [entry for record in page if (entry := _entry(job, record)) is not None]
         return entries, "" if ends_scan(page, limit) else page[-1].key
@@ -256,19 +272,19 @@ def _entry(job: str, record: Record) -> Entry | None:
     """None if not even the key is that of a run."""
     instant, dash, suffix = record.key.partition("-")
     try:
-        mark = f"{LAST_INSTANT - int(instant)}{dash}{suffix}"
-        if key_of(mark) != record.key:
+        stamp = f"{LAST_INSTANT - int(instant)}{dash}{suffix}"
+        if key_of(stamp) != record.key:
             raise ValueError(f"Expected the key of a run, got {record.key!r}")
     except ValueError as error:
         set_aside(Unreadable(collection_of(job), record.key, reason_of(error), record.version))
         return None
     run = read_record(collection_of(job), record, partial(msgspec.json.decode, type=Run))
-    return _unread(mark) if run is None else Entry(mark, run, record.version)
+    return _unread(stamp) if run is None else Entry(stamp, run, record.version)
 
 
-def _unread(mark: str) -> Entry:
-    instant, suffix = instant_of(mark), mark.partition("-")[2]
+def _unread(stamp: str) -> Entry:
+    instant, suffix = instant_of(stamp), stamp.partition("-")[2]
     kind: RunKind = "scheduled" if not suffix else "backfill" if suffix == BACKFILL else "manual"
     reason = "The record of this run cannot be read."
     run = Run(kind=kind, state="unknown", instant=instant, planned_at=instant, reason=reason)
-    return Entry(mark, run, version=0, is_readable=False)
+    return Entry(stamp, run, version=0, is_readable=False)

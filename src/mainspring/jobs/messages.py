@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
-from mainspring.jobs.calendar.calendar import Dst
+from mainspring.jobs.calendar.calendar import Dst, Mark
 from mainspring.model import RetryPolicy
 from mainspring.text import NAME, PATH
 from mainspring.wire.instants import Instant
@@ -52,7 +52,6 @@ RunState = Literal[
 """The last five are final."""
 RunKind = Literal["scheduled", "catchup", "backfill", "manual"]
 JobState = Literal["scheduled", "paused", "finished", "broken"]
-Mark = Literal["", "gap", "first", "last"]
 
 
 class CreateJob(Message, frozen=True, kw_only=True):

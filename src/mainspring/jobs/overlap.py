@@ -1,4 +1,4 @@
-"""Whether a run whose time has come is to go, and what it does about the one before it. Pure.
+"""Whether a run whose time has come should go, and what it does about the one before it. Pure.
 
 | overlap          | the run before is not over                                                              |
 |------------------|--------------------------------------------------------------------------------------------|
@@ -13,9 +13,9 @@ Runs that catch up, and those of a backfill, run one after another: under `skip`
 So does one that was planned in time and comes late, after an outage: it is the outage because of which the run
 before it is not over. And so does every run that comes while such a one is not over, or behind one that was delayed
 by it: an instant that is on time is not lost to what an outage left behind. A run whose time has come, and that has
-not begun, is held up: those behind it wait until it is missed. What was delayed so is judged when its turn comes, as if
-all had gone in time: it is skipped if the one before took longer than there is between their moments. So the delay
-shrinks, also that of a job that takes longer than its interval.
+not begun, is held up: those behind it wait until it is missed. A run delayed like that is judged when its turn comes,
+as if all had gone in time: it is skipped if the one before took longer than the time between their moments. So the
+delay shrinks, even for a job that takes longer than its interval.
 Manual ones look at nobody, and nobody waits for them. A repeat may already have been sent: it waits, and is never
 skipped. Nor is one that was told to wait.
 """
@@ -31,7 +31,7 @@ from mainspring.jobs.record import BrokenJob, Definition, Job
 from mainspring.jobs.rows import Errand
 
 LATE_MS: Final = 1_000
-"""A run that is looked at so long after its moment was held up."""
+"""A run that is looked at this long after its moment was held up."""
 
 Objection = Literal["", "deleted", "broken", "paused", "changed", "missed", "superseded", "outside-window"]
 Step = Literal["go", "skip", "wait", "cancel"]
@@ -40,7 +40,7 @@ Step = Literal["go", "skip", "wait", "cancel"]
 def objection(
     job: Job | BrokenJob | None, errand: Errand, *, instant: int, due_at: int, now: int, waited: bool
 ) -> Objection:
-    """Why a run that was planned is not to be made after all, if so. `waited`: for another one, as it should."""
+    """Why a planned run should not be made after all, if so. `waited`: for another one, as it should."""
     if isinstance(job, BrokenJob):
         return "broken"
     if job is None or is_of_another(job, errand, instant):
@@ -56,7 +56,7 @@ def objection(
 
 
 def is_of_another(job: Job, errand: Errand, instant: int) -> bool:
-    """Whether a run is of a job that was deleted before the present one of its name was made.
+    """Whether a run belongs to a job that was deleted before the current one of its name was made.
 
     An instant that comes after the creation is the new job's, whoever planned it: there is one record for both.
     """
@@ -93,9 +93,9 @@ def looks_back(policy: Overlap, kind: RunKind) -> bool:
 
 
 def catches_up(definition: Definition, kind: RunKind, *, late_ms: int) -> bool:
-    """Whether a run that is looked at for the first time makes up for an outage, be it that it was planned before.
+    """Whether a run that is looked at for the first time makes up for an outage, even if it was planned before.
 
-    What comes late by less than a missed one is on time; under the catch-up `all` it is not to be lost either.
+    A run that is not late enough to be missed is on time; under the catch-up `all` it must not be lost either.
     """
     held_up_ms = LATE_MS if definition.catchup == "all" else MISSED_AFTER_MS
     return kind == "catchup" or (kind == "scheduled" and late_ms > held_up_ms)
@@ -111,7 +111,7 @@ def would_overlap(policy: Overlap, before: Run, after: Run) -> bool:
 def step(definition: Definition, kind: RunKind, blocker: Run | None, *, is_kept: bool) -> Step:
     """What to do, given the run before this one that is not over, if there is one.
 
-    `is_kept`: it must not be skipped, being a repeat, or waiting already, or catching up, or delayed by one that does.
+    `is_kept`: it must not be skipped: it is a repeat, waits already, catches up, or is delayed by one that does.
     """
     policy = definition.overlap
     if blocker is None or not looks_back(policy, kind):

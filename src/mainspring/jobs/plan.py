@@ -22,18 +22,18 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from mainspring.jobs.calendar.calendar import Calendar
+from mainspring.jobs.messages import Catchup
 
 MISSED_AFTER_MS: Final = 15_000
 RUN_LIMIT: Final = 1000
 """How much one plan runs at most."""
 
-Catchup = Literal["none", "latest", "all"]
 Reason = Literal["missed", "superseded", "outside-window"]
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """An instant to run. `is_late`: it was missed, and is caught up with."""
+    """An instant to run. `is_late`: it was missed, and is made up for."""
 
     instant: int
     is_late: bool
@@ -51,7 +51,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, up to where that accounts for everything, and the instant after that (None: never again)."""
+    """What to do now, how far that accounts for everything, and the instant after that (None: never again)."""
 
     runs: tuple[Planned, ...]
     skipped: tuple[Skipped, ...]
@@ -106,7 +106,7 @@ def plan(
 
 
 def _before_latest(calendar: Calendar, after: int, missed_until: int, due_until: int) -> int:
-    """Up to where missed instants are superseded: by one that is due on time, or else by the latest missed one."""
+    """How far missed instants are superseded: by one that is due on time, or else by the latest missed one."""
     if missed_until <= after:
         return after
     on_time = calendar.next(missed_until)

@@ -45,7 +45,7 @@ from mainspring.timers.handlers import HANDLER_SCHEME
 from mainspring.wire.decoding import decode, encode
 
 TRIES: Final = 5
-"""How often a declaration is written anew when somebody else has changed the job at the same moment."""
+"""How often a declaration is rewritten when somebody else has changed the job at the same moment."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 F = TypeVar("F", bound=Callable[[DueJob], object])
@@ -61,7 +61,7 @@ class Jobs:
         self._spawn = spawn
         self._is_open = False
         self._waiting: dict[str, CreateJob] = {}
-        """Declared, and not in the registry yet."""
+        """Declared, but not in the registry yet."""
         self._writing = asyncio.Lock()
 
     # --- functions on a calendar ----------------------------------------------------------------------
@@ -80,7 +80,7 @@ class Jobs:
         return function
 
     async def open(self) -> None:
-        """Write what was declared; from now on at once."""
+        """Write what was declared; later declarations are written at once."""
         await self._write()
         self._is_open = True
 
@@ -107,7 +107,7 @@ class Jobs:
         except NotFound:
             await self._service.create(wanted)
             return
-        is_broken = present.state == "broken"  # then nobody knows what it holds: all of it is written
+        is_broken = present.state == "broken"  # then nobody knows what it holds: everything is written
         fields: Collection[str] = CONTENT if is_broken else differences(wanted, present)
         if fields:
             generation = UNSET if is_broken else present.generation

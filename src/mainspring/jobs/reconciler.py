@@ -1,9 +1,9 @@
-"""Keeps the clocks equal to the registry, which other programs may write: one instance at a time, under a lock.
+"""Keeps the clocks in step with the registry, which other programs may write: one instance at a time, under a lock.
 
-A look reads the registry page by page, and the clocks of each page in one query. Whose definition is not the one that
-its clock last saw is told to its clock. A clock without a job ends by itself at its next instant, or here if it waits
-for none. Nothing is done under the lock that a late holder could spoil: to be told is harmless, because a clock decides
-by the definition.
+A look reads the registry page by page, and the clocks of each page in one query. If a definition is not the one that
+its clock last saw, the clock is told. A clock without a job ends by itself at its next instant, or here if it waits for
+none. Nothing is done under the lock that a late holder could spoil: being told is harmless, because a clock decides by
+the definition.
 
 The holder is an instance, so it holds the lock no longer than it is alive: not when its lease as an instance may have
 ended, whatever the lock's own says. That is why the others need not wait for the lock of one that died.
@@ -21,7 +21,8 @@ from mainspring.background import repeat
 from mainspring.clock import Clock
 from mainspring.errors import LockLost, LockTaken, StoreUnavailable
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import Rows, read_state
+from mainspring.jobs.row_store import RowStore
+from mainspring.jobs.rows import read_state
 from mainspring.kernel.ownership import Ownership
 from mainspring.locks import Held, Lock
 from mainspring.store import BATCH_LIMIT, RecordStore
@@ -30,9 +31,9 @@ LOCK_NAME: Final = "cron:psj"
 LOCK_SECONDS: Final = 90.0
 FULL_LOOK_SECONDS: Final = 60.0
 FOREIGN_LOOK_SECONDS: Final = 5.0
-"""For a registry in a store of its own: what others write there is picked up within so long."""
+"""For a registry in a store of its own: what others write there is picked up within this time."""
 RETRY_SECONDS: Final = 5.0
-"""How soon those who do not hold the lock look whether its holder still lives."""
+"""How soon those who do not hold the lock check whether its holder is still alive."""
 
 
 class Reconciler:
@@ -41,13 +42,13 @@ class Reconciler:
         *,
         registry: Registry,
         records: RecordStore,
-        rows: Rows,
+        rows: RowStore,
         clock: Clock,
         ownership: Ownership,
         randomness: random.Random,
         is_foreign: bool,
     ) -> None:
-        """`records` is the store of the registry; `is_foreign` if it is another one than that of the rows."""
+        """`records` is the store of the registry; `is_foreign` if it is not the one that holds the rows."""
         self._registry = registry
         self._rows = rows
         self._clock = clock
@@ -63,13 +64,13 @@ class Reconciler:
         )
         self._pause_seconds = FOREIGN_LOOK_SECONDS if is_foreign else FULL_LOOK_SECONDS
         self._seen: dict[str, str] = {}
-        """Of each job the seal that its clock has seen, as of the last look."""
+        """For each job, the seal that its clock has seen, as of the last look."""
         self._full_look_at = 0.0
 
     async def run(self) -> None:
         """Look at the start and then again and again, whenever the lock can be had. Ends only by cancellation.
 
-        The store may not be reached, or the lock be one that another program wrote: it waits for better days.
+        The store may be out of reach, or another program may have written the lock: it waits for better days.
         """
         await repeat(self._look_while_held, seconds=RETRY_SECONDS, complaint="jobs were not reconciled")
 
@@ -112,11 +113,11 @@ class Reconciler:
             raise LockLost("The lease of this instance has ended")
 
     async def _tell(self, changed: dict[str, str]) -> None:
-        """Have those clocks look that have not seen the definition as it is."""
+        """Have the clocks look that have not seen the current definition."""
         try:
             rows = await self._rows.clocks(list(changed))
         except StoreUnavailable:
-            rows = [None] * len(changed)  # some cannot be reached: the others are told, be it for nothing
+            rows = [None] * len(changed)  # some cannot be reached: the others are told, even if for nothing
         stale = [
             name
             for (name, seal), row in zip(changed.items(), rows, strict=True)

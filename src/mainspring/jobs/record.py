@@ -49,7 +49,7 @@ class Terms(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Bounds(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Which instants of its calendar are a job's: from one to another, both included, and so many runs."""
+    """Which instants of its calendar are a job's: from one to another, inclusive, and a number of runs."""
 
     start_at: int | None = None
     end_at: int | None = None
@@ -124,7 +124,7 @@ class Job(Struct, frozen=True, kw_only=True):
     version: int
     """Of its record."""
     seal: str
-    """Of its text: another seal, another definition, or one that is understood since the settings have changed."""
+    """Of its text: another seal means another definition, or one that is understood since the settings changed."""
     definition: Definition
     calendar: Calendar
     url: str
@@ -141,7 +141,7 @@ class BrokenJob(Struct, frozen=True, kw_only=True):
 
 
 class Routing(Struct, frozen=True):
-    """Where routes lead, and what the service behind them knows Mainspring by."""
+    """Where routes lead, and the token by which the service behind them recognises Mainspring."""
 
     base_url: str = ""
     token: str = ""

@@ -23,7 +23,7 @@ from mainspring.wire.checks import CheckUrl
 JOBS: Final = "jobs:meta"
 _REMEMBERED: Final = 20_000
 _REMEMBERED_BYTES: Final = 4_096
-"""What a larger record means is found out each time: so many of them would take gigabytes."""
+"""What a larger record means is worked out each time: remembering many of them would take gigabytes."""
 
 
 class Registry:
@@ -36,7 +36,7 @@ class Registry:
         randomness: Random,
         check_url: CheckUrl,
     ) -> None:
-        """What `check_url` refuses is broken: a record of another program was checked by nobody before."""
+        """What `check_url` refuses is broken: nobody has checked a record of another program before."""
         self._records = records
         self._clock = clock
         self._random = randomness
@@ -49,14 +49,14 @@ class Registry:
         return None if record is None else self.understand(record)
 
     async def page(self, *, after: str, limit: int) -> tuple[list[Job | BrokenJob], str]:
-        """Jobs behind a name, in the order of their names, and the name behind which there are more; '': no more."""
+        """Jobs after a name, in the order of their names, and the name after which there are more; '': no more."""
         page = await self._records.scan_records(JOBS, now=self._clock.now_ms(), after=after, limit=limit)
         return [self.understand(record) for record in page], "" if ends_scan(page, limit) else page[-1].key
 
     async def put(self, name: str, definition: Definition, *, expect: int) -> Job | BrokenJob | None:
-        """Write if the version of the record is that (0: absent). None if it is not.
+        """Write if the record has this version (0: absent). None if it does not.
 
-        A job that is made anew has no version in common with its deleted namesake: a change that was meant for that one
+        A recreated job has no version in common with its deleted namesake: a change that was meant for the old one
         and comes late misses it.
         """
         first = first_version(self._random)
@@ -69,7 +69,7 @@ class Registry:
         return await self._records.delete_record(JOBS, name, expect=expect, now=self._clock.now_ms())
 
     def understand(self, record: Record) -> Job | BrokenJob:
-        """What a record means, be it written or not."""
+        """What a record means, whether or not it is written."""
         known = self._read.get(record.key)
         if known is not None and known[0] == record:
             return known[1]
@@ -102,7 +102,7 @@ def read(record: Record, routing: Routing, *, check_url: CheckUrl) -> Job | Brok
 
 
 def _broken(record: Record, seal: str, problem: str, definition: Definition | None) -> BrokenJob:
-    # The settings may be what is wrong: under others the same text has another seal, and its clock is told.
+    # The settings may be at fault: under others the same text has another seal, and its clock is told.
     return BrokenJob(
         name=record.key, version=record.version, seal=f"{seal}-broken", problem=problem, definition=definition
     )

@@ -1,53 +1,29 @@
 """The rows that jobs have in the engine: a *clock row* for each job, and a row for each run that is under way.
 
-They live in two system namespaces, made when the first job is. A clock row is a hint: what is to be done follows from
-the definition, when the row is due. So any change is told by making it due now (`tell_clock`), and telling twice does
-no harm. A job that is made anew has a new clock: what the old one knew was of another job.
+They live in two system namespaces, made when the first job is. What rows say, and what they say when they are to be
+looked at from now on: pure. `row_store` reads and writes them.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
-from mainspring import telemetry
-from mainspring.clock import Clock
-from mainspring.delivery.webhook import new_delivery_id
-from mainspring.errors import StoreUnavailable, TooLarge
-from mainspring.jobs.calendar.calendar import spread_ms
 from mainspring.jobs.clock_state import ClockState
-from mainspring.jobs.ledger import Run, launch_id
+from mainspring.jobs.ledger import Run
 from mainspring.jobs.messages import RunKind
 from mainspring.jobs.record import Job, Terms
 from mainspring.jobs.webhook import UPCOMING
-from mainspring.model import FOREVER, Detail, State, Timer, TimerKey, to_json
-from mainspring.namespaces.service import NamespaceService
-from mainspring.store import (
-    BATCH_LIMIT,
-    Put,
-    Remove,
-    TimerFilter,
-    TimerStore,
-    Verdict,
-    first_version,
-    look,
-    timer_pages,
-    was_applied,
-)
+from mainspring.model import Detail, Namespace, Timer, to_json
 from mainspring.unreadable import Unreadable, reason_of, set_aside
 
 CLOCKS: Final = "mainspring.jobs"
 RUNS: Final = "mainspring.launches"
-_PATIENCE_SECONDS: Final = 5.0
-_FIRST_PAUSE_SECONDS: Final = 0.05
-_LONGEST_PAUSE_SECONDS: Final = 1.0
 _NOWHERE: Final = "clock:"
 
 
@@ -61,27 +37,33 @@ class Errand(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     """Of the job by which it was planned: one of the same name may take its place. None: not known."""
     previous: str = ""
     next_at: tuple[int, ...] = ()
-    """The next instants, found out when there was time for it; nothing if they were not."""
+    """The next instants, found out when there was time for it; empty if there was not."""
     body: Raw | UnsetType = UNSET
 
 
-class Missing(Struct, frozen=True):
-    """The marks of runs that have no row."""
-
-    refused: Sequence[str]
-    """The database cannot hold them."""
-    unwritten: Sequence[str]
-    """Their part of the database cannot be reached: nobody knows whether they were written."""
-
-    def check(self) -> None:
-        """For those who can ask again: all that the database can hold is to be written."""
-        if self.unwritten:
-            raise StoreUnavailable("Runs may not have been stored: their part of the database is unreachable")
+def clock_row(name: str, state: ClockState | None, namespace: Namespace, *, delivery_id: str, now: int) -> Timer:
+    """A clock that is due now. None: one that knows nothing."""
+    key = namespace.key_of(name)
+    return Timer(
+        shard_id=key.shard_id,
+        uuid=key.uuid,
+        namespace=CLOCKS,
+        timer_id=name,
+        due_at=now,
+        payload=None if state is None else to_json(state).decode(),
+        detail=Detail(
+            execute_at=now,
+            callback_url=_NOWHERE,
+            delivery_id=delivery_id,
+            created_at=now,
+            updated_at=now,
+        ),
+    )
 
 
 def read_state(row: Timer) -> ClockState:
-    """What a clock knows. A state that cannot be read is none: what it had run is in the ledger, and is not
-    run again."""
+    """What a clock knows. An unreadable state counts as none: what the clock had run is in the ledger, and is not run
+    again."""
     if row.payload is None:
         return ClockState()
     try:
@@ -91,259 +73,48 @@ def read_state(row: Timer) -> ClockState:
         return ClockState()
 
 
-class Rows:
-    def __init__(
-        self,
-        *,
-        store: TimerStore,
-        namespaces: NamespaceService,
-        clock: Clock,
-        randomness: random.Random,
-        wake: Callable[[int, int], None],
-    ) -> None:
-        """`wake` tells the engine of a row."""
-        self._store = store
-        self._namespaces = namespaces
-        self._clock = clock
-        self._random = randomness
-        self._wake = wake
-
-    def new_delivery_id(self) -> str:
-        return new_delivery_id(self._random)
-
-    # --- clocks ---------------------------------------------------------------------------------------
-
-    async def clocks(self, names: Sequence[str]) -> list[Timer | None]:
-        namespace = await self._namespaces.system(CLOCKS)
-        return await self._store.get([namespace.key_of(name) for name in names])
-
-    async def new_clock(self, name: str, state: ClockState) -> None:
-        """Have a clock for a job that was made just now: one that knows of it what it is to begin with, due now.
-
-        A row that is there already is that of a job of the same name which was deleted, be it looked at this very
-        moment. It is replaced: what that look comes to is not written, because the delivery is another one.
-        """
-        while True:
-            fresh = await self._clock_row(name, state)
-            row = await look(self._store, fresh.key)
-            if (
-                isinstance(row, Timer) and row.detail.created_at >= state.created_at
-            ):  # somebody has seen the new job first
-                return await self._tell(fresh)
-            if isinstance(row, Timer):  # what that one has left behind is this one's to end
-                state = replace(state, unwritten=read_state(row).unwritten)
-                fresh = replace(fresh, payload=to_json(state).decode())
-            if await self._write(fresh, expect=0 if row is None else row.version):
-                return None
-
-    async def tell_clock(self, name: str, state: ClockState | None) -> None:
-        """Have the clock of a job look at it from now on; where there is none a new one, which knows so much."""
-        await self._tell(await self._clock_row(name, state))
-
-    async def tell_clocks(self, names: Sequence[str]) -> list[str]:
-        """The same for many. Returns those that could not be told: they stop no other."""
-        rows = [await self._clock_row(name) for name in names]
-        untold: list[str] = []
-        for row, verdict in zip(rows, await self._put_new(rows), strict=True):
-            try:
-                if not was_applied(verdict):
-                    await self._tell(row)
-            except (StoreUnavailable, TooLarge) as error:
-                telemetry.warning("the clock of a job could not be notified", job=row.timer_id, reason=error.detail)
-                untold.append(row.timer_id)
-        return untold
-
-    async def _clock_row(self, name: str, state: ClockState | None = None) -> Timer:
-        key = (await self._namespaces.system(CLOCKS)).key_of(name)
-        now = self._clock.now_ms()
-        detail = Detail(
-            execute_at=now,
-            callback_url=_NOWHERE,
-            delivery_id=self.new_delivery_id(),
+def run_row(
+    identity: str,
+    job: Job,
+    run: Run,
+    namespace: Namespace,
+    *,
+    upcoming: Sequence[int],
+    body: Raw | UnsetType,
+    now: int,
+) -> Timer:
+    """`upcoming` are instants in order, including those that follow the run, if they are known."""
+    key = namespace.key_of(identity)
+    following = bisect_right(upcoming, run.instant)
+    errand = Errand(
+        kind=run.kind,
+        terms=job.definition.terms,
+        created_at=job.definition.created_at,
+        previous=run.previous,
+        next_at=tuple(upcoming[following : following + UPCOMING]),
+        body=body,
+    )
+    return Timer(
+        shard_id=key.shard_id,
+        uuid=key.uuid,
+        namespace=RUNS,
+        timer_id=identity,
+        due_at=max(run.moment, now),
+        payload=to_json(errand).decode(),
+        detail=Detail(
+            execute_at=run.moment,
+            callback_url=job.url,
+            delivery_id=run.delivery_id,
             created_at=now,
             updated_at=now,
-        )
-        return Timer(
-            shard_id=key.shard_id,
-            uuid=key.uuid,
-            namespace=CLOCKS,
-            timer_id=name,
-            due_at=now,
-            payload=None if state is None else to_json(state).decode(),
-            detail=detail,
-        )
-
-    async def _tell(self, fresh: Timer) -> None:
-        """Have the row that there is looked at, or this one. It is written in any case: see `stop_clock`."""
-        while not await self._hasten(fresh.key, anyway=True):
-            [damaged] = await self._store.damaged([fresh.key])  # one that cannot be read is nobody's clock
-            if await self._write(fresh, expect=0 if damaged is None else damaged.version):
-                return
-
-    async def idle_clocks(self) -> list[Timer]:
-        """Clocks that wait for no instant: of jobs that are paused, finished or broken, or gone."""
-        if all(namespace.name != CLOCKS for namespace in self._namespaces.known):
-            return []
-        namespace = await self._namespaces.system(CLOCKS)
-        where = TimerFilter(due_from=FOREVER)
-        return [row async for page in timer_pages(self._store, namespace.shards, where) for row in page]
-
-    async def hasten_clock(self, name: str) -> None:
-        await self._hasten((await self._namespaces.system(CLOCKS)).key_of(name))
-
-    async def stop_clock(self, name: str, *, is_wanted: Callable[[], Awaitable[bool]]) -> None:
-        """Remove the clock of a job that is gone, unless there is one of its name again.
-
-        One that has begun to look ends by itself: there may be something on record for which it has to make up. So does
-        one that has left runs behind.
-        That is asked after the row was read. Whoever makes a job writes its definition first and then, in any case, its
-        clock: so either the definition is seen here, or the row is another one by the time it would be removed.
-        """
-        key = (await self._namespaces.system(CLOCKS)).key_of(name)
-        while True:
-            [row] = await self._store.get([key])
-            if row is None or row.attempts or await is_wanted():
-                return
-            if read_state(row).unwritten:
-                await self._hasten(key)
-                return
-            if await self._remove(row):
-                return
-
-    # --- runs -------------------------------------------------------------------------------------
-
-    async def runs(self, identities: Sequence[str]) -> list[Timer | None]:
-        namespace = await self._namespaces.system(RUNS)
-        return await self._store.get([namespace.key_of(identity) for identity in identities])
-
-    async def add_runs(
-        self,
-        job: Job,
-        runs: Sequence[tuple[str, Run]],
-        *,
-        upcoming: Sequence[int] = (),
-        body: Raw | UnsetType = UNSET,
-    ) -> Missing:
-        """Have rows for runs that are on record. One that has a row already keeps it.
-
-        `upcoming` are the instants that follow on the first of the runs, in order, if they are known. Returns which
-        of them have no row, or may have none: no other has to do without because of them.
-        """
-        namespace = await self._namespaces.system(RUNS)
-        now = self._clock.now_ms()
-        rows = []
-        for mark, run in runs:
-            identity = launch_id(job.name, mark)
-            key = namespace.key_of(identity)
-            following = bisect_right(upcoming, run.instant)
-            errand = Errand(
-                kind=run.kind,
-                terms=job.definition.terms,
-                created_at=job.definition.created_at,
-                previous=run.previous,
-                next_at=tuple(upcoming[following : following + UPCOMING]),
-                body=body,
-            )
-            detail = Detail(
-                execute_at=run.moment,
-                callback_url=job.url,
-                delivery_id=run.delivery_id,
-                created_at=now,
-                updated_at=now,
-                callback_timeout_ms=round(job.definition.timeout_seconds * 1000),
-                retry_policy=job.definition.policy,
-            )
-            rows.append(
-                Timer(
-                    shard_id=key.shard_id,
-                    uuid=key.uuid,
-                    namespace=RUNS,
-                    timer_id=identity,
-                    due_at=max(run.moment, now),
-                    payload=to_json(errand).decode(),
-                    detail=detail,
-                )
-            )
-        verdicts = await self._put_new(rows)
-        marks = [mark for mark, _ in runs]
-        return Missing(
-            [mark for mark, verdict in zip(marks, verdicts, strict=True) if verdict is Verdict.REFUSED],
-            [mark for mark, verdict in zip(marks, verdicts, strict=True) if verdict is Verdict.UNAVAILABLE],
-        )
-
-    async def hasten_run(self, identity: str) -> None:
-        await self._hasten((await self._namespaces.system(RUNS)).key_of(identity))
-
-    async def stop_run(self, identity: str) -> None:
-        key = (await self._namespaces.system(RUNS)).key_of(identity)
-        while True:
-            [row] = await self._store.get([key])
-            if row is None or await self._remove(row):
-                return
-
-    # --- both -----------------------------------------------------------------------------------------
-
-    async def _hasten(self, key: TimerKey, *, anyway: bool = False) -> bool:
-        """Have a row looked at once more from now on. One that is being looked at is waited for, a while. False: none.
-
-        Raises `StoreUnavailable` if the look takes longer: it may come to what it saw before, and has to be told again.
-        What has begun and is retried keeps the instant it was begun for: its repeats must decide as it did. One that is
-        due need not be written, unless it is to be so `anyway`.
-        """
-        deadline = self._clock.monotonic() + _PATIENCE_SECONDS
-        pause = _FIRST_PAUSE_SECONDS
-        while self._clock.monotonic() < deadline:
-            [row] = await self._store.get([key])
-            now = self._clock.now_ms()
-            if row is None:
-                return False
-            if row.state is State.RUNNING:
-                await asyncio.sleep(pause)
-                pause = min(_LONGEST_PAUSE_SECONDS, 2 * pause)
-                continue
-            if row.due_at <= now and not anyway:
-                return True
-            due_at = min(row.due_at, now)
-            detail = row.detail if row.attempts or row.due_at <= now else replace(row.detail, execute_at=now)
-            if await self._write(replace(row, due_at=due_at, detail=detail), expect=row.version):
-                return True
-        raise StoreUnavailable("The row has been busy for a while and cannot be notified of the change")
-
-    async def _put_new(self, rows: Sequence[Timer]) -> list[Verdict]:
-        verdicts: list[Verdict] = []
-        for start in range(0, len(rows), BATCH_LIMIT):
-            batch = rows[start : start + BATCH_LIMIT]
-            fresh = [replace(row, version=first_version(self._random)) for row in batch]
-            written = await self._store.write([Put(row, 0) for row in fresh])
-            for row, verdict in zip(batch, written, strict=True):
-                if verdict is Verdict.APPLIED:
-                    self._wake(row.shard_id, row.due_at)
-            verdicts += written
-        return verdicts
-
-    async def _write(self, row: Timer, *, expect: int) -> bool:
-        """False if the row is another one than expected. Raises what `was_applied` does."""
-        version = first_version(self._random) if expect == 0 else expect
-        [verdict] = await self._store.write([Put(replace(row, version=version), expect)])
-        if was_applied(verdict):
-            self._wake(row.shard_id, row.due_at)
-            return True
-        return False
-
-    async def _remove(self, row: Timer) -> bool:
-        [verdict] = await self._store.write([Remove(row.key, row.version)])
-        return was_applied(verdict)
-
-
-def planned(job: Job, instant: int, kind: RunKind, *, previous: str, now: int, delivery_id: str) -> Run:
-    """The record of a run that is to come."""
-    return Run(
-        kind=kind,
-        state="planned",
-        instant=instant,
-        planned_at=now,
-        due_at=instant + spread_ms(job.name, instant, job.definition.jitter_seconds),
-        counted=job.definition.max_runs is not None and kind in ("scheduled", "catchup"),
-        previous=previous,
-        delivery_id=delivery_id,
+            callback_timeout_ms=round(job.definition.timeout_seconds * 1000),
+            retry_policy=job.definition.policy,
+        ),
     )
+
+
+def hastened(row: Timer, now: int) -> Timer:
+    """The row, due now at the latest. A row that has begun and is retried keeps the instant it was begun for: its
+    repeats must decide as it did."""
+    detail = row.detail if row.attempts or row.due_at <= now else replace(row.detail, execute_at=now)
+    return replace(row, due_at=min(row.due_at, now), detail=detail)

@@ -1,4 +1,4 @@
-"""The carrier of run rows: looks whether the run is still wanted and its turn has come, makes the call, and
+"""The carrier of run rows: checks whether the run is still wanted and its turn has come, makes the call, and
 records in the ledger how it ended, before the row is removed.
 
 So the ledger is what tells a run that is over from one that is not, whatever becomes of rows: a row that was written
@@ -23,7 +23,7 @@ from mainspring.delivery.call import Reply, Sends
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.webhook import new_span_id
 from mainspring.errors import StoreUnavailable
-from mainspring.jobs.ending import Settler, Turn, later, over, pause_ms
+from mainspring.jobs.ending import RunEnder, Turn, later, over, pause_ms
 from mainspring.jobs.handlers import DueJob, JobHandler
 from mainspring.jobs.ledger import Ledger, instant_of, split_id
 from mainspring.jobs.messages import RunState
@@ -31,7 +31,8 @@ from mainspring.jobs.overlap import is_of_another, objection
 from mainspring.jobs.queue import RunQueue
 from mainspring.jobs.record import BrokenJob, Job, Terms
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import Errand, Rows
+from mainspring.jobs.row_store import RowStore
+from mainspring.jobs.rows import Errand
 from mainspring.jobs.webhook import Trigger, request, trigger
 from mainspring.kernel.backoff import max_attempts
 from mainspring.kernel.carrier import Ending, Lane, put_aside
@@ -65,7 +66,7 @@ class RunCarrier:
         namespaces: NamespaceService,
         registry: Registry,
         ledger: Ledger,
-        rows: Rows,
+        rows: RowStore,
         clock: Clock,
         randomness: random.Random,
         ownership: Ownership,
@@ -79,8 +80,8 @@ class RunCarrier:
         self._random = randomness
         self._ownership = ownership
         self._host_limit = host_limit
-        self._settler = Settler(ledger=ledger, rows=rows, clock=clock)
-        self._queueing = RunQueue(ledger=ledger, rows=rows, settler=self._settler)
+        self._ender = RunEnder(ledger=ledger, rows=rows, clock=clock)
+        self._queue = RunQueue(ledger=ledger, rows=rows, ender=self._ender)
         self._destinations = Destinations(guard)
         self.handlers: dict[str, JobHandler] = {}
 
@@ -95,13 +96,13 @@ class RunCarrier:
     async def carry(self, timer: Timer) -> Ending:
         now = self._clock.now_ms()
         try:
-            name, mark = split_id(timer.timer_id)
+            name, stamp = split_id(timer.timer_id)
         except ValueError as error:
             return put_aside(timer, now, _set_aside(timer, error))
         errand, problem = _read(timer)
-        turn = Turn(timer, name, mark, errand, None, now)
+        turn = Turn(timer, name, stamp, errand, None, now)
         try:
-            turn = Turn(timer, name, mark, errand, await self._ledger.get(name, mark), now)
+            turn = Turn(timer, name, stamp, errand, await self._ledger.get(name, stamp), now)
             ending = await self._end(turn, problem)
             if ending is None:
                 job = await self._registry.get(name)
@@ -131,28 +132,28 @@ class RunCarrier:
         if turn.entry is not None and not turn.entry.is_readable:
             return put_aside(turn.timer, turn.started_at, turn.entry.run.reason)
         if turn.entry is not None and turn.entry.run.is_final:
-            await self._settler.hand_on(turn.job, turn.entry.run)
+            await self._ender.hand_on(turn.job, turn.entry.run)
             return over(turn.started_at)
         if problem and turn.entry is not None:
-            await self._settler.settle(turn, "unknown" if turn.is_repeat else "failed", reason=problem)
+            await self._ender.end(turn, "unknown" if turn.is_repeat else "failed", reason=problem)
         return put_aside(turn.timer, turn.started_at, problem) if problem else None
 
     async def _look(self, turn: Turn, job: Job | BrokenJob | None) -> Ending | None:
-        """An ending if no call is to be made now, else None."""
+        """An ending if no call should be made now, else None."""
         if isinstance(job, Job) and job.url != turn.timer.detail.callback_url:
-            # The limit and the circuit that it is under are those of an address that is not called any more.
+            # Its limit and circuit are those of an address that is no longer called.
             return replace(later(turn, turn.started_at), callback_url=job.url)
         if not turn.is_repeat:
             reason = objection(
                 job, turn.errand, instant=turn.instant, due_at=turn.due_at, now=turn.started_at, waited=turn.has_waited
             )
             if reason:
-                return await self._settler.settle(turn, "skipped", reason=reason)
+                return await self._ender.end(turn, "skipped", reason=reason)
         if not isinstance(job, Job) or is_of_another(job, turn.errand, turn.instant):
-            return await self._settler.settle_lost(turn, "The job was deleted or broken before another attempt.")
+            return await self._ender.end_lost(turn, "The job was deleted or broken before another attempt.")
         if turn.timer.attempts > max_attempts(job.definition.policy):
-            return await self._settler.settle_lost(turn, "")
-        return await self._queueing.take_turn(turn, job)
+            return await self._ender.end_lost(turn, "")
+        return await self._queue.take_turn(turn, job)
 
     # --- the call -------------------------------------------------------------------------------------
 
@@ -190,10 +191,10 @@ class RunCarrier:
             spread=self._random.random(),
         )
         ending = replace(ending, kept=False)
-        return ending if ending.next == "retry" else replace(ending, settle=partial(self._settle, turn, ending))
+        return ending if ending.next == "retry" else replace(ending, write=partial(self._write_end, turn, ending))
 
-    async def _settle(self, turn: Turn, ending: Ending) -> Ending:
-        return await self._settler.settle(turn, _STATES[ending.outcome], reason=ending.detail, ending=ending)
+    async def _write_end(self, turn: Turn, ending: Ending) -> Ending:
+        return await self._ender.end(turn, _STATES[ending.outcome], reason=ending.detail, ending=ending)
 
     async def _send(self, turn: Turn, job: Job, said: Trigger, secrets: Sequence[str]) -> Reply:
         call = request(
@@ -228,7 +229,7 @@ class RunCarrier:
 
 
 def _read(timer: Timer) -> tuple[Errand, str]:
-    """What a row says of its run, or nothing and why."""
+    """What a row says about its run, or nothing and why."""
     try:
         return msgspec.json.decode(timer.payload or "", type=Errand), ""
     except ValueError as error:
@@ -241,7 +242,7 @@ def _set_aside(timer: Timer, error: ValueError) -> str:
 
 
 def _is_ok(reply: Reply) -> bool:
-    """A job runs by its calendar: of an answer only `ok` counts, and what else it says is the receiver's business."""
+    """A job runs by its calendar: only `ok` in an answer counts, and anything else in it is the receiver's business."""
     text = reply.body.lstrip()
     if reply.truncated or not text.startswith(b"{"):
         return True

@@ -9,18 +9,18 @@ from msgspec import UNSET
 from mainspring.jobs.ledger import Entry, Ledger, behind, key_of, launch_id
 from mainspring.jobs.messages import ListRuns, RunsPage, RunView
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import Rows
+from mainspring.jobs.row_store import RowStore
 from mainspring.jobs.views import run_view
 from mainspring.store import BATCH_LIMIT
 from mainspring.wire import cursors
 from mainspring.wire.instants import to_ms
 
 PAGES_LIMIT: Final = 100
-"""Pages of the ledger that one request looks through at most; its answer may then be short, with a cursor."""
+"""How many pages of the ledger one request looks through at most; its answer may then be short, with a cursor."""
 
 
 class RunReader:
-    def __init__(self, *, registry: Registry, ledger: Ledger, rows: Rows) -> None:
+    def __init__(self, *, registry: Registry, ledger: Ledger, rows: RowStore) -> None:
         self._registry = registry
         self._ledger = ledger
         self._rows = rows
@@ -58,7 +58,7 @@ class RunReader:
                 return views, ""
             if len(views) == limit:
                 return views, after
-            after = key_of(entry.mark)
+            after = key_of(entry.stamp)
             if (not request.states or view.state in request.states) and (
                 not request.kinds or view.kind in request.kinds
             ):
@@ -66,7 +66,7 @@ class RunReader:
         return views, following
 
     async def _views(self, job: str, entries: list[Entry]) -> list[RunView]:
-        going = [launch_id(job, entry.mark) for entry in entries if not entry.run.is_final]
+        going = [launch_id(job, entry.stamp) for entry in entries if not entry.run.is_final]
         rows = await self._rows.runs(going) if going else []
         by_id = dict(zip(going, rows, strict=True))
-        return [run_view(job, entry, by_id.get(launch_id(job, entry.mark))) for entry in entries]
+        return [run_view(job, entry, by_id.get(launch_id(job, entry.stamp))) for entry in entries]

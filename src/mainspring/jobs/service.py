@@ -1,7 +1,8 @@
 """What users do with jobs: requests in, views out.
 
-Every change is a compare-and-set of the definition, then word to the clock, then the answer. From the definition on it
-is in force: a run looks at it before it begins. Deleting a job leaves its ledger until that expires.
+Every change is a compare-and-set of the definition; then the clock is told, then the caller. The change is in force as
+soon as the definition is written: a run looks at it before it begins. Deleting a job leaves its ledger until it
+expires.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mainspring.errors import Conflict, FieldError, InvalidInput, NotFound, Stor
 from mainspring.jobs.backfill import Backfiller
 from mainspring.jobs.checks import check
 from mainspring.jobs.clock_state import ClockState, first_state
-from mainspring.jobs.ledger import Entry, Ledger, mark_of
+from mainspring.jobs.ledger import Entry, Ledger, planned, stamp_of
 from mainspring.jobs.messages import (
     BackfillJob,
     BackfillView,
@@ -42,7 +43,8 @@ from mainspring.jobs.messages import (
 )
 from mainspring.jobs.record import BrokenJob, Definition, Job, Terms, calendar_of
 from mainspring.jobs.registry import Registry
-from mainspring.jobs.rows import Rows, planned, read_state
+from mainspring.jobs.row_store import RowStore
+from mainspring.jobs.rows import read_state
 from mainspring.jobs.runs import RunReader
 from mainspring.jobs.views import instant_view, job_view, run_view
 from mainspring.model import Record, to_json
@@ -53,7 +55,7 @@ from mainspring.wire.instants import to_instant, to_ms
 
 _NO_PART_OF_A_JOB: Final = frozenset({"name", "if_generation", "dry_run"})
 SCAN_LIMIT: Final = 100_000
-"""Jobs that one filtered list looks through at most."""
+"""How many jobs one filtered list looks through at most."""
 PREVIEW_MS: Final = 100 * 366 * 86_400_000
 """How far a preview looks: for 1000 leap days it would have to look through four thousand years."""
 _AT_ONCE: Final = 100
@@ -65,7 +67,7 @@ class JobService:
         *,
         registry: Registry,
         ledger: Ledger,
-        rows: Rows,
+        rows: RowStore,
         clock: Clock,
         check_url: CheckUrl,
         max_body: int,
@@ -188,14 +190,14 @@ class JobService:
         delivery_id = self._rows.new_delivery_id()
         run = planned(job, now, "manual", previous="", now=now, delivery_id=delivery_id)
         run = replace(run, due_at=now, by=request.by)
-        mark = mark_of(now, delivery_id[-8:])
-        # The row first: whoever has no answer yet may ask again, but what is answered will be run.
-        missing = await self._rows.add_runs(job, [(mark, run)], body=request.body)
+        stamp = stamp_of(now, delivery_id[-8:])
+        # The row first: a caller without an answer may ask again, but what is answered will be run.
+        missing = await self._rows.add_runs(job, [(stamp, run)], body=request.body)
         missing.check()
         if missing.refused:
             raise TooLarge("The run is larger than the database can hold")
-        [run] = await self._ledger.enter(job.name, [(mark, run)])
-        return run_view(job.name, Entry(mark, run, 1), None)
+        [run] = await self._ledger.enter(job.name, [(stamp, run)])
+        return run_view(job.name, Entry(stamp, run, 1), None)
 
     async def preview(self, request: PreviewJob) -> PreviewView:
         base = Definition(schedule="")
@@ -285,7 +287,7 @@ class JobService:
                 return await self._unwritten(name, changed)
             job = await self._registry.put(name, _stored(changed), expect=present.version)
             if job is not None:
-                # Should there be no clock yet, it has to know what the job was before this change.
+                # If there is no clock yet, it has to know what the job was before this change.
                 # If another program made it, nobody knows since when it has been there.
                 known = (
                     first_state(present.definition) if present.definition and present.definition.created_at else None
@@ -302,13 +304,13 @@ class JobService:
         return view
 
     async def _with_last_runs(self, views: Sequence[JobView]) -> Sequence[JobView]:
-        """A clock knows what was planned last, which may be still to come; the ledger knows what was made of it."""
+        """A clock knows what was planned last, which may still be to come; the ledger knows what came of it."""
         now = self._clock.now_ms()
 
         async def told(view: JobView) -> JobView:
             if view.last_run is None:
                 return view
-            made = await self._ledger.last_made(view.name, mark_of(to_ms(view.last_run)), now=now)
+            made = await self._ledger.last_made(view.name, stamp_of(to_ms(view.last_run)), now=now)
             return replace(view, last_run=None if made is None else to_instant(made))
 
         found: MutableSequence[JobView] = []
@@ -319,7 +321,7 @@ class JobService:
     async def _views(
         self, jobs: Sequence[Job | BrokenJob], secrets: Secrets | None, *, listed: bool = False
     ) -> Sequence[JobView]:
-        """Jobs and what their clocks know of them."""
+        """Jobs and what their clocks know about them."""
         now = self._clock.now_ms()
         rows = await self._rows.clocks([job.name for job in jobs]) if jobs else []
         return [
@@ -329,7 +331,7 @@ class JobService:
 
 
 def _stored(definition: Definition) -> Definition:
-    """As it is written: instants in milliseconds, whichever way they came. JSON null is no body."""
+    """As it is written: instants in milliseconds, however they came. JSON null is no body."""
     body = UNSET if definition.body is not UNSET and bytes(definition.body) == b"null" else definition.body
     return replace(definition, start_at=definition.starts_at, end_at=definition.ends_at, body=body)
 
@@ -341,7 +343,7 @@ def _readable(name: str, definition: Definition | None) -> Definition:
 
 
 def _just_before(prefix: str) -> str:
-    """A key before all those that begin so, and behind as many others as can be."""
+    """A key before all those that begin like this, and after as many others as possible."""
     if not prefix:
         return ""
     last = prefix[-1]

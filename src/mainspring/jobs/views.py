@@ -17,7 +17,7 @@ from mainspring.wire.instants import to_instant
 
 _NULL: Final = Raw(b"null")
 _UNREAD: Final = Definition(schedule="")
-"""Stands for a definition of which nothing could be read."""
+"""Stands for a definition that could not be read at all."""
 _ROW_STATES: Final[dict[State, RunState]] = {State.RUNNING: "running", State.RETRYING: "retrying"}
 
 
@@ -26,7 +26,7 @@ def job_view(
 ) -> JobView:
     """`secrets` are hidden, if given; in a list, those of URLs, too."""
     definition = job.definition or _UNREAD
-    counts = state.created_at == definition.created_at  # else it is of an earlier job of the same name
+    counts = state.created_at == definition.created_at  # otherwise it belongs to an earlier job of the same name
     next_at = _next_at(job, state if counts else ClockState(), now) if isinstance(job, Job) else None
     shown: JobState = "scheduled" if next_at is not None else "finished"
     if isinstance(job, BrokenJob):
@@ -72,18 +72,18 @@ def _listed(url: str | None, secrets: Secrets | None) -> str | None:
 
 
 def _next_at(job: Job, state: ClockState, now: int) -> int | None:
-    """The next instant that is run, be it planned already or not."""
+    """The next instant that is run, whether already planned or not."""
     definition = job.definition
     after = max(now, (definition.starts_at or 0) - 1)
     if definition.max_runs is not None and state.runs >= definition.max_runs:
-        # The last ones may be planned and still to come.
+        # The last ones may be planned but still to come.
         return state.last_run if state.last_run is not None and state.last_run > now else None
     following = job.calendar.next(after)
     return None if following is None or following > (definition.ends_at or following) else following
 
 
 def run_view(job: str, entry: Entry, row: Timer | None) -> RunView:
-    """An entry of the ledger. What is not over is told by its row, if it has one."""
+    """An entry of the ledger. If it is not over, its row tells how it stands, if it has one."""
     run = entry.run
     started_at, state, attempts, status = run.started_at, run.state, run.attempts, run.status
     reason = run.reason
@@ -96,7 +96,7 @@ def run_view(job: str, entry: Entry, row: Timer | None) -> RunView:
             status, reason = last.status, last.detail
     due_at = run.instant if run.due_at is None else run.due_at
     return RunView(
-        launch_id=launch_id(job, entry.mark),
+        launch_id=launch_id(job, entry.stamp),
         name=job,
         kind=run.kind,
         state=state,

@@ -1,7 +1,7 @@
 """What the receiver of a run gets: a pure function of job, run and attempt.
 
 The bearer token of the configuration goes only to routes, that is to the service it was configured for; a job with a
-URL of its own brings its own authorization. A repeat differs in attempt, timestamp and signature only: `webhook-id`,
+URL of its own brings its own authorization. A repeat differs only in attempt, timestamp and signature: `webhook-id`,
 `Idempotency-Key` and `X-Correlation-ID` stay the same for all attempts of a run.
 """
 

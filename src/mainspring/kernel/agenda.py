@@ -1,9 +1,9 @@
 """The owned shards, how far each was read, and when to look at it again.
 
-Per shard there is one read position. Rows before it were offered to the dispatcher, which has taken them in or marked
-where they are; so a shard's backlog is read once and not again for every timer that comes due. A row written behind the
-position moves the position back (`note`). Rows that others wrote and nobody announced are found by a sweep, which reads
-again what lies behind the position.
+Per shard there is one read position. Rows before it were offered to the dispatcher, which has taken them in or
+bookmarked where they are; so a shard's backlog is read once and not again for every timer that comes due. A row written
+behind the position moves the position back (`note`). Rows that others wrote and nobody announced are found by a sweep,
+which reads again what lies behind the position.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class ShardState:
         self.look_at: int | None = None
         self.draining = False
         self.reading = False
-        """A page is being read, from the position or from a mark."""
+        """A page is being read, from the position or from a bookmark."""
         self.hangs = False
         """The last page took too long: nobody waits for the next."""
         self.left_to: Position | None = None
-        """How far a pass over rows that were left has come; None: there is none."""
+        """How far a pass over rows that were left has got; None: there is no pass."""
         self.sweeping = False
         self.sweep_owed = False
-        """Somebody may have written behind the position, also behind a sweep that is under way."""
+        """Somebody may have written before the position, even where a sweep under way has already been."""
         self.noted: int | None = None
         """The earliest due instant written since the page that is being read was asked for."""
         self._pages: set[int] = set()
@@ -38,13 +38,13 @@ class ShardState:
         self._ended: dict[str, tuple[int, int]] = {}
 
     def advance(self, read_to: Position) -> None:
-        """Move the position behind a page, but not past a row that may have been written while it was read."""
+        """Move the position past a page, but not past a row that may have been written while it was read."""
         if self.noted is not None and self.noted <= read_to.due_at:
             read_to = Position(self.noted, "")
         self.position = read_to
         self.noted = None
 
-    # Rows that leave memory while a page is being read: that page may show them as they were.
+    # Rows that leave memory while a page is being read: that page may still show them as they were.
 
     def ask_page(self) -> int:
         """A page is about to be read; returns its number."""
@@ -63,7 +63,7 @@ class ShardState:
             self._ended[timer.uuid] = (timer.version, self._asked)
 
     def has_ended(self, timer: Timer, page: int) -> int | None:
-        """The version of an attempt that was recorded since the page was asked for: that may show the row as it was."""
+        """The version of an attempt recorded since the page was asked for, which may show the row as it was before."""
         version, asked = self._ended.get(timer.uuid, (0, 0))
         return version if asked >= page else None
 
@@ -113,7 +113,7 @@ class Agenda:
         return None
 
     def take_due(self, now: int) -> Iterator[ShardState]:
-        """The shards whose instant has come; each then has none planned until it is given one."""
+        """The shards whose instant has come; after that, none is planned for them until one is given."""
         while (at := self.next_look()) is not None and at <= now:
             _, shard_id = heapq.heappop(self._heap)
             shard = self.shards[shard_id]

@@ -1,9 +1,9 @@
-"""Fenced writes in batches, so that one shard which hangs holds up no other.
+"""Fenced writes in batches, such that one shard that hangs holds up no other.
 
 One batch at a time: what arrives during a commit shares the next one. When a batch takes longer than
-`PATIENCE_SECONDS`, some shard of it may hang, and nobody can tell which. From then on, and until all has been quick
-again for a while, each shard has a batch of its own, and waits for nobody else's. A batch is bounded in bytes, too:
-what users write waits for the commit that is under way.
+`PATIENCE_SECONDS`, one of its shards may hang, and nobody can tell which. From then on, until everything has been
+quick for a while, each shard has batches of its own and waits for nobody else's. A batch is bounded in bytes, too,
+because users' writes wait for the commit that is under way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 BATCH_BYTES: Final = 2_000_000
-"""After so many a batch ends."""
+"""A batch ends after this many."""
 PATIENCE_SECONDS: Final = 0.2
 CARE_SECONDS: Final = 30.0
 
@@ -35,7 +35,7 @@ class Batches(Generic[Item]):
         clock: Clock,
         spawn: Spawn,
     ) -> None:
-        """`work` does a batch, and raises nothing; `size_of` tells how many bytes of an item are written."""
+        """`work` does a batch and raises nothing; `size_of` tells how many bytes of an item are written."""
         self._work = work
         self._size_of = size_of
         self._clock = clock
@@ -66,7 +66,7 @@ class Batches(Generic[Item]):
                         self._careful_until = self._clock.monotonic() + CARE_SECONDS
 
     def _take(self) -> dict[int, list[Item]]:
-        """What waits in shards with which nobody is busy."""
+        """What waits in shards that have no batch under way."""
         batch: dict[int, list[Item]] = {}
         room, bytes_left = BATCH_LIMIT, BATCH_BYTES
         for shard_id in [shard_id for shard_id in self._waiting if shard_id not in self._busy]:
@@ -88,7 +88,7 @@ class Batches(Generic[Item]):
         began = self._clock.monotonic()
         try:
             await self._work([item for items in batch.values() for item in items])
-        except Exception:  # noqa: BLE001 - it does not raise; should it, these items are lost to memory, and no others
+        except Exception:  # noqa: BLE001 - it does not raise; if it does, only these items are lost to memory
             telemetry.logger.exception("a batch ended with an unforeseen error")
         finally:
             now = self._clock.monotonic()

@@ -25,13 +25,13 @@ class Lane(Struct, frozen=True):
     limit: int
     namespace: str
     site: str
-    """What the lanes of one site take counts together, and so it does in a namespace."""
+    """What the lanes of one site take counts together, and likewise in a namespace."""
     room: Callable[[], int] | None = None
-    """For a lane whose limit moves: how many more calls there is room for. `Dispatcher.pump` when there is more."""
+    """For a lane whose limit moves: how many more calls there is room for. Call `Dispatcher.pump` when it grows."""
     taking: Callable[[int], None] | None = None
-    """For lanes that share their room: told of each slot that is taken (1) and given back (-1)."""
+    """For lanes that share their room: called for each slot that is taken (1) or given back (-1)."""
     calls_nobody: bool = False
-    """For a lane of which only the store is asked: there is no destination that could be doubted."""
+    """For a lane that asks only the store: there is no destination that could be doubted."""
 
 
 class Ending(Struct, frozen=True, kw_only=True):
@@ -52,16 +52,16 @@ class Ending(Struct, frozen=True, kw_only=True):
     hasty: int = 0
     """How often in a row the receiver has asked for a moment that had passed, on a reschedule."""
     labels: dict[str, str] | UnsetType = UNSET
-    """Those of the row from then on, on a reschedule."""
+    """The row's labels from then on, on a reschedule."""
     callback_url: str | UnsetType = UNSET
-    """Where the row goes from then on: into the lane of that."""
+    """Where the row goes from then on: into the lane of this URL."""
     is_attempt: bool = True
-    """Whether it counts as one. If not, no call was made: the row counts as many attempts as before it was begun."""
+    """Whether it counts as an attempt. If not, no call was made: the row has as many attempts as before."""
     reachable: bool | None = True
-    """Whether the destination answered at all; what its circuit goes by. None: it was not asked."""
+    """Whether the destination answered at all, which its circuit goes by. None: it was not asked."""
     kept: bool = True
-    """Whether the history tells of it. Services that keep their own account of what happened leave it out."""
-    settle: Callable[[], Coroutine[Any, Any, Ending]] | None = None
+    """Whether it enters the history. Services that keep their own account of what happened leave it out."""
+    write: Callable[[], Coroutine[Any, Any, Ending]] | None = None
     """What the carrier still has to write before the row is: done after the call, when its slot is free again."""
 
 
@@ -119,15 +119,15 @@ def conclude(begun: Timer, current: Timer | None, ending: Ending, fence: int) ->
     if ending.next in ("done", "dropped"):
         return Finish(begun.key, fence, Remove(begun.key, current.version), attempt)
     if begun.state is State.RUNNING and not ending.is_attempt:
-        # Who resumed it meanwhile has it counted anew.
+        # If somebody resumed it meanwhile, counting has started again.
         current = replace(current, attempts=max(0, current.attempts - 1))
     return Finish(begun.key, fence, Put(_moved(current, ending), current.version), attempt)
 
 
 def conclude_small(begun: Timer, current: Timer | None, ending: Ending, fence: int) -> Finish:
-    """The same in few words, for a row with which the database could not hold more.
+    """The same in few words, for a row that the database could not hold with more.
 
-    What would go on is parked as it was, so that it needs no more room than it had.
+    A row that would go on is parked as it was, so that it needs no more room than it had.
     """
     goes_on = ending.next in ("retry", "rescheduled", "parked")
     small = replace(
@@ -141,7 +141,7 @@ def conclude_small(begun: Timer, current: Timer | None, ending: Ending, fence: i
 
 
 def put_aside(timer: Timer, now: int, reason: str) -> Ending:
-    """An ending for a timer on which no attempt can be made, ever."""
+    """An ending for a timer that can never be attempted."""
     return Ending(outcome=Result.FAILED, next="parked", detail=reason, started_at=now, reachable=None, is_attempt=False)
 
 

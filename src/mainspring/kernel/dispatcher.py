@@ -7,8 +7,8 @@
 Invariants. Nothing is begun before it has a slot, nothing is sent that was not begun under a valid lease.
 The window holds every timer that is queued, in flight or unrecorded, at most once (`stages`); a row found in flight
 that is not in the window belongs to an attempt on which nobody will report any more (`Carrier.lost`). A row that leaves
-the window without an outcome is marked, and read again: what is in the store is then not known. What is wrong with one
-row, or with one shard, is told by the store item by item, and costs no other row anything.
+the window without an outcome is bookmarked, and read again: what is in the store is then not known. What is wrong with
+one row, or with one shard, is told by the store item by item, and costs no other row anything.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mainspring.store import Begin, Store, Verdict
 
 
 class Dispatcher:
-    """Everything that is in memory between the moment a timer is found due and the record of its outcome."""
+    """Everything in memory between the moment a timer is found due and the record of its outcome."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Dispatcher:
         spawn: Spawn,
         settings: EngineSettings,
     ) -> None:
-        """`deposed` is told of shards that have a newer owner."""
+        """`deposed` is called with shards that have a newer owner."""
         self._store = store
         self._clock = clock
         self._agenda = agenda
@@ -71,10 +71,10 @@ class Dispatcher:
         self.window = self._stages.window
         self._calls: dict[str, tuple[LaneState, asyncio.Task[None] | None]] = {}
         self._unsent: dict[str, tuple[int, int]] = {}
-        """Attempts that were begun, or may have been, and certainly not sent: version and fence. They may still be."""
+        """Attempts that were begun, or may have been, but certainly not sent: version and fence. They still may be."""
         self._changed: dict[str, int] = {}
-        """Rows that were found to be others than those in flight, and their due instants: to be read afterwards."""
-        self._settling: dict[str, asyncio.Task[None]] = {}
+        """Rows that were found to differ from those in flight, and their due instants: to be read afterwards."""
+        self._writing: dict[str, asyncio.Task[None]] = {}
         """Attempts whose call is over and whose carrier has yet to write something."""
         self._starting: Batches[tuple[LaneState, Timer]] = Batches(
             self._start, size_of=lambda item: self.window.most(item[1].uuid), clock=clock, spawn=spawn
@@ -117,7 +117,7 @@ class Dispatcher:
     # --- from the reader ------------------------------------------------------------------------------
 
     def offer(self, timer: Timer, page: int) -> bool:
-        """Take a due row in, or mark where it is. False if it had to be left in the store."""
+        """Take a due row in, or bookmark where it is. False if it had to be left in the store."""
         shard = self._agenda.shards.get(timer.shard_id)
         if shard is None or shard.draining or self._is_known(timer, shard, page):
             return True
@@ -134,7 +134,7 @@ class Dispatcher:
         return True
 
     def _is_known(self, timer: Timer, shard: ShardState, page: int) -> bool:
-        """Whether a row is in memory, or was until just now. One that is another than that will be looked at again."""
+        """Whether a row is in memory, or was until just now. If it differs from that, it will be looked at again."""
         known = self.window.rows.get(timer.uuid)
         ended = shard.has_ended(timer, page)
         if ended is not None:
@@ -153,7 +153,7 @@ class Dispatcher:
 
     @property
     def waits_for_circuits(self) -> bool:
-        """Whether lanes wait for something of which nobody tells: a circuit that closes, a limit that moves."""
+        """Whether lanes wait for something that nobody announces: a circuit that closes, a limit that moves."""
         return self._stages.waits_for_circuits
 
     def pump(self, *names: str) -> None:
@@ -189,7 +189,7 @@ class Dispatcher:
                 going.append((lane, timer, shard.fence))
         verdicts = await self._writes.begin([Begin(timer.key, fence, timer.version) for _, timer, fence in going])
         crashpoint.reach(crashpoint.ATTEMPT_BEGUN)
-        # The lease may have run out during the write: what was begun then is read again, and judged.
+        # The lease may have run out during the write: what was begun by then is read again, and judged.
         valid = self._lease_valid()
         deposed: set[int] = set()
         for (lane, timer, fence), verdict in zip(going, verdicts, strict=True):
@@ -217,7 +217,7 @@ class Dispatcher:
         self.serve()
 
     async def _send_begun(self, lane: LaneState, timer: Timer, fence: int) -> None:
-        """Since it was read, a row that was begun and not sent may have been changed, or judged by another owner."""
+        """Since it was read, a row that was begun but not sent may have been changed, or judged by another owner."""
         try:
             [current] = await contained(self._store.get([timer.key]))
         except StoreUnavailable:
@@ -237,7 +237,7 @@ class Dispatcher:
         self._calls[begun.uuid] = (lane, self._spawn(self._carry(lane, begun)))
 
     def _remember_unsent(self, timer: Timer, *, version: int, fence: int) -> None:
-        """Should the row be found in flight in this version, it is not lost: nobody has called anybody for it."""
+        """If the row is found in flight in this version, it is not lost: no call was made for it."""
         self._unsent[timer.uuid] = (version, fence)
         if len(self._unsent) > self._settings.window_limit:
             del self._unsent[next(iter(self._unsent))]
@@ -251,7 +251,7 @@ class Dispatcher:
             self._find_again(timer)
             return
         if current is not None and current.version == timer.version:
-            self._find_again(timer)  # whatever the store has against it, it would say so at once again
+            self._find_again(timer)  # whatever the store has against it, it would say so again at once
         elif current is not None:
             self.note(current.shard_id, current.due_at)
 
@@ -272,17 +272,17 @@ class Dispatcher:
         call = self._calls[timer.uuid][1]
         self._end_call(lane, timer)
         self._stages.give()
-        if ending.settle is not None and call is not None:
-            self._settling[timer.uuid] = call
-            ending = await self._ending(timer, ending.settle())
-            if self._settling.pop(timer.uuid, None) is None:
+        if ending.write is not None and call is not None:
+            self._writing[timer.uuid] = call
+            ending = await self._ending(timer, ending.write())
+            if self._writing.pop(timer.uuid, None) is None:
                 return  # given up, and recorded as unknown
         self._finisher.end(timer, ending, fence=timer.fence)
 
     async def _ending(self, timer: Timer, carrying: Coroutine[Any, Any, Ending]) -> Ending:
         try:
             return await carrying
-        except Exception as error:  # noqa: BLE001 - a carrier does not raise; should it, this timer ends and no other
+        except Exception as error:  # noqa: BLE001 - a carrier does not raise; if it does, this timer ends and no other
             telemetry.logger.exception("a call ended with an unforeseen error")
             reason = f"An unforeseen error ended the attempt ({type(error).__name__}); the call may have been made."
             return self._carrier.lost(timer, self._clock.now_ms(), reason)
@@ -305,7 +305,7 @@ class Dispatcher:
             self.wake_reader.set()
 
     def _put_back(self, lane: LaneState, timer: Timer) -> None:
-        """Whatever became of the row in the store, it is read again: at once would be too often."""
+        """Whatever became of the row in the store, it is read again, but not at once: that would be too often."""
         self._forget(lane, timer)
         self._find_again(timer)
 
@@ -323,17 +323,17 @@ class Dispatcher:
         self.window.let_go(shard_ids, self._lanes)
 
     def busy(self, shard_ids: set[int]) -> bool:
-        """Whether anything of these shards is in flight or not yet recorded."""
+        """Whether anything from these shards is in flight or not yet recorded."""
         return self.window.busy(shard_ids)
 
     def give_up(self, shard_ids: set[int]) -> None:
-        """Stop waiting for calls of these shards: their outcome is unknown, and recorded so."""
+        """Stop waiting for calls of these shards: their outcome is unknown, and recorded as that."""
         reason = "This instance stopped while the call was in flight; the call may have been made."
-        calls = {uuid: call for uuid, (_, call) in self._calls.items() if call is not None} | self._settling
+        calls = {uuid: call for uuid, (_, call) in self._calls.items() if call is not None} | self._writing
         for uuid, call in calls.items():
             timer = self.window.rows[uuid]
             if timer.shard_id in shard_ids:
-                if self._settling.pop(uuid, None) is None:
+                if self._writing.pop(uuid, None) is None:
                     self._end_call(self._calls[uuid][0], timer)
                 lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
                 self._finisher.end(timer, lost, fence=timer.fence)

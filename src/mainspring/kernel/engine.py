@@ -3,7 +3,7 @@
     reader      finds what is due in the owned shards
     dispatcher  takes it from due to done
     keeper      renews the lease
-    sharer      hands shards over that belong elsewhere, claims those that belong here
+    sharer      hands over shards that belong elsewhere, claims those that belong here
 
 The keeper waits for nothing but the lease: a shard that does not answer must not cost all others.
 """
@@ -28,7 +28,7 @@ from mainspring.kernel.settings import EngineSettings
 from mainspring.store import Store
 
 HAND_OVER_SECONDS: Final = 0.2
-"""Between two looks while shards are about to change hands."""
+"""The pause between two looks while shards are about to change hands."""
 RESIGN_SECONDS: Final = 1.0
 """How long an instance that stops tries to give its shards back. Others otherwise wait for its lease to run out."""
 
@@ -45,7 +45,7 @@ class Engine:
         settings: EngineSettings,
         foreign_writes: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
-        """`foreign_writes` is the store's, if it has it (`NoticesWriters`)."""
+        """`foreign_writes` is the store's, if it has that verb (`NoticesWriters`)."""
         self._clock = clock
         self._ownership = ownership
         self._spawn = spawn
@@ -58,7 +58,7 @@ class Engine:
         self._newly_owned_elsewhere: set[int] = set()
         self._stopping = False
         self._tasks: dict[asyncio.Task[None], None] = {}
-        """All that runs on behalf of the engine: nothing of it outlives a stop, however the store behaves."""
+        """All that runs on behalf of the engine: none of it outlives a stop, however the store behaves."""
         self.dispatcher = Dispatcher(
             store=store,
             clock=clock,
@@ -85,7 +85,7 @@ class Engine:
         self.dispatcher.note(shard_id, due_at)
 
     def claim_soon(self) -> None:
-        """There may be other shards or other members than before: do not wait for the next renewal."""
+        """Shards or members may have changed: do not wait for the next renewal."""
         self._keep_wake.set()
 
     def owns(self, shard_id: int) -> bool:
@@ -129,11 +129,11 @@ class Engine:
         self._stopping = True
         shards = set(self._agenda.shards)
         self._drain(shards)
-        if not await self._settled(shards, self._settings.drain_seconds):
+        if not await self._drained(shards, self._settings.drain_seconds):
             self.dispatcher.give_up(shards)
-            await self._settled(shards, self._settings.store_retry_seconds * 2)
+            await self._drained(shards, self._settings.store_retry_seconds * 2)
 
-    async def _settled(self, shards: set[int], seconds: float) -> bool:
+    async def _drained(self, shards: set[int], seconds: float) -> bool:
         deadline = self._clock.monotonic() + seconds
         while self.dispatcher.busy(shards):
             if self._clock.monotonic() >= deadline or not self._ownership.valid():
@@ -166,7 +166,7 @@ class Engine:
         return max(SHORTEST_SECONDS, due_in)
 
     def _complain(self, reason: str) -> None:
-        """An outage is told when it begins, and then once in a lease's time."""
+        """An outage is logged when it begins, and then once per lease."""
         now = self._clock.monotonic()
         if now >= self._complain_at:
             self._complain_at = now + self._ownership.lease_seconds
@@ -189,7 +189,7 @@ class Engine:
                 await asyncio.sleep(HAND_OVER_SECONDS)
 
     async def _share(self) -> None:
-        """Give and take shards, as the members of the last renewal have it."""
+        """Give and take shards, by the members as of the last renewal."""
         if self._stopping:
             return
         await self._ownership.place()
@@ -204,9 +204,9 @@ class Engine:
             self.dispatcher.wake_reader.set()
 
     def _adopt(self) -> None:
-        """Look after all shards that are owned, also if only a part of those that were asked for could be claimed.
+        """Look after all shards that are owned, even if only some of those asked for could be claimed.
 
-        Not in an instance that began to stop meanwhile: it gives them back with all others.
+        Not in an instance that has begun to stop meanwhile: it gives them back with all others.
         """
         if self._stopping:
             return
@@ -218,7 +218,7 @@ class Engine:
             telemetry.info("claimed shards", count=len(gained))
 
     async def _hand_over(self) -> None:
-        """Release shards that belong elsewhere once nothing of theirs is in flight, or when that takes too long."""
+        """Release shards that belong elsewhere once none of their rows is in flight, or when that takes too long."""
         belongs_elsewhere = self._ownership.misplaced()
         fresh = {shard_id for shard_id in belongs_elsewhere if shard_id not in self._draining}
         self._drain(fresh)
@@ -231,7 +231,7 @@ class Engine:
             self._draining.pop(shard_id)
             self._agenda.remove(shard_id)
         if done:
-            self.dispatcher.let_go(set(done))  # and of the marks that were set since
+            self.dispatcher.let_go(set(done))  # and of the bookmarks that were set since
             if released := await self._ownership.release(done):
                 telemetry.info("released shards", count=released)
 
@@ -253,7 +253,7 @@ class Engine:
         self.dispatcher.let_go(shard_ids)
 
     def _tell_deposed(self) -> None:
-        """One line for what may have been found out shard by shard."""
+        """One log line for what may have been found out shard by shard."""
         shards, self._newly_owned_elsewhere = self._newly_owned_elsewhere, set()
         if shards:
             telemetry.warning("a shard has a newer owner", count=len(shards), first=min(shards))

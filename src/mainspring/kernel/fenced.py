@@ -15,11 +15,11 @@ Item = TypeVar("Item", Begin, Finish)
 Answer = TypeVar("Answer")
 
 COMPLAINT_SECONDS: Final = 5.0
-"""Between two lines in the log about the same trouble."""
+"""The pause between two lines in the log about the same trouble."""
 
 
 async def contained(answer: Awaitable[Answer]) -> Answer:
-    """No error of a store may end the engine: if it fails in a way that nobody has foreseen, it is unavailable."""
+    """No error in a store may end the engine: if it fails in an unforeseen way, it is unavailable."""
     try:
         return await answer
     except StoreUnavailable:
@@ -31,7 +31,7 @@ async def contained(answer: Awaitable[Answer]) -> Answer:
 
 class FencedWrites:
     def __init__(self, *, store: Store, clock: Clock, agenda: Agenda, deposed: Callable[[set[int]], None]) -> None:
-        """`deposed` is told of shards that have a newer owner."""
+        """`deposed` is called with shards that have a newer owner."""
         self._store = store
         self._clock = clock
         self._agenda = agenda
@@ -52,10 +52,10 @@ class FencedWrites:
         *,
         is_repeat: bool = False,
     ) -> list[Verdict]:
-        """No error of a store may end the engine, and what is wrong with one row may cost no other.
+        """No error in a store may end the engine, and what is wrong with one row must not affect others.
 
-        What failed in an unforeseen way is asked again, in halves, and a row alone twice. It may have been done all the
-        same: what is stale then, may be so because of that, and nobody knows.
+        What failed in an unforeseen way is tried again, in halves, and a single row twice. It may have been done all
+        the same: what is stale then may be so because of that, and nobody knows.
         """
         if not items:
             return []
@@ -84,12 +84,12 @@ class FencedWrites:
             telemetry.warning(trouble, reason=reason, count=count)
 
     def is_deposed(self, shard_id: int, fence: int) -> bool:
-        """Whether a fence was refused because of another's. False if that is our own: lost, and claimed anew."""
+        """Whether a fence was refused because of another owner's. False if that is our own: lost, and claimed again."""
         shard = self._agenda.shards.get(shard_id)
         return shard is None or shard.fence == fence
 
     def note_deposed(self, shard_ids: set[int]) -> None:
-        """Of these, what has been given up already is no news; it may be about to be claimed anew."""
+        """What has already been given up is no news; it may be about to be claimed again."""
         known = shard_ids & self._agenda.shards.keys()
         if known:
             self._deposed(known)

@@ -1,8 +1,8 @@
 """Records how attempts ended: one fenced `finish` for all that have ended meanwhile.
 
 An ending is kept until it is recorded, or another owner has the shard. It waits for a store that is away; it is decided
-again for a row that a user changed meanwhile; and it is recorded once, also when the answer of the store got lost.
-A shard that was lost and has come back may have had another owner, who has judged the attempt: then that stands.
+again for a row that a user changed meanwhile; and it is recorded once, even if the store's answer got lost. A shard
+that was lost and has come back may have had another owner, who has judged the attempt: then that judgement stands.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mainspring.model import State, Timer
 from mainspring.store import Finish, Put, Store, Verdict
 
 RECENT: Final = 100
-"""Attempts of a timer among which one is looked for that may have been recorded: a moment ago, at most."""
+"""How many attempts of a timer are searched for one that may have been recorded: a moment ago at most."""
 
 
 class Ended:
@@ -45,22 +45,22 @@ class Ended:
         self.begun = begun
         self.ending = ending
         self.fence = fence
-        """Under which it is certain that nobody else has judged the attempt."""
+        """The fence under which it is certain that nobody else has judged the attempt."""
         self.is_found = is_found
-        """Nobody here made the attempt: it was found in flight. That is true of this very version of the row only."""
+        """Nobody here made the attempt: it was found in flight. That holds only for this very version of the row."""
         self.current: Timer | None = begun
-        """The row as it stands, as far as is known."""
+        """The row as it is, as far as is known."""
         self.may_be_recorded = False
-        """It was written, and nobody knows with what success: it may land at any time from then on."""
+        """It was written, and nobody knows whether that succeeded: it may land at any time from then on."""
         self.written: Timer | None = None
         """The row as it was to be then, if it was to stay."""
         self.is_stale = False
         """The store said that the row is not `current` any more."""
         self.is_small = False
-        """The database refused the row with all that was to be said about the attempt."""
+        """The database refused the row with everything that was to be said about the attempt."""
 
     def note_doubt(self, verdict: Verdict, finish: Finish) -> None:
-        """It may have been done, unless the fence was another's; what was refused, too, if the store failed later."""
+        """It may have been done, unless the fence was another's; even what was refused, if the store failed later."""
         if verdict is not Verdict.FENCED:
             self.may_be_recorded = True
             self.written = finish.change.timer if isinstance(finish.change, Put) else None
@@ -80,8 +80,8 @@ class Finisher:
         spawn: Spawn,
         retry_seconds: float,
     ) -> None:
-        """`size_of` tells what is in a row; `gone` is told of attempts that nobody waits for any more, `note` of rows
-        that are due later."""
+        """`size_of` tells what is in a row; `gone` is told about attempts that nobody waits for any more, `note` about
+        rows that are due later."""
         self._store = store
         self._writes = writes
         self._agenda = agenda
@@ -97,7 +97,7 @@ class Finisher:
         return self._batches.loop()
 
     def end(self, begun: Timer, ending: Ending, *, fence: int, is_found: bool = False) -> None:
-        """`fence` is that of the shard when the attempt was begun, or when it was found that there is none to begin."""
+        """`fence` is that of the shard when the attempt was begun, or when it turned out that none is to be begun."""
         if ending.kept:
             telemetry.attempts.add(ending.outcome)
         self._put(Ended(begun, ending, fence, is_found=is_found))
@@ -177,7 +177,7 @@ class Finisher:
             return
         later: list[Ended] = []
         for ended, current, is_over in zip(endings, rows, over, strict=True):
-            is_refused = ended.is_stale and current == ended.current  # and would be at once again
+            is_refused = ended.is_stale and current == ended.current  # and would be again at once
             ended.current = current
             ended.fence = ended.fence if fence is None else fence
             ended.is_stale = False
@@ -191,7 +191,7 @@ class Finisher:
             self._spawn(self._look_later(later))
 
     async def _is_over(self, ended: Ended, current: Timer | None, fence: int | None) -> bool:
-        """Whether the attempt was recorded: here, with an answer that got lost, or by another owner in between."""
+        """Whether the attempt was recorded: here, with an answer that got lost, or by another owner meanwhile."""
         begun = ended.begun
         if ended.is_found and (current is None or current.version != begun.version):
             return True  # it is read again, as it is
@@ -203,7 +203,7 @@ class Finisher:
         return not still
 
     async def _is_recorded(self, ended: Ended, current: Timer | None) -> bool:
-        """Whether the history tells of this attempt, or the row itself, if that is all that was to be written."""
+        """Whether the history has this attempt, or the row itself shows it, if that is all that was to be written."""
         begun = ended.begun
         if not ended.ending.kept:
             return current is not None and ended.written is not None and _shows(current, ended.written, begun)
@@ -213,7 +213,7 @@ class Finisher:
 
 
 def _shows(current: Timer, written: Timer, begun: Timer) -> bool:
-    """Whether a row has become what was to be written, whatever users have changed of it since."""
+    """Whether a row has become what was to be written, whatever users have changed in it since."""
     outcome = written.detail.last_outcome
     if current.detail.last_outcome != outcome:
         return False

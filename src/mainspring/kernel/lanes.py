@@ -3,8 +3,8 @@
 The circuit: after enough failures in a row to reach the destination the lane is *open*: one probe at a time,
 `circuit_seconds` apart. The first success lets two calls go, then four, until the limit is reached again.
 
-The tier says what is known of the destination, and with whom the lane shares slots. A destination from which nothing
-is heard for a while although it has a call, or whose last answer came after such a silence, is doubtful as long as that
+The tier says what is known about the destination, and with whom the lane shares slots. A destination that has a call
+and from which nothing is heard for a while, or whose last answer came after such a silence, is doubtful as long as that
 lasts: a slot that is held is one that others do not have, whatever the answer will be.
 """
 
@@ -22,14 +22,14 @@ from mainspring.model import Timer
 from mainspring.store import Position
 
 DOUBT_FAILURES: Final = 3
-"""So many failures in a row make a destination doubtful that has answered: one lost connection does not."""
+"""This many failures in a row make a destination that has answered doubtful: one lost connection does not."""
 TRUST_ANSWERS: Final = 8
-"""So many prompt answers in a row make a destination trusted."""
+"""This many prompt answers in a row make a destination trusted."""
 SILENCE_SECONDS: Final = 2.0
 
 
 class Queue:
-    """The due timers of a lane, in the order of their instants. Large ones may have to wait for bytes: so they can be
+    """The due timers of a lane, in the order of their instants. Large ones may have to wait for bytes, so they can be
     overtaken."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class LaneState(Member):
         self.large = LargePart(self)
         self.in_flight = 0
         self.turn: Literal["", "ready", "resting", "short"] = ""
-        """Whether it waits for a slot of all lanes, for one of its own, or for bytes or records."""
+        """Whether it waits for a slot that all lanes share, for one of its own, or for bytes or records."""
         self.turn_tier = Tier.UNTRIED
         """Among whom it waits. Both are kept by `Turns`."""
         self._allowed = lane.limit
@@ -101,7 +101,7 @@ class LaneState(Member):
         self._prompt_answers = 0
         self._is_slow = False
         self._heard_at = 0.0
-        """When it last answered, or got a call after a time without."""
+        """When it last answered, or got a call after a time without any."""
         self._open_until = 0.0
         self._circuit_failures = circuit_failures
         self._circuit_seconds = circuit_seconds
@@ -120,7 +120,7 @@ class LaneState(Member):
 
     @property
     def idle(self) -> bool:
-        """Nothing to do: the lane may be forgotten, and with it what is known of its destination."""
+        """Nothing to do: the lane may be forgotten, and what is known about its destination with it."""
         return not self.queue and not self.in_flight
 
     @property
@@ -160,7 +160,7 @@ class LaneState(Member):
 
 
 class Lanes:
-    """All that are known, those used last at the end."""
+    """All known lanes, those used last at the end."""
 
     def __init__(self, settings: EngineSettings, clock: Clock) -> None:
         self.parties = Parties()
@@ -196,9 +196,9 @@ class Lanes:
         del self._lanes[lane.name]
 
     def _make_room(self) -> None:
-        """Keep lanes within twice the window. What has nothing to do is forgotten, half a window at once.
+        """Keep lanes within twice the window. Those with nothing to do are forgotten, half a window at once.
 
-        First what is trusted least, and of that what was used longest ago.
+        First those that are trusted least, and among these the ones used longest ago.
         """
         limit = self._settings.window_limit
         if max(len(self._lanes), len(self.parties)) < 2 * limit:
@@ -210,6 +210,6 @@ class Lanes:
 
 
 def place_before(timer: Timer) -> Position:
-    """The place directly before a row: what is read behind it begins with that row."""
+    """The position directly before a row: what is read after it begins with that row."""
     number = int(timer.uuid, 16)
     return Position(timer.due_at, f"{number - 1:032x}" if number else "")

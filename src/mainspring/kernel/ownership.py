@@ -1,8 +1,8 @@
 """Which instance owns which shard.
 
 The store is the authority. An instance is alive while its lease record (collection `instance`) has not expired.
-Every live instance computes the same placement, by rendezvous hashing of shards over live instances, so nobody
-has to be asked. A shard changes hands in one of two ways:
+Every live instance computes the same placement of shards on live instances (`placement`), so nobody has to be asked.
+A shard changes hands in one of two ways:
 
     planned   the owner sees that a shard belongs elsewhere, drains it, releases it; the new owner claims it
     forced    the owner's lease has run out (crash, freeze, partition); the new owner claims at once
@@ -14,9 +14,10 @@ an instance that could not renew stops by its own monotonic clock, before anybod
 Failures: a renewal that fails is tried again at the next tick. A lease record found missing (it expired) or changed
 says that others may have claimed the shards; it costs those that they have. A lease that nobody has renewed for its
 whole time, by this instance's own monotonic clock, has run out, whatever the store's clock says. Claims and releases
-may be lost, or land late: so what the store says of all shards is checked after any doubt and from time to time
-(`check`): what is another's is given up, and what it says is owned here although it is not is released. Whatever the
-state, that and `claim` lead to one living owner a shard, and no shard waits for one that the store cannot write.
+may be lost, or land late: so what the store says about all shards is checked after any doubt and from time to time
+(`check`): a shard that is another's is given up, and one that the store says is owned here although it is not is
+released. Whatever the state, that and `claim` lead to one living owner per shard, and no shard waits for one that the
+store cannot write.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from math import inf
 from random import Random
 from typing import Any, Final, TypeVar
@@ -35,6 +35,7 @@ from msgspec import Struct
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock, follow
 from mainspring.errors import StoreUnavailable
+from mainspring.kernel.placement import Placement
 from mainspring.model import Record, Shard, Timer, to_json
 from mainspring.store import BATCH_LIMIT, Store, Verdict, all_records, first_version
 from mainspring.unreadable import read_record
@@ -57,23 +58,12 @@ class Lease(Struct, frozen=True, rename="camel"):
     address: str = ""
     """Where instances on other machines reach it; empty: nowhere."""
     local_address: str = ""
-    """Where instances on its own machine reach it, when that is another place: workers share one address."""
+    """Where instances on its own machine reach it, if that is a different place: workers share one address."""
     left: bool = False
-    """It owns nothing any more, whatever shards say. The record stays until it expires: somebody was here."""
+    """It owns nothing any more, whatever the shards say. The record stays until it expires: somebody was here."""
 
 
 read_lease = msgspec.json.Decoder(Lease).decode
-
-
-def placement(shards: Sequence[int], instances: Sequence[str]) -> dict[int, str]:
-    """Rendezvous hashing: each shard goes to the instance with the highest score; few move when one joins or leaves."""
-
-    def score(shard_id: int, instance: str) -> bytes:
-        return blake2b(f"{shard_id}/{instance}".encode(), digest_size=8).digest()
-
-    if len(instances) == 1:
-        return dict.fromkeys(shards, instances[0])
-    return {shard: max(instances, key=lambda instance: (score(shard, instance), instance)) for shard in shards}
 
 
 class Ownership:
@@ -90,7 +80,7 @@ class Ownership:
         randomness: Random,
         is_dead: Callable[[Lease], bool] = lambda _: False,
     ) -> None:
-        """`shard_ids` lists all shards there are, also those that others have added.
+        """`shard_ids` lists all shards there are, including those that others have added.
         `is_dead` may declare another instance dead before its lease runs out (a process of this machine that
         is gone); being wrong costs a repeat, never a lost or stale write."""
         self._store = store
@@ -103,32 +93,32 @@ class Ownership:
         self._lease_version = 0
         self._published: Lease | None = None
         self.renewed_at = -inf
-        """When the lease was renewed last, by the monotonic clock; or rather when that was begun."""
+        """When the lease was last renewed, by the monotonic clock; or rather when that renewal was begun."""
         self._uncertain = False
-        """The store may name this instance where it owns nothing, or another where it does: a claim or release ended
+        """The store may name this instance as owner where it is not, or another where it is: a claim or release ended
         with an unknown outcome, or the lease had run out."""
         self._check_at = 0.0
         self._seen: dict[str, tuple[int, float]] = {}
-        """Of each lease the renewal that was seen last, and when that was."""
+        """For each lease, the last renewal seen, and when that was."""
         self.awaited = 0
         """Shards that belong here and are still held by an owner that is alive."""
         self._placed: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())
-        self._placement: dict[int, str] = {}
+        self._placement = Placement()
         self.fences: dict[int, int] = {}
         self.members: tuple[Lease, ...] = ()
-        """The instances that are alive, this one included."""
+        """The instances that are alive, including this one."""
         self._by_name: dict[str, Lease] = {}
         self._strange: set[str] = set()
         """Instances whose lease cannot be read here. They renew it, so they live, and keep what they own."""
         self.alone = True
-        """Nobody else has been here for a lease's time, so nobody else can have written anything unannounced."""
+        """Nobody else has been here for the length of a lease, so nobody else can have written anything unannounced."""
 
     @property
     def instance(self) -> str:
         return self._lease.instance
 
     def advertise(self, *, address: str, local_address: str) -> None:
-        """Say from the next renewal on where this instance is reached."""
+        """From the next renewal on, say where this instance is reached."""
         self._lease = msgspec.structs.replace(self._lease, address=address, local_address=local_address)
 
     @property
@@ -141,7 +131,7 @@ class Ownership:
         return self._clock.monotonic() < self.renewed_at + self.lease_seconds
 
     async def renew(self) -> None:
-        """Extend the lease, or take it anew."""
+        """Extend the lease, or take a new one."""
         before = await follow(self._clock, self._store.time, is_aligned=self.renewed_at > -inf)
         now = self._clock.now_ms()
         lease = self._lease
@@ -154,7 +144,7 @@ class Ownership:
                 return
         self._published = lease
         await self._see_members(now)
-        self.renewed_at = before  # not before it is known who else is alive
+        self.renewed_at = before  # only once it is known who else is alive
 
     async def keeps(self, timer: Timer) -> bool:
         """Whether a row that was begun here is still this instance's to send. Its lease held then, and may have ended
@@ -166,7 +156,7 @@ class Ownership:
         return False
 
     async def _write(self, lease: Lease, now: int) -> bool:
-        """Returns whether the record was as this instance had left it. Should it ever come late, it hits no lease that
+        """Returns whether the record was as this instance had left it. If the write lands late, it hits no lease that
         was taken since: each begins with a version of its own."""
         record = await self._store.put_record(
             INSTANCES,
@@ -184,7 +174,7 @@ class Ownership:
     async def _see_members(self, now: int) -> None:
         renewed = self._renewed([record async for record in all_records(self._store, INSTANCES, lambda: now)])
         leases = [read_record(INSTANCES, record, read_lease) for record in renewed]
-        # Whoever wrote a lease that cannot be read is somebody, but nobody to whom a shard could be given.
+        # Somebody wrote a lease that cannot be read, but nobody that a shard could be given to.
         members = [lease for lease in leases if lease is not None]
         self._strange = {record.key for record, lease in zip(renewed, leases, strict=True) if lease is None}
         self.alone = len(renewed) <= 1
@@ -192,7 +182,7 @@ class Ownership:
         self._by_name = {member.instance: member for member in self.members}
 
     def _renewed(self, leases: Sequence[Record]) -> list[Record]:
-        """Those that were renewed within a lease's time, by this instance's own clock."""
+        """Those that were renewed within the length of a lease, by this instance's own clock."""
         monotonic = self._clock.monotonic()
         seen = {}
         for lease in leases:
@@ -202,8 +192,8 @@ class Ownership:
         return [lease for lease in leases if monotonic - seen[lease.key][1] <= self.lease_seconds]
 
     async def place(self) -> None:
-        """Spread all shards over the members that are alive. If nobody can tell which there are, those that there were;
-        raises `StoreUnavailable` if that was never known."""
+        """Spread all shards over the live members. If nobody can tell which shards there are, those known before are
+        spread; raises `StoreUnavailable` if they were never known."""
         shards, _ = self._placed
         try:
             shards = tuple(await self._shard_ids())
@@ -212,13 +202,13 @@ class Ownership:
                 raise
         instances = tuple(sorted(member.instance for member in self.members))
         if self._placed != (shards, instances):
+            await self._placement.follow(shards, instances)
             self._placed = (shards, instances)
-            self._placement = placement(shards, instances) if instances else {}
 
     async def is_gone(self, instance: str) -> bool:
         """Whether an instance is not alive: its lease has ended or was given back, or its process is known to be gone.
 
-        It then does nothing under its lease any more, as `valid` has it. Of this instance itself the answer is no.
+        It then does nothing more under its lease, as `valid` ensures. For this instance itself the answer is no.
         """
         if instance == self.instance:
             return False
@@ -229,20 +219,20 @@ class Ownership:
         return lease is not None and (lease.left or self._is_dead(lease))
 
     def owner_of(self, shard_id: int) -> Lease | None:
-        """The member to which a shard belongs, as of the last renewal. It may still be another's for a moment."""
-        return self._by_name.get(self._placement.get(shard_id, ""))
+        """The member that a shard belongs to, as of the last renewal. Another may still own it for a moment."""
+        return self._by_name.get(self._placement.owner_of(shard_id))
 
     def misplaced(self) -> list[int]:
         """Owned shards that belong to another live instance: to be drained and released."""
-        return [shard_id for shard_id in self.fences if self._placement.get(shard_id) != self.instance]
+        return [shard_id for shard_id in self.fences if self._placement.owner_of(shard_id) != self.instance]
 
     async def claim(self) -> list[int]:
         """Claim the shards that belong here and are free, or whose owner is not alive. Returns the new ones; the others
-        are awaited, also those that are away.
+        are awaited, including those that cannot be reached.
 
-        Without a lease nothing is claimed: who is alive was seen too long ago.
+        Without a lease nothing is claimed: it was too long ago that anybody looked who is alive.
         """
-        missing = [s for s, owner in self._placement.items() if owner == self.instance and s not in self.fences]
+        missing = [s for s in self._placement.shards_of(self.instance) if s not in self.fences]
         gained: list[int] = []
         for batch in _batches(missing):
             if not self.valid():
@@ -264,7 +254,7 @@ class Ownership:
         return [claim.shard_id for claim in gained]
 
     async def _alive(self, owners: set[str]) -> set[str]:
-        """Those of these owners that live. One that the last renewal did not see may have come since: look."""
+        """Which of these owners are alive. One that the last renewal did not see may have come since: look."""
         known = {member.instance for member in self.members} | self._strange
         strangers = sorted(owners - known - self._seen.keys() - {"", self.instance})
         return (owners & known - {self.instance}) | {name for name in strangers if not await self.is_gone(name)}
@@ -287,7 +277,7 @@ class Ownership:
         return await self._certainly(self._store.release_shards(claims))
 
     async def _certainly(self, writing: Awaitable[list[Verdict]]) -> list[Verdict]:
-        """Remember that a write may have happened whose answer nobody has."""
+        """Remember that a write may have happened although nobody got its answer."""
         try:
             verdicts = await writing
         except BaseException:
@@ -297,10 +287,10 @@ class Ownership:
         return verdicts
 
     async def check(self) -> set[int]:
-        """Compare what the store says with what is believed here; returns the shards that are not owned here any more.
+        """Compare what the store says with what is believed here; returns the shards that are no longer owned here.
 
-        What the store says is owned here although it is not is released: others wait for it. Done after any doubt, and
-        once in a lease's time beside others.
+        A shard that the store says is owned here although it is not is released: others wait for it. Done after any
+        doubt, and once per lease if there are other instances.
         """
         monotonic = self._clock.monotonic()
         if not self._uncertain and (self.alone or monotonic < self._check_at):
@@ -308,7 +298,7 @@ class Ownership:
         self._check_at = monotonic + self.lease_seconds
         self._uncertain = False
         lost: set[int] = set()
-        for batch in _batches(list(self._placement)):
+        for batch in _batches(list(self._placement.owners)):
             try:
                 lost = lost.union(*await _in_halves(self._compare, batch))
             except StoreUnavailable:
@@ -347,7 +337,7 @@ class Ownership:
 async def _in_halves(
     ask: Callable[[Sequence[T]], Coroutine[Any, Any, Answer]], items: Sequence[T], *, is_repeat: bool = False
 ) -> list[Answer]:
-    """What failed in an unforeseen way is asked again, in halves: what is wrong with one shard may cost no other.
+    """What failed in an unforeseen way is tried again, in halves: what is wrong with one shard must not affect others.
 
     Returns what was answered. Raises `StoreUnavailable` if that was the first answer.
     """

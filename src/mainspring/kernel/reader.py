@@ -4,12 +4,12 @@ With nothing due, nothing is read. There are three ways to a row, in this order:
 
     due         from the read position of a shard, at the instant that is planned for it: at once for a new shard, but
                 of many new ones it is asked first, in one call for many, when anything is due
-    left        from a mark where rows were left in the store for want of room, when there is room again
+    left        from a bookmark where rows were left in the store for want of room, when there is room again
     sweep       from the beginning up to the position, for rows that others wrote and nobody announced
 
 Wake-ups from other instances can be lost, and a program may write timers without running an engine; so once in
 `look_seconds` the store is asked for the earliest instant of all owned shards, in one call. An instance that is alone
-on a store which notices other writers asks only that. A shard that does not answer is left behind, and holds up no
+on a store that notices other writers asks only that. A shard that does not answer is left behind, and holds up no
 other.
 """
 
@@ -34,21 +34,21 @@ from mainspring.kernel.settings import EngineSettings
 from mainspring.store import BATCH_LIMIT, START, Position, Store
 
 SHORTEST_SECONDS: Final = 0.001
-"""Event loops may end a wait a touch early; a shorter one would then be waited for again and again."""
+"""Event loops may end a wait slightly early; shorter waits would then be repeated again and again."""
 CIRCUIT_LOOK_SECONDS: Final = 0.2
 SCAN_PAUSE_SECONDS: Final = 0.01
-"""Between pages that are not urgent, so that calls in flight come first."""
+"""The pause between pages that are not urgent, so that calls in flight come first."""
 FRUITLESS_PAUSE_SECONDS: Final = 0.1
-"""After pages from marks of which nothing could be taken in."""
+"""After pages from bookmarks of which nothing could be taken in."""
 SWEEP_SHARE: Final = 4
 """A sweep rests this many times as long as it reads."""
 SMALL_PAGE: Final = 64
-"""At least so many rows are read from a mark at once."""
+"""At least this many rows are read from a bookmark at once."""
 READS_AT_ONCE: Final = 16
 FEW: Final = 64
-"""New shards that are simply read. More of them would stand before everything that comes due meanwhile."""
+"""How many new shards are simply read. More of them would delay everything that comes due meanwhile."""
 LEFT_PAGES: Final = 4
-"""Pages that are read from marks before it is looked again at what is due."""
+"""Pages that are read from bookmarks before it is looked again at what is due."""
 
 
 class Page(NamedTuple):
@@ -85,7 +85,7 @@ class Reader:
         self._glance_at = 0.0
         self._glancing = False
         self._new: deque[int] = deque()
-        """Shards of which nobody knows yet when anything is due."""
+        """Shards for which nobody knows yet when anything is due."""
         self._asking_new = False
         self._left_at = 0.0
         self._complain_at = 0.0
@@ -111,7 +111,7 @@ class Reader:
             self._dispatcher.serve()
 
     async def _sleep(self) -> None:
-        """Until something is due, or somebody says that there is something to do."""
+        """Wait until something is due, or somebody says that there is something to do."""
         monotonic = self._clock.monotonic()
         seconds = min(self._settings.idle_wake_seconds, max(SHORTEST_SECONDS, self._glance_at - monotonic))
         if (at := self._agenda.next_look()) is not None:
@@ -153,7 +153,7 @@ class Reader:
             await self._read_what_was_left(now)
 
     async def _for_a_while(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done, and go on when it takes long: that is then a shard, or a store, that hangs."""
+        """Have something done, and go on without it if it takes long: then a shard, or the store, hangs."""
         await asyncio.wait({self._spawn(work)}, timeout=PATIENCE_SECONDS)
 
     async def _read(self, shard: ShardState, now: int, page: Callable[[], Awaitable[None]]) -> None:
@@ -167,7 +167,7 @@ class Reader:
             await self._for_a_while(self._guarded(shard, page))
 
     async def _guarded(self, shard: ShardState, page: Callable[[], Awaitable[None]]) -> None:
-        """What could not be read is read again from where it was: position and marks move when a page has come."""
+        """What could not be read is read again from where it was: position and bookmarks move when a page has come."""
         began = self._clock.monotonic()
         try:
             await page()
@@ -211,7 +211,7 @@ class Reader:
             if self._agenda.shards.get(shard.shard_id) is not shard:
                 return Page()
             last = Position(timers[-1].due_at, timers[-1].uuid) if timers else None
-            # A page may end before its limit: because of its bytes, or behind rows that cannot be read.
+            # A page may end before its limit: because of its bytes, or after rows that cannot be read.
             is_full = len(timers) == limit or (bool(timers) and next_due_at is not None and next_due_at <= now)
             window.passed(shard.shard_id, after, last if is_full else None, now=now, page=page)
             before = window.admitted
@@ -222,7 +222,7 @@ class Reader:
             shard.page_over(number)
 
     async def _ask_new(self) -> None:
-        """A batch at a time, and what is due in other shards in between."""
+        """A batch at a time, with what is due in other shards in between."""
         batch = [self._new.popleft() for _ in range(min(BATCH_LIMIT, len(self._new)))]
         now = self._clock.now_ms()
         try:
@@ -241,9 +241,9 @@ class Reader:
     # --- left -----------------------------------------------------------------------------------------
 
     async def _read_what_was_left(self, now: int) -> None:
-        """A few pages from marks behind which there is something for lanes with room, of one shard each.
+        """A few pages from bookmarks after which there is something for lanes with room, of one shard each.
 
-        A pass goes on behind rows that cannot be taken in, because what can be may stand behind them.
+        A pass goes on past rows that cannot be taken in, because there may be others after them that can.
         """
         window = self._dispatcher.window
         before = window.admitted
@@ -252,11 +252,11 @@ class Reader:
             shard = self._agenda.shards.get(shard_id)
             if shard is None or shard.draining or shard.reading:
                 continue
-            mark = window.read_from(shard_id, now)
-            start, shard.left_to = shard.left_to or mark, None
-            if mark is None or start is None:
+            bookmark = window.read_from(shard_id, now)
+            start, shard.left_to = shard.left_to or bookmark, None
+            if bookmark is None or start is None:
                 continue
-            await self._read(shard, now, partial(self._read_left, shard, now, start, is_first=start == mark))
+            await self._read(shard, now, partial(self._read_left, shard, now, start, is_first=start == bookmark))
             self._dispatcher.serve()
             pages += 1
             if pages == LEFT_PAGES:
@@ -298,13 +298,13 @@ class Reader:
 
     async def _others_wrote(self) -> bool:
         if self._foreign_writes is None or not self._ownership.alone:
-            self._seen_writes = None  # whatever is counted when this instance is alone again is news
+            self._seen_writes = None  # when this instance is alone again, whatever is counted is news
             return True
         seen, self._seen_writes = self._seen_writes, await self._foreign_writes()
         return seen != self._seen_writes
 
     def _expect(self, shard: ShardState, due_at: int, now: int) -> None:
-        """The earliest row of a shard is due then. One that is due already may be unknown here, wherever it stands."""
+        """The earliest row of a shard is due then. One that is already due may be unknown here, wherever it is."""
         if due_at <= now:
             shard.sweep_owed = True
             if not shard.sweeping:
@@ -314,7 +314,7 @@ class Reader:
             self._dispatcher.wake_reader.set()
 
     async def _sweep(self, shard: ShardState) -> None:
-        """See rows that others wrote behind the read position, in pages with pauses between."""
+        """Find rows that others wrote before the read position, in pages with pauses between."""
         try:
             while shard.sweep_owed and self._agenda.shards.get(shard.shard_id) is shard and self._ownership.valid():
                 shard.sweep_owed = False

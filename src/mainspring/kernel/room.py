@@ -1,11 +1,11 @@
 """What the window has of one thing: places for rows, or bytes for large ones; and who has how much of it queued.
 
 Who gets room: a lane takes rows as long as it holds no more than it leaves free, and the same holds for its site and
-its namespace (see `shares`). When there is none left, one takes the place of the last row of the heaviest, if that is
-heavier by two such rows: of the heaviest namespace, or else of the heaviest site in its own, or else of the heaviest
-lane there. A lane weighs what it has queued, and while it has, also its call, or the bytes of its calls. So long
-queues, and crowds of one site, shrink to make room for those that have little; one that has nothing at all is kept out
-only by others that have one row each, and no call.
+its namespace (see `shares`). When there is none left, a row takes the place of the last row of the heaviest, if that is
+heavier by two such rows: of the heaviest namespace, or else of the heaviest site in its own namespace, or else of the
+heaviest lane there. A lane weighs what it has queued and, while it has something queued, also its call, or the bytes of
+its calls. So long queues, and crowds of one site, shrink to make room for those that have little; one that has nothing
+at all is kept out only by others that have one row each, and no call.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ class Room:
         self._rows -= 1
 
     def has_room(self, who: Queued, tier: Tier, queued: int) -> bool:
-        """Whether a lane that has so much queued may have another row."""
+        """Whether a lane that has this much queued may have another row."""
         free = tier.part_of(self.limit) - self.used
         return queued < free and self._have_room(who.site, free)
 
     def _have_room(self, party: Party, free: int) -> bool:
-        """Whether a party and the one around it may take in another row, if so much is free."""
+        """Whether a party and the one around it may take in another row, if this much is free."""
         return all(one.has_room(free=free, taken=one.weight) for one in (party, *party.around))
 
     def wanted_by(self, party: Party, tier: Tier) -> bool:
         """Whether there is room for lanes of a party that have nothing queued."""
         may_have_call = tier is not Tier.UNTRIED and not party.is_large
         free = tier.part_of(self.limit) - self.used
-        return self._have_room(party, free) or self.heavier(party, int(may_have_call), self.typical) is not None
+        return self._have_room(party, free) or self.heavier(party, 0, int(may_have_call), self.typical) is not None
 
-    def heavier(self, party: Party, weight: int, size: int) -> Party | None:
-        """The outermost party around a member of this one that weighs so much in which somebody else can give way to a
-        row of this size."""
+    def heavier(self, party: Party, weight: int, with_calls: int, size: int) -> Party | None:
+        """The outermost party in which somebody else can give way to a row of this size, from a member of this party
+        that weighs this much: perhaps nothing, but once it has a row it also weighs what its calls do."""
         outside_in = (*reversed(party.around), party)
         for one, inside in zip(outside_in, (*outside_in[1:], None), strict=True):
             # By two, so that the other cannot take it back.
-            if one.members.top >= (weight if inside is None else inside.weight) + 2 * size:
+            if one.members.top >= (weight if inside is None else inside.weight) - weight + with_calls + 2 * size:
                 return one
         return None
 
     @staticmethod
     def heaviest(party: Party) -> Queued:
-        """The heaviest lane of the heaviest in a party."""
+        """The heaviest lane of the heaviest member of a party."""
         heavy = party.members.heaviest
         while isinstance(heavy, Party):
             heavy = heavy.members.heaviest

@@ -1,11 +1,11 @@
 """Who shares what all have together: namespaces, in each of them sites, and the lanes of each site.
 
-A name costs its owner nothing: with one wildcard in a zone he has as many destinations as he likes. So fairness between
-lanes is none against him. What the lanes of a site take counts together, and so does what a namespace takes; at each
-level the same rule holds: nobody takes more than it leaves to others, in the window as among the slots. The bytes of
-large rows are shared apart from places and slots, and by the same rules. Only a
-namespace that is alone may have nearly everything. Whoever takes most of what is left, and then the next one, and the
-next, soon leaves nothing: so of the last slots a namespace takes a quarter at most, whatever its destinations are.
+A name costs its owner nothing: with one wildcard in a zone, anybody has as many destinations as they like. So fairness
+between lanes is not enough. What the lanes of a site take counts together, and so does what a namespace takes; at each
+level the same rule holds: nobody takes more than it leaves to others, in the window as well as among the slots. The
+bytes of large rows are shared separately from places and slots, by the same rules. Only a namespace that is alone may
+have nearly everything. If one takes most of what is left, and then the next one does, and the next, soon nothing is
+left: so of the last slots a namespace takes a quarter at most, whatever its destinations are.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from mainspring.store import Position
 NAMESPACE_GENEROSITY: Final = 3
 """A namespace may have three times what it leaves, as there are few; a site or a lane no more than it leaves."""
 LAST_MODESTY: Final = 3
-"""Of the last slots, a namespace leaves three times as many as it has of all."""
+"""Of the last slots, a namespace leaves three times as many as it has in all."""
 
 
 class Tier(IntEnum):
-    """What is known of a destination."""
+    """What is known about a destination."""
 
     TRUSTED = 0
     """It has answered many times, and promptly."""
@@ -31,31 +31,31 @@ class Tier(IntEnum):
     """It answered promptly last time."""
     UNTRIED = 2
     DOUBTFUL = 3
-    """It cannot be reached, or lets us wait."""
+    """It cannot be reached, or keeps us waiting."""
 
     @property
     def modesty(self) -> int:
-        """A site whose destinations have yet to prove themselves leaves so many times what it takes of the slots."""
+        """A site whose destinations have yet to prove themselves leaves this many times what it takes of the slots."""
         return 1 if self is Tier.TRUSTED else 3
 
     def part_of(self, total: int) -> int:
-        """Up to where lanes of this tier may fill the window. At least one, if there is one."""
+        """How far lanes of this tier may fill the window. At least one place, if there is one."""
         return total - total * (0, 1, 2, 4)[self] // 16
 
 
-class Mark(NamedTuple):
+class Bookmark(NamedTuple):
     """Rows were left in the store from `place` on, the last of them when so many pages had been asked for."""
 
     place: Position
     pages: int
 
-    def joined(self, other: Mark | None) -> Mark:
-        return self if other is None else Mark(min(self.place, other.place), max(self.pages, other.pages))
+    def joined(self, other: Bookmark | None) -> Bookmark:
+        return self if other is None else Bookmark(min(self.place, other.place), max(self.pages, other.pages))
 
 
 def share(*, free: int, taken: int, generosity: int = 1, modesty: int = 1) -> int:
-    """How many more somebody may take who has so many, up to what is left then, so many times, or the so-manieth part
-    of it. One, if he has none."""
+    """How many more somebody who has this many may take: up to what is then left, a multiple of it, or a fraction of
+    it. One, if they have none."""
     return max(0, -((modesty * taken - generosity * free) // (generosity + modesty)))
 
 
@@ -67,7 +67,7 @@ class Member:
     def __init__(self) -> None:
         self.weight = 0
         """What it has queued, and what it has besides while it has; of a party, the sum."""
-        self.left: dict[tuple[int, Tier], Mark] = {}
+        self.left: dict[tuple[int, Tier], Bookmark] = {}
         """For each shard and tier, from where on rows were left in the store. These are kept by the window."""
 
 
@@ -75,14 +75,14 @@ M = TypeVar("M", bound=Member)
 
 
 class Scale(Generic[M]):
-    """Which of several members is heaviest. Those that weigh nothing are not on it."""
+    """Which of several members is heaviest. Those that weigh nothing are not included."""
 
     def __init__(self) -> None:
         self.top = 0
         self._by_weight: defaultdict[int, dict[M, None]] = defaultdict(dict)
 
     def move(self, member: M, before: int) -> None:
-        """A member weighs something else than before."""
+        """The weight of a member has changed."""
         if before:
             equals = self._by_weight[before]
             del equals[member]
@@ -114,12 +114,12 @@ class Party(Member):
         self.calls = [0] * len(Tier)
         """Those in flight, or their bytes, by the tier that their lane had when they began. Kept by `Slots`."""
         self.around: tuple[Party, ...] = () if around is None else (around, *around.around)
-        """From the next to the one that is all of them."""
+        """From the next one outwards to the one that is all of them."""
         self.is_alone = around is None
         self._generosity = generosity
 
     def share(self, *, free: int, taken: int, modesty: int = 1, kept: int = 0) -> int:
-        """How many more it may take of something, of which it has so many; `kept` of it are for whoever has few calls.
+        """How many more it may take of something of which it has this many; `kept` of it are for whoever has few calls.
 
         One more than a lane: where there is little of it, a party has room for two lanes.
         """
@@ -136,7 +136,7 @@ class Party(Member):
 
 
 class Parties:
-    """All that are known. Those of which no lane is left are forgotten with the lanes."""
+    """All known parties. Those that have no lane left are forgotten with the lanes."""
 
     def __init__(self) -> None:
         self.all = Party()

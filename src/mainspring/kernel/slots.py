@@ -1,12 +1,12 @@
 """The slots for calls that all lanes share.
 
-For each tier a few are kept, whatever the others take: destinations that hang, be they dead, new, or such that answered
+For each tier a few are reserved, whatever the others take: destinations that hang, whether dead, new, or answering
 until just now, take none of these from the others. A few are enough for destinations that answer promptly. All other
-slots go to who comes first, but nobody takes more than it leaves free, neither lane, nor site, nor namespace, and a
-site whose destinations are not trusted a third of that: so there are some for many sites. Of the last of them a
-namespace takes a quarter at most: so there are some for many namespaces. The first call to a destination is one.
+slots are first come, first served, but no lane, site or namespace takes more than it leaves free, and a site whose
+destinations are not trusted takes a third of that: so there are some for many sites. Of the last of them a namespace
+takes a quarter at most: so there are some for many namespaces. The first call to a destination is one call.
 
-Large rows share bytes, besides, by the same rules (`Bytes`), until their outcome is recorded. Small rows have none of
+Large rows also share bytes, by the same rules (`Bytes`), until their outcome is recorded. Small rows need none of
 these, and so wait for no large one. The last quarter is for namespaces that have none, whatever their destinations are;
 the last row takes what is left, and more, so that none is too large to go.
 """
@@ -20,14 +20,14 @@ from mainspring.kernel.lanes import LaneState, LargePart
 from mainspring.kernel.shares import Party, Tier, share
 
 _ENOUGH_TO_KEEP: Final = 6
-"""So many slots in all, and one is kept for each tier."""
+"""With this many slots in all, one is reserved for each tier."""
 _ENOUGH_FOR_OTHERS: Final = 64
-"""So many, and some are kept for namespaces that have few."""
+"""With this many, some are reserved for namespaces that have few."""
 
 
 class Slots:
     def __init__(self, limit: int, everybody: Party, *, namespaces: bool = True) -> None:
-        """`namespaces`: whether there are any between whom to be fair."""
+        """`namespaces`: whether there are any to be fair between."""
         self._limit = limit
         self._everybody = everybody
         self._calls: dict[Hashable, tuple[LaneState | LargePart, Tier, int]] = {}
@@ -63,7 +63,7 @@ class Slots:
         return self._limit - self._taken - sum(self._unused) + self._unused[tier]
 
     def kept_for_others(self, tier: Tier) -> int:
-        """How many of these are for namespaces that have few: of what all tiers share, the last ones."""
+        """How many of these are for namespaces that have few: the last ones of what all tiers share."""
         return max(0, min(self._kept_for_others, self.free(tier) - self._unused[tier]))
 
     def has_room(self, site: Party, tier: Tier) -> bool:
@@ -91,8 +91,8 @@ class Bytes(Slots):
     """The bytes of large rows from their begin to their record."""
 
     def has_room_for(self, part: LargePart, tier: Tier, size: int) -> bool:
-        """Whether a lane may make a call with a row of this size. What is larger than is kept for each tier counts as
-        that much: it may be more than anybody ever leaves."""
+        """Whether a lane may make a call with a row of this size. A row larger than what is reserved for each tier
+        counts as that much: it may be more than anybody ever leaves."""
         site, namespace = part.site, part.site.around[0]
         if not any(namespace.calls):
             return self._taken < self._limit

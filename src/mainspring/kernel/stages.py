@@ -1,14 +1,14 @@
 """Where each row of the window is, and what makes it move on.
 
     queued       in the queue of its lane. It moves when it is the lane's turn and there is a slot, for a large row also
-                 bytes, and room among what waits for its record; or it gives way to others, and is marked
+                 bytes, and room among what waits for its record; or it gives way to others, and is bookmarked
     in flight    it has a slot, and its bytes: about to be begun, or with its call. It moves when the call is over
     unrecorded   its call is over, or was given up, or nobody here made it. It keeps its bytes, and is counted with its
                  namespace and its shard. It moves when the record is written, or another owner has the shard
 
 Invariants. Every row in the window is in exactly one of these. A lane with something queued waits for exactly one thing
 (`turns`), and whoever gives that back wakes it. Small rows wait for no bytes. Rows of a shard in which nothing is
-recorded are set aside, so that they stand before no others of their lane.
+recorded are set aside, so that they do not stand in front of others in their lane.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from mainspring.kernel.window import Window, bytes_for_large
 from mainspring.model import Timer
 
 ROUSE_SECONDS: Final = 0.05
-"""Between two looks at lanes that wait for a slot of their own."""
+"""The pause between two looks at lanes that wait for a slot of their own."""
 PROMOTE_SECONDS: Final = 1.0
-"""Between two looks for what was left of lanes that have been proven since."""
+"""The pause between two looks for what was left of lanes that have been proven since."""
 
 
 class Stages:
@@ -44,7 +44,7 @@ class Stages:
         clock: Clock,
         settings: EngineSettings,
     ) -> None:
-        """`begin` is told of each row that is in flight from now on, `later` of those that are to be found again."""
+        """`begin` is called with each row that is in flight from now on, `later` with those to be found again."""
         self._begin = begin
         self._later = later
         self._clock = clock
@@ -56,7 +56,7 @@ class Stages:
             lane_of=lane_of,
             everybody=everybody,
         )
-        # What is in flight is in the window, too, and cannot give way: some of it is for what waits.
+        # What is in flight is also in the window, and cannot give way: part of the window is for what waits.
         self._slots = Slots(min(settings.in_flight_limit, max(1, settings.window_limit * 3 // 4)), everybody)
         self._bytes = Bytes(max(1, bytes_for_large(settings.window_bytes) * 3 // 4), everybody.large)
         self._unrecorded = Unrecorded(limit=max(2, settings.window_limit * 3 // 4), clock=clock)
@@ -65,12 +65,12 @@ class Stages:
         self._any_promoted = False
         self._promote_at = 0.0
         self._first_tier = 0
-        """Who gets the next slot before the others do."""
+        """The tier that gets the next slot before the others do."""
 
     # --- a row moves ----------------------------------------------------------------------------------
 
     def queue(self, timer: Timer, lane: LaneState) -> bool:
-        """Take a row in, or mark where it is. False if it had to be left in the store."""
+        """Take a row in, or bookmark where it is. False if it had to be left in the store."""
         if self._is_stuck(timer):
             self._later(timer)
             return False
@@ -115,7 +115,7 @@ class Stages:
 
     @property
     def waits_for_circuits(self) -> bool:
-        """Whether lanes wait for something of which nobody tells: a circuit that closes, a limit that moves."""
+        """Whether lanes wait for something that nobody announces: a circuit that closes, a limit that moves."""
         return self._turns.any_resting
 
     def promote(self) -> None:
@@ -127,7 +127,7 @@ class Stages:
         self._turns.rouse(*lanes)
 
     def serve(self) -> None:
-        """Give free slots to waiting timers. From time to time, also to lanes whose own limit or circuit held them."""
+        """Give free slots to waiting timers; now and then, also to lanes that their own limit or circuit held back."""
         monotonic = self._clock.monotonic()
         if monotonic >= self._rouse_at:
             self._rouse_at = monotonic + ROUSE_SECONDS
@@ -175,7 +175,7 @@ class Stages:
         return taken > 0
 
     def _next(self, lane: LaneState, tier: Tier) -> deque[Timer] | None:
-        """Where the next row of a lane is for which there is all that it needs besides a slot."""
+        """Where the next row of a lane is that has everything it needs besides a slot."""
         first, small = lane.queue.first(), lane.queue.small
         if self._has_all(first[0], lane, tier, self.window.size(first[0].uuid)):
             return first
@@ -200,11 +200,11 @@ class Stages:
             self._bytes.take(timer.uuid, lane.large, tier, size)
 
     def _is_stuck(self, timer: Timer) -> bool:
-        """Whether a row belongs to a shard that has its share of rows that wait, and nothing is recorded there."""
+        """Whether a row belongs to a shard that has its share of waiting rows and in which nothing is recorded."""
         return not self._unrecorded.has_room(timer.shard_id) and self._unrecorded.is_silent(timer.shard_id)
 
     def _set_aside(self, lane: LaneState) -> bool:
-        """Take rows of a shard that is stuck out of a lane. False if it is not that."""
+        """Take rows of a stuck shard out of a lane. False if that is not the reason."""
         for rows in (lane.queue.small, lane.queue.large):
             if rows and self._is_stuck(rows[0]):
                 for timer in self.window.take_out(lane, rows[0].shard_id):

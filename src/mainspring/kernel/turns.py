@@ -2,7 +2,7 @@
 
     ready     a slot of all lanes; they get it in turn
     resting   a slot of its own: a call of its own ends, a circuit closes, a limit moves
-    short     what a row needs besides: bytes if it is large, or records of others. Who gives these back, says `relieve`
+    short     what else a row needs: bytes if it is large, or records of others. `relieve` tells that some came back
 
 A lane with a queue is in exactly one of the three. Circuits and limits move by themselves: so whoever gives slots lets
 all that rest or are short try again from time to time (`rouse`). It is the turn of a namespace first, then of a site
@@ -20,7 +20,7 @@ from mainspring.kernel.lanes import LaneState
 from mainspring.kernel.shares import Party, Tier
 
 RELIEVED: Final = 16
-"""So many lanes that are short try again when somebody gives something back."""
+"""How many lanes that are short try again when somebody gives something back."""
 
 
 class Turns:
@@ -31,14 +31,14 @@ class Turns:
         self._short: dict[str, LaneState] = {}
 
     def arrive(self, lane: LaneState) -> None:
-        """It has something queued, or something else than before."""
+        """It has something queued, or something different from before."""
         if not lane.turn:
             self._wait_for_slot(lane)
         elif lane.turn == "short":
             self.rouse(lane)
 
     def rouse(self, *lanes: LaneState) -> None:
-        """Let these lanes, or all that rest, try again; among others, if their tier is another one by now."""
+        """Let these lanes, or all that rest, try again; in another group, if their tier has changed by now."""
         for lane in lanes or tuple(self._resting.values()):
             if lane.turn in ("resting", "short"):
                 del self._resting[lane.name]
@@ -48,7 +48,7 @@ class Turns:
                 self._wait_for_slot(lane)
 
     def relieve(self) -> bool:
-        """Somebody has given back what lanes may be short of. A few try again, those first that have waited longest.
+        """Somebody has given back what lanes may be short of. A few try again, those that have waited longest first.
         Returns whether there are any."""
         if not self._short:
             return False
@@ -56,11 +56,11 @@ class Turns:
         return True
 
     def next(self, tier: Tier, *, free: int, kept: int) -> LaneState | None:
-        """The lane whose turn it is, as so many slots are free, and so many of them are for namespaces that have few;
-        it then waits for nothing until it is told to."""
+        """The lane whose turn it is, given how many slots are free and how many of these are for namespaces that have
+        few; after that it waits for nothing until it is told to."""
         while (lane := self._ready[tier].next(free, kept)) is not None:
             if lane.turn != "ready" or lane.turn_tier is not tier:
-                continue  # it waits elsewhere by now
+                continue  # by now it waits elsewhere
             lane.turn = ""
             if not lane.queue:
                 continue
@@ -95,7 +95,7 @@ class _Rota:
         self.size = 0
         self._tier = tier
         self._lanes: dict[Party, dict[Party, deque[LaneState]]] = {}
-        """By namespace and site; whose turn was last is behind the others."""
+        """By namespace and site; the one that had its turn last is behind the others."""
 
     def append(self, lane: LaneState) -> None:
         self._lanes.setdefault(lane.site.around[0], {}).setdefault(lane.site, deque()).append(lane)

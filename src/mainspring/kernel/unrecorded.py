@@ -1,9 +1,9 @@
 """Rows that wait for nothing but the record of their outcome.
 
 They have no slot, so that calls do not wait for commits; but they are in memory, where large ones keep their bytes, and
-a shard that cannot be written, or rows that somebody has locked, may let them wait for long. So they are counted, by
-namespace and by shard, and nobody has more of them than it leaves to others: who has, begins no further call. What is
-in flight then may still come.
+a shard that cannot be written, or rows that somebody has locked, may keep them waiting for long. So they are counted,
+by namespace and by shard, and nobody may have more of them than it leaves to others: one that has begins no further
+call. What is in flight by then may still come.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Unrecorded:
     def has_room(self, whose: Party | int) -> bool:
         """Whether a namespace, or a shard, may have another row that waits."""
         if len(self._rows) * 4 < self._limit:
-            return True  # whoever has them
+            return True  # whoever holds them
         waiting = self._waiting.get(whose)
         generosity = NAMESPACE_GENEROSITY if isinstance(whose, Party) else 1
         taken = 0 if waiting is None else waiting.rows

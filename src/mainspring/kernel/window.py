@@ -1,18 +1,19 @@
 """The due rows that are in memory, and where in the store the others begin.
 
 A row is in the window from the moment it is taken in until its outcome is recorded: queued in its lane, in flight, or
-waiting for the record. The window is bounded, so rows are left in the store, and for each of them there is a *mark*: a
-place in its shard from where on rows of its lane were left. A lane with rows queued has marks of its own, and so have
-the site and the namespace around it, for their lanes without; all others share the marks of everybody, one for a shard
-and a tier. Reading on from a mark serves every lane that has room, and moves all marks that it passes.
+waiting for the record. The window is bounded, so rows are left in the store, and for each of them there is a
+*bookmark*: a place in its shard from where on rows of its lane were left. A lane with rows queued has bookmarks of its
+own, and so have the site and the namespace around it, for their lanes without; all others share the bookmarks of
+everybody, one for a shard and a tier. Reading on from a bookmark serves every lane that has room, and moves all
+bookmarks that it passes.
 
-Invariant: a row that was offered and is not in the window stands behind a mark that covers it. What is taken out of
-memory without an outcome, for whatever reason, is marked; nothing is ever neither here nor marked.
+Invariant: a row that was offered and is not in the window stands behind a bookmark that covers it. What is taken out of
+memory without an outcome, for whatever reason, is bookmarked; nothing is ever neither here nor bookmarked.
 
-The window has places for rows, and bytes for large ones (see `room`). A row is large if so many of its size would not
-fit as there are places, into a quarter of the bytes; the three other quarters are for large ones. So small rows never
-wait because large ones have used up the bytes. The last large row may be larger than what was left of them, so that
-none is too large to be taken in.
+The window has places for rows, and bytes for large ones (see `room`). A row is large if a window full of rows of its
+size would not fit into a quarter of the bytes; the other three quarters are for large ones. So small rows never wait
+because large ones have used up the bytes. The last large row may be larger than what was left of them, so that none is
+too large to be taken in.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterable
 
 from mainspring.kernel.lanes import LaneState, LargePart, place_before
 from mainspring.kernel.room import Queued, Room
-from mainspring.kernel.shares import Mark, Member, Party, Tier
+from mainspring.kernel.shares import Bookmark, Member, Party, Tier
 from mainspring.model import Timer
 from mainspring.store import Position
 
@@ -49,7 +50,7 @@ class Window:
         """Rows that were queued, ever."""
         self._left: defaultdict[int, dict[Member, None]] = defaultdict(dict)
         """For each shard, who has left rows there."""
-        self._again: dict[int, tuple[Mark, int]] = {}
+        self._again: dict[int, tuple[Bookmark, int]] = {}
         """For each shard, where rows begin that could not be worked on, and when to try again."""
         self._promoted: dict[int, None] = {}
         """Shards in which rows may have been left whose lane has been proven since: it may have more than it could."""
@@ -69,7 +70,7 @@ class Window:
         return self._places.free
 
     def size(self, uuid: str) -> int:
-        """The same of a row that is here."""
+        """The same for a row that is here."""
         return self._sizes.get(uuid, 0)
 
     def most(self, uuid: str) -> int:
@@ -79,7 +80,7 @@ class Window:
     # --- queues ---------------------------------------------------------------------------------------
 
     def admit(self, timer: Timer, lane: LaneState) -> bool:
-        """Queue a row in its lane, or mark where it is. False if it had to be left in the store."""
+        """Queue a row in its lane, or bookmark where it is. False if it had to be left in the store."""
         size = self.large_size(timer)
         tier = lane.tier
         if not self._take_in(
@@ -111,9 +112,9 @@ class Window:
         return size if size > self._small else 0
 
     def _make_room(self, room: Room, who: Queued, weight: int, size: int) -> bool:
-        while (heavier := room.heavier(who.site, weight, size)) is not None:
+        while (heavier := room.heavier(who.site, who.weight, weight, size)) is not None:
             self._evict(room.heaviest(heavier))
-            if room.free:  # a little large row does not make room for a larger one
+            if room.free:  # a smaller large row does not make room for a larger one
                 return True
         return False
 
@@ -141,18 +142,18 @@ class Window:
                 self._bytes.give_back(size)
 
     def take(self, lane: LaneState, queue: deque[Timer]) -> Timer:
-        """The first row of one of the queues of a lane; it stays in the window, but is not queued any more."""
+        """The first row of one of the queues of a lane; it stays in the window, but is no longer queued."""
         timer = queue.popleft()
         if queue is lane.queue.large:
             lane.large.queued -= self._sizes[timer.uuid]
         return timer
 
     def withdraw(self, timer: Timer) -> bool:
-        """Take a row out again. False if it is not queued any more."""
+        """Take a row out again. False if it is no longer queued."""
         return bool(self._remove(self._lane_of(timer), lambda queued: queued is timer))
 
     def take_out(self, lane: LaneState, shard_id: int) -> list[Timer]:
-        """Take the queued rows of a shard out of a lane. Whoever does marks them."""
+        """Take the queued rows of a shard out of a lane. Whoever does bookmarks them."""
         return self._remove(lane, lambda queued: queued.shard_id == shard_id)
 
     def _remove(self, lane: LaneState, is_leaving: Callable[[Timer], bool]) -> list[Timer]:
@@ -190,43 +191,43 @@ class Window:
         for party in (who.site, *who.site.around):
             party.members.move(member, before)
             if not member.weight:
-                self._pass_on_marks(member, party)
+                self._pass_on_bookmarks(member, party)
             before, member = party.weight, party
             party.weight += change
 
-    # --- marks ----------------------------------------------------------------------------------------
+    # --- bookmarks ------------------------------------------------------------------------------------
 
     def leave(self, timer: Timer, who: Queued) -> None:
         """A row stays in the store for want of room: of places, or of bytes."""
         around: tuple[Member, ...] = (who, who.site, *who.site.around)
         known = next((member for member in around if member.weight), around[-1])
         tier = (who.lane if isinstance(who, LargePart) else who).tier
-        self._set_mark(known, timer.shard_id, tier, self._mark(timer))
+        self._set_bookmark(known, timer.shard_id, tier, self._bookmark(timer))
 
     def leave_until(self, timer: Timer, at: int) -> None:
-        """A row is not to be worked on before `at`; it is found again then."""
-        mark, known = self._mark(timer), self._again.get(timer.shard_id)
-        self._again[timer.shard_id] = (mark, at) if known is None else (mark.joined(known[0]), min(at, known[1]))
+        """A row must not be worked on before `at`; it is found again then."""
+        own, known = self._bookmark(timer), self._again.get(timer.shard_id)
+        self._again[timer.shard_id] = (own, at) if known is None else (own.joined(known[0]), min(at, known[1]))
 
     def promote(self) -> None:
         """A lane was proven: what it had to leave before may be taken in now, though its tier then may not."""
         self._promoted.update(dict.fromkeys(self._left))
 
-    def _mark(self, timer: Timer) -> Mark:
-        return Mark(place_before(timer), self.pages)
+    def _bookmark(self, timer: Timer) -> Bookmark:
+        return Bookmark(place_before(timer), self.pages)
 
-    def _set_mark(self, member: Member, shard_id: int, tier: Tier, mark: Mark) -> None:
-        member.left[shard_id, tier] = mark.joined(member.left.get((shard_id, tier)))
+    def _set_bookmark(self, member: Member, shard_id: int, tier: Tier, bookmark: Bookmark) -> None:
+        member.left[shard_id, tier] = bookmark.joined(member.left.get((shard_id, tier)))
         self._left[shard_id][member] = None
 
-    def _pass_on_marks(self, member: Member, party: Party) -> None:
-        """Who has nothing in memory has no marks of its own."""
+    def _pass_on_bookmarks(self, member: Member, party: Party) -> None:
+        """A member with nothing in memory has no bookmarks of its own."""
         for shard_id, tier in tuple(member.left):
-            self._set_mark(party, shard_id, tier, member.left.pop((shard_id, tier)))
+            self._set_bookmark(party, shard_id, tier, member.left.pop((shard_id, tier)))
             self._unlist(shard_id, member)
 
     def _unlist(self, shard_id: int, member: Member) -> None:
-        """Unless it has a mark there."""
+        """Unless it has a bookmark there."""
         if not any((shard_id, tier) in member.left for tier in Tier):
             members = self._left[shard_id]
             members.pop(member, None)
@@ -242,12 +243,12 @@ class Window:
         return bool(self._left or self._again)
 
     def read_from(self, shard_id: int, now: int) -> Position | None:
-        """The first mark in a shard behind which there is something for a lane that has room now."""
+        """The first bookmark in a shard after which there is something for a lane that has room now."""
         places = [
-            mark.place
+            bookmark.place
             for member in self._left.get(shard_id, ())
             for tier in Tier
-            if (mark := member.left.get((shard_id, tier))) and self._wants(member, tier, shard_id)
+            if (bookmark := member.left.get((shard_id, tier))) and self._wants(member, tier, shard_id)
         ]
         if shard_id in self._again and self._again[shard_id][1] <= now:
             places.append(self._again[shard_id][0].place)
@@ -256,7 +257,7 @@ class Window:
     def _wants(self, member: Member, tier: Tier, shard_id: int) -> bool:
         """Whether there is room for what was left; of a party, for its lanes that have nothing queued."""
         room = self._bytes if member.is_large else self._places
-        # Of a lane, also whether it has used up half of its share: less would be many pages for few rows each.
+        # For a lane, also whether it has used up half of its share: otherwise many pages would bring few rows each.
         if isinstance(member, LargePart):
             if member.queued >= max(1, room.limit // room.queues // 2):
                 return False
@@ -272,35 +273,35 @@ class Window:
         else:
             assert isinstance(member, Party)
             return (shard_id in self._promoted and room.free > 0) or room.wanted_by(member, tier)
-        return room.heavier(member.site, weight, room.typical) is not None
+        return room.heavier(member.site, member.weight, weight, room.typical) is not None
 
     def passed(self, shard_id: int, start: Position, end: Position | None, *, now: int, page: int) -> None:
-        """What is due behind `start` up to `end` was read, and is about to be offered; None: up to the last.
+        """What is due after `start` up to `end` was read, and is about to be offered; None: up to the last.
 
-        Marks that were set since the page was asked for stay: it may not show what was left meanwhile.
+        Bookmarks that were set since the page was asked for stay: it may not show what was left meanwhile.
         """
 
-        def moved(mark: Mark) -> Mark | None:
-            if mark.pages >= page or mark.place < start or (end is not None and mark.place >= end):
-                return mark
-            return None if end is None else Mark(end, mark.pages)
+        def moved(bookmark: Bookmark) -> Bookmark | None:
+            if bookmark.pages >= page or bookmark.place < start or (end is not None and bookmark.place >= end):
+                return bookmark
+            return None if end is None else Bookmark(end, bookmark.pages)
 
         for member in list(self._left.get(shard_id, ())):
             for tier in Tier:
-                if (known := member.left.pop((shard_id, tier), None)) and (mark := moved(known)):
-                    member.left[shard_id, tier] = mark
+                if (known := member.left.pop((shard_id, tier), None)) and (bookmark := moved(known)):
+                    member.left[shard_id, tier] = bookmark
             self._unlist(shard_id, member)
         if shard_id in self._again and self._again[shard_id][1] <= now:
             known, at = self._again.pop(shard_id)
-            if (mark := moved(known)) is not None:
-                self._again[shard_id] = (mark, at)
+            if (bookmark := moved(known)) is not None:
+                self._again[shard_id] = (bookmark, at)
         if end is None:
             self._promoted.pop(shard_id, None)
 
     # --- hand-over ------------------------------------------------------------------------------------
 
     def let_go(self, shard_ids: set[int], lanes: Iterable[LaneState]) -> None:
-        """Take the queued rows and the marks of these shards out of memory; another owner will see to them."""
+        """Take the queued rows and the bookmarks of these shards out of memory; another owner will see to them."""
         for lane in lanes:
             self._remove(lane, lambda timer: timer.shard_id in shard_ids)
         for shard_id in shard_ids:
@@ -331,7 +332,7 @@ def size_of(timer: Timer) -> int:
 
 
 def _bytes_of(text: str) -> int:
-    """A character takes as many bytes as the one that takes most: up to four."""
+    """Every character takes as many bytes as the widest one: up to four."""
     if text.isascii():
         return len(text)
     return len(text) * (2 if len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text) else 4)

@@ -1,10 +1,10 @@
 """Namespaces: a record each, kept in memory because every create and every callback needs one.
 
-The shard range of a namespace is taken from one counter, above those that there are, so ranges never overlap, and it
-never changes.
+The shard range of a namespace is taken from one counter, above all existing ranges, so ranges never overlap. It never
+changes.
 The rows of jobs and fetches live in *system* namespaces, made at their first use and kept apart from those of users:
 no request reaches them by name, and no user's namespace may be called like one.
-Changes that others made, and those of this instance whose answer was lost, are seen at the next `refresh`, which the
+Changes made by others, and those of this instance whose answer was lost, are seen at the next `refresh`, which the
 keeper asks for at each renewal.
 """
 
@@ -57,8 +57,8 @@ class NamespaceService:
         created: Callable[[], None],
         shard_limit: int = 16_384,
     ) -> None:
-        """`created` is told when there are new shards for somebody to own. `shard_limit` bounds those of all namespaces
-        together: every one of them is claimed at each start, and looked at again and again."""
+        """`created` is called when there are new shards for somebody to own. `shard_limit` bounds the shards of all
+        namespaces together: every one of them is claimed at each start, and looked at again and again."""
         self._records = records
         self._created = created
         self._shard_limit = shard_limit
@@ -68,7 +68,7 @@ class NamespaceService:
         self._system: dict[str, Namespace] = {}
         self._unread = 0
         self._creating = asyncio.Lock()
-        """One at a time looks whether there is room and takes it; on several instances each may be one over."""
+        """One at a time checks whether there is room and takes it; with several instances, each may go over by one."""
 
     async def open(self) -> None:
         """Load what exists and make sure that `default` does."""
@@ -91,7 +91,7 @@ class NamespaceService:
         self._unread = unread + unread_of_system
 
     async def _scan(self, collection: str) -> tuple[dict[str, Namespace], int]:
-        """Those that can be read, and how many cannot."""
+        """The namespaces that can be read, and how many cannot."""
         found: dict[str, Namespace] = {}
         unread = 0
         async for record in all_records(self._records, collection, self._clock.now_ms):
@@ -102,13 +102,13 @@ class NamespaceService:
         return found, unread
 
     async def shard_ids(self) -> Sequence[int]:
-        """Those of all namespaces, as the store has them now."""
+        """The shards of all namespaces, as the store has them now."""
         await self.refresh()
         return [shard_id for namespace in self.known for shard_id in namespace.shards]
 
     @property
     def known(self) -> Sequence[Namespace]:
-        """All of them, those of the system too."""
+        """All namespaces, including those of the system."""
         return [*self._known.values(), *self._system.values()]
 
     async def system(self, name: str) -> Namespace:
@@ -195,8 +195,8 @@ class NamespaceService:
             raise Conflict(detail, errors=(FieldError("/shardCount", detail),))
 
     async def _take_shards(self, count: int) -> int:
-        """The first of `count` shard ids that nobody else has. The counter alone would be believed after it was lost or
-        set back, and two namespaces would share their rows."""
+        """The first of `count` shard ids that nobody else has. With the counter alone, two namespaces would
+        share their rows after it was lost or set back."""
         while True:
             await self.refresh()
             now = self._clock.now_ms()

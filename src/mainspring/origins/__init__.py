@@ -2,13 +2,13 @@
 
     origin        `Origin`, what users write, and `proxy_fetch`
     continuation  what to do with a result, as JSON
-    exchange      `RequestSync`, `ResponseSync`
+    request       `RequestSync`, `ResponseSync`
     services      what origins use as `self.svc.<name>`
     values        which values can be kept
     document      the one record of an origin
     units         runs a method and commits what came of it
     outbox        fetches that were requested and are to be created
-    collecting    results that others have left for this program
+    collector     results that others have left for this program
     runtime       the origins of one program
 
 A result and its effect on the state are one write: whatever crashes, each result takes effect exactly once.

@@ -1,8 +1,8 @@
-"""Collects results that others have left for the origins of this program, because they do not know these.
+"""Collects results that others have left for the origins of this program because they do not know them.
 
-That is so beside a server, or beside a program with other classes, which may own the rows of our fetches. While results
-are expected there, this one looks, soon after something was asked for and then less often; otherwise only once in a
-while. A program that is alone looks only until it has seen that nothing was left.
+That happens beside a server, or beside a program with other classes, which may own the rows of our fetches. While
+results are expected, this program looks, soon after something was asked for and then less often; otherwise only once in
+a while. A program that is alone looks only until it has seen that nothing was left.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ TAKEN_AT_ONCE: Final = 32
 
 
 class Collector:
-    """`collect` runs as a task; `asked` tells it that there is something to be expected."""
+    """`collect` runs as a task; `asked` tells it that something is to be expected."""
 
     def __init__(self, left: LeftResults, *, names: Collection[str], is_alone: Callable[[], bool]) -> None:
-        """`names` of the origins, which may become more; `is_alone`: no other instance is known."""
+        """`names` of the origins, which may grow; `is_alone`: no other instance is known."""
         self._left = left
         self._names = names
         self._is_alone = is_alone
@@ -44,7 +44,7 @@ class Collector:
                 pause = FIRST_LOOK_SECONDS if self._asked.is_set() else min(pause * 2, LOOK_SECONDS)
                 self._asked.clear()
                 alone = self._is_alone()
-                # Who is alone and has taken everything has nobody who would leave more.
+                # If it is alone and has taken everything, there is nobody to leave more.
                 all_taken = (alone and all_taken) or not await self._found(tasks)
                 if alone or not all_taken or await self._are_expected():
                     await asyncio.sleep(pause)

@@ -20,7 +20,7 @@ ORIGINS: Final = "origin"
 """The collection."""
 STATE_BYTES: Final = 262_144
 WAITING_LIMIT: Final = 1_000
-"""Results that one origin may wait for at once."""
+"""How many results one origin may wait for at once."""
 LONGEST_KEY: Final = 255
 
 
@@ -68,7 +68,7 @@ class Document(Struct, kw_only=True, rename="camel"):
 
 
 def read(record: Record | None) -> Document:
-    """A copy of its own each time: what a unit does to it is gone unless it is written."""
+    """A fresh copy each time: what a unit does to it is gone unless it is written."""
     return Document() if record is None else msgspec.json.decode(record.value, type=Document)
 
 

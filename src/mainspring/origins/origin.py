@@ -74,7 +74,7 @@ class Unit:
     """One run of one method: the state it works on, and the fetches it requests."""
 
     def __init__(self, origin_id: str, state: State, services: Services, check: Callable[[CreateFetch], None]) -> None:
-        """`check` refuses what could not be fetched, while the one who asks can still be told."""
+        """`check` refuses what could not be fetched while the caller can still be told."""
         self.origin_id = origin_id
         self.state = state
         self.services = services

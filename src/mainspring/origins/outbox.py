@@ -2,8 +2,8 @@
 
     keep ──▶ commit of the origin ──▶ create the fetches ──▶ remove
 
-A crash may come between any two. What is left is found by the next program that looks, and the origin's record decides:
-a reqId that it waits for is created, again if need be, which makes no second call; one that it does not wait for was
+A crash may come between any two steps. The next program that looks finds what is left, and the origin's record decides:
+a fetch it waits for is created, again if need be, which makes no second call; one that it does not wait for was
 never committed, and never will be, because the origin's record is written anew before the entry is removed.
 """
 

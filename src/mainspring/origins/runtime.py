@@ -39,7 +39,7 @@ R = TypeVar("R")
 LONGEST_ID: Final = 255
 SWEEP_SECONDS: Final = 15.0
 LEFT_BEHIND_MS: Final = 10_000
-"""Entries of the outbox that are older are not being worked on any more."""
+"""Entries of the outbox that are older than this are no longer being worked on."""
 SURE_MS: Final = 86_400_000
 """The least time for which a fetch is kept: within it, creating one again cannot make a second call."""
 
@@ -99,7 +99,7 @@ class Origins:
         return name in self._kinds
 
     async def receive(self, name: str, origin_id: str, result: FetchResult) -> None:
-        """Have the continuation of a fetch take its result. Returns when the effect is committed, or was before."""
+        """Have the continuation of a fetch take its result. Returns when the effect is committed, or was already."""
         kind = self._kinds.get(name)
         if kind is None:
             known = ", ".join(sorted(self._kinds)) or "none"
@@ -138,30 +138,30 @@ class Origins:
     # --- what was left behind ---------------------------------------------------------------------------
 
     async def collect(self) -> None:
-        """Take the results that others have left, because they do not know these origins."""
+        """Take the results that others have left because they do not know these origins."""
         await self._used.wait()
         await self._collector.collect()
 
     async def sweep(self) -> None:
-        """See to the outbox: at the start to all of it, since whoever wrote it may have died, then to what is old."""
+        """See to the outbox: at the start to all of it, as whoever wrote it may have died, later to old entries."""
         await self._used.wait()
         older_than = self._clock.now_ms()
         while True:
             with guarded("the outbox of origins was not looked through"):
                 async for kept in self._outbox.left(older_than=older_than):
-                    await self._settle_safely(kept)
+                    await self._complete_safely(kept)
             await asyncio.sleep(SWEEP_SECONDS)
             older_than = self._clock.now_ms() - LEFT_BEHIND_MS
 
-    async def _settle_safely(self, kept: Kept) -> None:
+    async def _complete_safely(self, kept: Kept) -> None:
         kind = self._kinds.get(kept.entry.origin)
         if kind is None:
             return  # of a program that has other origins
-        # A user's function may raise; the others are not to wait for it.
+        # A user's function may raise; that must not keep the others waiting.
         with guarded("fetches of an origin could not be created, and will be tried again"):
-            await self._settle(kind, kept)
+            await self._complete(kind, kept)
 
-    async def _settle(self, kind: type[Origin], kept: Kept) -> None:
+    async def _complete(self, kind: type[Origin], kept: Kept) -> None:
         entry = kept.entry
         asked = [fetch for fetch in entry.fetches if isinstance(fetch.req_id, str)]
         waiting = set(await self._units.waiting(kind, entry.origin_id))
@@ -175,7 +175,7 @@ class Origins:
         await self._outbox.remove(kept)
 
     async def _create_late(self, fetch: CreateFetch, *, age_ms: int) -> FetchError | None:
-        """Create what an earlier program may have created already. An error if there can be no result any more."""
+        """Create what an earlier program may have created already. Returns an error if no result can come any more."""
         req_id = str(fetch.req_id)
         try:
             if age_ms < SURE_MS:

@@ -31,7 +31,7 @@ class Services:
         self._offered: dict[str, EntryPoint] | None = None
 
     def get(self, name: str) -> Any:
-        """The service. AttributeError that lists the known ones if there is none of that name."""
+        """The service. Raises AttributeError that lists the known ones if there is none of that name."""
         if name in self._made:  # made and never replaced: it can be read without the lock
             return self._made[name]
         with self._lock:

@@ -36,7 +36,7 @@ O = TypeVar("O", bound=Origin)  # noqa: E741 - an origin
 THREADS: Final = 32
 """Units that run at once, in all."""
 TRIES: Final = 20
-"""How often a unit runs if others change its origin each time."""
+"""How often a unit is run if others change its origin each time."""
 _FIRST_PAUSE_SECONDS: Final = 0.005
 _LONGEST_PAUSE_SECONDS: Final = 0.5
 
@@ -49,7 +49,7 @@ class Done(Struct, Generic[R], frozen=True):
 
 
 class _Turn:
-    """Who works on an origin, and who waits for that."""
+    """Who is working on an origin, and who is waiting to."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -81,7 +81,7 @@ class Units:
     async def run(self, kind: type[O], origin_id: str, work: Callable[[O], R], *, consumes: str = "") -> Done[R] | None:
         """Commit what `work` makes of the origin. Whatever it raises is raised, and nothing is changed.
 
-        With `consumes`, the result of that reqId is consumed by the same write; None if it had been before.
+        With `consumes`, the result of that reqId is consumed by the same write; None if it had been consumed before.
         """
         key = _key(kind, origin_id)
         async with self._turn(key) as turn:
@@ -112,7 +112,7 @@ class Units:
     async def fence(self, kind: type[Origin], origin_id: str) -> set[str]:
         """Write the record as it is: no unit that has read it before can commit afterwards.
 
-        The reqIds that the origin waits for then.
+        Returns the reqIds that the origin is then waiting for.
         """
         key = _key(kind, origin_id)
         for attempt in range(TRIES):
@@ -126,7 +126,7 @@ class Units:
     async def _commit(
         self, kind: type[Origin], unit: Unit, document: Document, record: Record | None
     ) -> tuple[bool, Kept | None]:
-        """Whether it was, and the fetches that are then to be created."""
+        """Whether it was committed, and the fetches that are then to be created."""
         key = _key(kind, unit.origin_id)
         now = self._clock.now_ms()
         document.waiting.update((str(fetch.req_id), now) for fetch in unit.fetches)

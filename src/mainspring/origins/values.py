@@ -1,7 +1,7 @@
 """What an origin may keep: plain JSON, which is the same after a restart as before it.
 
-Anything else is refused where it is given, with the place at which it stands. A date that silently came back as text
-would be found out by the one handler that runs after a crash.
+Anything else is refused when it is given, naming its place in the value. A date that silently came back as text would
+be noticed only by the one handler that runs after a crash.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LARGEST: Final = 2**63
 
 
 def plain(value: object, where: str) -> Any:
-    """A copy of a JSON value, tuples as lists. Raises `InvalidInput` that names what is none, and where."""
+    """A copy of a JSON value, tuples as lists. Raises `InvalidInput` that names what is not JSON, and where."""
     return _copy(value, where, 0)
 
 

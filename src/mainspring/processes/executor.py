@@ -5,8 +5,8 @@
                                             ├──▶ the origin gets the result, straight from here
                                             └──▶ the store: result and delivery; the owner of the row is told
 
-It needs the store of the instances and nothing else of them. It is alive while its lease is renewed; when that ends,
-instances end its calls as unknown. A stop takes no more calls, ends those under way (bounded), and leaves.
+It needs the instances' store and nothing else from them. It is alive while its lease is renewed; when that ends,
+instances end its calls as unknown. When stopped, it takes no more calls, ends those under way (bounded), and leaves.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ import msgspec
 
 import mainspring
 from mainspring import background, telemetry
-from mainspring.api.app import build_executor_app, token_digest
+from mainspring.api.app import build_executor_app
 from mainspring.api.listener import listening
+from mainspring.api.tokens import token_digest
 from mainspring.clock import Clock, follow
 from mainspring.cluster.surroundings import Surroundings
 from mainspring.cluster.wakeups import Wakeups
@@ -59,9 +60,9 @@ from mainspring.watched_clock import WatchedClock
 WAITING_LIMIT: Final = 1000
 """Fetches that wait for a place here; more are refused at once."""
 SOON_MS: Final = 60_000
-"""Rows due later than this are found by their owners in time, without being told."""
+"""Owners find rows that are due later than this in time, without being told."""
 STOP_SECONDS: Final = 10.0
-"""What a stop may take beyond the draining."""
+"""How much longer than the draining a stop may take."""
 
 
 def run(config: Config, pool: str) -> int:
@@ -91,7 +92,7 @@ async def _serve(config: Config, pool: str) -> None:
 
 @asynccontextmanager
 async def reachable(remote: RemoteExecutor) -> AsyncIterator[int]:
-    """Listens, and tells the instances where; gives the port."""
+    """Listens, and tells the instances where; yields the port."""
     config = remote.config
     app = build_executor_app(
         remote.execute,
@@ -240,7 +241,7 @@ class RemoteExecutor:
         return Executing(room=places.free)
 
     async def _comes_true(self, is_so: Callable[[], bool], deadline: float) -> bool:
-        """Whether something is so, or becomes so before the deadline when a place becomes free."""
+        """Whether a condition holds, or comes to hold before the deadline when a place becomes free."""
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
                 while not is_so():
@@ -263,7 +264,7 @@ class RemoteExecutor:
     # --- the lease ------------------------------------------------------------------------------------
 
     async def advertise(self, address: str) -> None:
-        """Tell the instances that this executor is here, and where; a moment later if the store is not there."""
+        """Tell the instances that this executor is here, and where; retried later if the store is not there."""
         if not address:
             raise ConfigError("Expected advertise_url, got none: this executor listens everywhere")
         self._address = address
@@ -295,7 +296,7 @@ class RemoteExecutor:
             await self._renew()
 
     async def _renew(self) -> None:
-        """Nobody else writes this record: an unexpected version is that of an earlier renewal, or of none."""
+        """Nobody else writes this record: an unexpected version comes from an earlier renewal, or from none."""
         await follow(self._clock, self._store.time, is_aligned=True)
         now = self._clock.now_ms()
         process = self._process
@@ -328,7 +329,7 @@ class RemoteExecutor:
                 break
             present = await self._store.get_record(EXECUTORS, self.name, now=now)
             self._lease_version = present.version if present is not None else 0
-        with suppress(StoreUnavailable):  # what is known of them serves until the next renewal
+        with suppress(StoreUnavailable):  # what is already known will do until the next renewal
             await self._namespaces.refresh()
 
     # --- the owners of rows ---------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The server: configuration to store to engine to services to HTTP, and an orderly way out.
 
-A store that cannot be reached at the start is waited for, then given up with a clear word; one that is lost later is
-waited for without end, and requests are answered 503 meanwhile. SIGTERM and SIGINT stop the server: no new requests,
+A store that cannot be reached at the start is waited for, then given up with a clear message; one that is lost later
+is waited for without end, and meanwhile requests are answered 503. SIGTERM and SIGINT stop the server: no new requests,
 calls in flight end (bounded), shards are released, the store closes.
 """
 
@@ -17,9 +17,11 @@ from typing import Protocol
 
 import mainspring
 from mainspring import telemetry
-from mainspring.api.app import Api, AsgiApp, Refuse, build_app, build_internal_app, token_digest
+from mainspring.api.app import Api, Refuse, build_app, build_internal_app
+from mainspring.api.asgi import AsgiApp
 from mainspring.api.heads import names_of
 from mainspring.api.listener import listening
+from mainspring.api.tokens import token_digest
 from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.idempotency.http.middleware import IdempotencyMiddleware
@@ -38,19 +40,19 @@ from mainspring.processes.startup import (
 from mainspring.wire.message import BATCH_ITEMS
 
 STOP_SECONDS = 5.0
-"""What a stop may take beyond the draining."""
+"""How much longer than the draining a stop may take."""
 ITEM_BYTES = 1_024
-"""By how much a timer in an answer may be longer than three times what was asked for: `3e7` is written 30000000.0."""
+"""By how much a timer in an answer may exceed three times the length of its request: `3e7` is written 30000000.0."""
 
 
 class Role(Protocol):
-    """How a server stands to whoever started it."""
+    """How a server relates to whoever started it."""
 
     is_worker: bool
     """Whether it shares its port with others, and has a private one besides."""
 
     def watch(self, stop: asyncio.Event) -> None:
-        """Set `stop` when there is another reason to stop than a signal."""
+        """Set `stop` when there is a reason to stop other than a signal."""
         ...
 
     def ready(self, config: Config, port: int, token: str, source: str) -> None:
@@ -113,7 +115,7 @@ async def _serve(config: Config, role: Role) -> None:
             role.ready(config, listener.port, token, source)
             await stop.wait()
             telemetry.info("stopping", calls_in_flight=instance.calls_in_flight)
-            # First the listener drains, then the engine: both are bounded, and so is all that comes after them.
+            # First the listener drains, then the engine: both are bounded, and so is everything after them.
             loop.call_later(2 * config.drain_seconds + STOP_SECONDS, abandon)
     telemetry.info("stopped")
 
@@ -143,7 +145,7 @@ def api_of(config: Config, instance: Instance, token: str, *, shared: bool) -> A
 def keyed(config: Config, records: TimedRecords, app: AsgiApp, refuse: Refuse, /, *, safe_to_repeat: bool) -> AsgiApp:
     """The API with `Idempotency-Key`. A refusal changes nothing, so only what was done is kept.
 
-    A create whose outcome is unknown is carried out again: that replaces the timer by an equal one. A run is not.
+    A create whose outcome is unknown is carried out again, which replaces the timer with an equal one. A run is not.
     """
     return IdempotencyMiddleware(
         app,

@@ -33,8 +33,8 @@ STORE_RETRY_SECONDS = 1.0
 
 
 def served(config: Config) -> Config:
-    """Whoever only this machine reaches may call this machine, unless a setting says otherwise: trying out a server
-    needs no settings. Nothing else goes by an address to listen on."""
+    """A server that only this machine can reach may call this machine, unless a setting says otherwise: trying out a
+    server needs no settings. Nothing else depends on the address to listen on."""
     if config.allow_loopback is not None:
         return config
     return replace(config, allow_loopback=_is_loopback(config.host))
@@ -62,7 +62,7 @@ def run_to_end(config: Config, work: Coroutine[Any, Any, None]) -> int:
 
 
 def give_up(config: Config, error: MainspringError) -> int:
-    """Say why a process ends, and answer its exit code."""
+    """Say why a process ends, and return its exit code."""
     if is_text(config.log_format):
         print(f"mainspring: {error}", file=sys.stderr)  # noqa: T201
     else:
@@ -71,14 +71,14 @@ def give_up(config: Config, error: MainspringError) -> int:
 
 
 def _only_cause(error: Exception) -> Exception:
-    """What is inside of a group: tasks that fail together fail for one reason."""
+    """The error inside a group: tasks that fail together fail for one reason."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def limits_of(config: Config) -> Limits:
-    """What peers may take, of the settings and of what the system gives this process."""
+    """What peers may take, given the settings and what the system allows this process."""
     available = descriptors.for_peers()
     if available < config.max_connections:
         telemetry.warning(
@@ -92,7 +92,7 @@ def limits_of(config: Config) -> Limits:
 
 
 def hosts_of(config: Config) -> Hosts:
-    """The names that a server answers to: on loopback its own, elsewhere every one."""
+    """The names that a server answers to: on loopback its own, elsewhere any."""
     return hosts_on(config.host, (config.advertise_url, *config.allow_hosts))
 
 
@@ -106,7 +106,7 @@ def abandon() -> None:
 async def started(
     make: Callable[[], AbstractAsyncContextManager[T]], config: Config, stack: AsyncExitStack, stop: asyncio.Event
 ) -> T | None:
-    """What `make` makes, entered as soon as the store can be reached; None if the process is stopped before."""
+    """What `make` makes, entered as soon as the store can be reached; None if the process is stopped before that."""
     deadline = time.monotonic() + config.store_wait_seconds
     while not stop.is_set():
         try:
@@ -172,7 +172,7 @@ def base_url(host: str, port: int) -> str:
 
 
 def show_banner(config: Config, port: int, token: str, source: str) -> None:
-    """That the server is ready, and with what. The token is for whoever sits at the terminal, and for no log."""
+    """Say that the server is ready, and with what. The token is for whoever sits at the terminal, not for a log."""
     base = base_url(config.host, port)
     shown = f"{token}   ({source})" if not config.token and sys.stderr.isatty() else source
     announce(

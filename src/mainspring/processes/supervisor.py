@@ -4,9 +4,9 @@ A worker gets its configuration on its standard input, so that no secret shows i
 that input tells it that its supervisor is gone, so that no worker is left behind. It says "ready" on its output, and
 from then on gives a sign of life every second: one that is frozen keeps its share of the connections, so it is killed.
 
-A worker that ends by itself is started again, later and later while it keeps failing. One whose place was never ready
-ends the whole, with its exit code: that will not mend itself. Where a worker has been ready, the configuration was
-right, and whatever its successor does not like may pass while the others go on.
+A worker that ends by itself is started again, after longer and longer pauses while it keeps failing. If no worker in
+its place was ever ready, the whole ends with its exit code: such a fault will not cure itself. If one was ready, the
+configuration was right, and whatever troubles its successor may pass while the others go on.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ READY: Final = b"ready\n"
 SHORTEST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 30.0
 GOOD_LIFE_SECONDS: Final = 30.0
-"""A worker that has lived so long is started again at once."""
+"""A worker that has lived this long is started again at once."""
 STOP_GRACE_SECONDS: Final = 10.0
 """How much longer than its own drain a worker may take to stop."""
 BEAT_SECONDS: Final = 1.0
 SILENT_BEATS = 15
-"""After so many beats without a sign of life a worker is killed."""
+"""A worker is killed after this many beats without a sign of life."""
 _BEAT: Final = b"."
 _WORK: Final = "from mainspring.processes.supervisor import work; work()"
 
@@ -113,7 +113,7 @@ class Supervisor:
         return self._exit_code
 
     async def _keep(self, slot: int) -> None:
-        """One worker after the other in this place, until the stop."""
+        """One worker after another in this place, until the stop."""
         pause = SHORTEST_PAUSE_SECONDS
         while not self._stop.is_set():
             started = time.monotonic()
@@ -162,8 +162,8 @@ class Supervisor:
         return await worker.wait()
 
     async def _listen(self, slot: int, worker: Process, output: asyncio.StreamReader) -> None:
-        """Until the output of a worker ends. Its silence is counted in beats of our own, so that none is blamed for a
-        time in which this process was frozen itself."""
+        """Until the output of a worker ends. Its silence is counted in our own beats, so that no worker is blamed
+        for a time in which this process itself was frozen."""
         silent = 0
         reading = asyncio.create_task(output.read(1024))
         try:

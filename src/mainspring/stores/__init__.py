@@ -1,5 +1,5 @@
-"""Which database stands behind a store URL. Adapters are imported when they are asked for, so that starting a program
-costs only the one it uses. What they share:
+"""Which database stands behind a store URL. Adapters are imported when they are asked for, so that a program at its
+start pays only for the one it uses. What they share:
 
     grouping     requests, and which of those that wait are worked on together
     committer    group commit: what arrives while a group is under way becomes the next group
@@ -7,7 +7,7 @@ costs only the one it uses. What they share:
     plan         what a group of requests does: decided in order, without SQL
     pages        how many rows make up a page
     sizes        how large rows are
-    partly       batches of which a part failed
+    partly       batches that failed in part
     containment  which errors leave a store
     collections  collections of records that are only looked up
 """
@@ -34,7 +34,7 @@ _EXTRAS: Final = {
 }
 """The scheme of a server's URL, and the extra of the package that its library comes with."""
 _MISTAKEN: Final = {"postgres": "postgresql", "mariadb": "mysql"}
-"""What other programs call a scheme of ours."""
+"""Other programs' names for our schemes."""
 
 
 def store_from_url(url: str, *, clock: Clock) -> Store:
@@ -62,7 +62,7 @@ def store_from_url(url: str, *, clock: Clock) -> Store:
         raise ConfigError(f"Expected a store URL that starts with {_MISTAKEN[scheme]}://, got {scheme}://")
     extra = _EXTRAS.get(scheme) if separator else None
     if extra is None:
-        # Only the scheme is named: what stands behind it may be a password.
+        # Only the scheme is named: what follows it may be a password.
         raise ConfigError(
             f"Expected a store URL that starts with sqlite:///, memory://, {'://, '.join(_EXTRAS)}://, "
             f"got one that starts with {scheme[:20]!r}"
@@ -74,7 +74,7 @@ def store_from_url(url: str, *, clock: Clock) -> Store:
 
 
 def timer_store_from_url(url: str, *, clock: Clock) -> Store:
-    """The same, for whoever keeps timers in it: refuses Redis, whether its library is there or not."""
+    """The same, for keeping timers: refuses Redis, whether its library is installed or not."""
     scheme, separator, _ = url.partition("://")
     if separator and _EXTRAS.get(scheme) == "redis":
         raise ConfigError(

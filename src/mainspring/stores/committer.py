@@ -2,10 +2,10 @@
 
 There is no timer and no size to reach: an idle store starts at once, a busy one makes larger groups. What waits is
 bounded, and more is refused at once; what a group holds is bounded, too (`Room`). A request that was admitted is worked
-on even if its caller no longer waits, and a caller that is cancelled takes nobody with it.
+on even if its caller no longer waits, and a cancelled caller takes nobody with it.
 
-What a group does is the store's. It leaves an answer or an error with each request, or raises, which is then told to
-each of them.
+What a group does is up to the store. It leaves an answer or an error with each request, or raises an error, which each
+of them then gets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Admission:
         return request.future
 
     def check(self, weight: int) -> None:
-        """Raise if there is no room for so many items."""
+        """Raise if there is no room for this many items."""
         if self._closed:
             raise StoreUnavailable("Expected an open store, got one that is closed")
         if self._pending + weight > PENDING_LIMIT:
@@ -69,7 +69,7 @@ def tell(request: Request) -> bool:
 
 
 def fail(group: Sequence[Request], error: Exception) -> None:
-    """Leave an error with each, of its own: one that is raised in many places would gather their tracebacks."""
+    """Leave each an error of its own: one that is raised in many places would gather their tracebacks."""
     for request in group:
         request.error = error if len(group) == 1 else _another(error)
 
@@ -96,7 +96,7 @@ class Committer(Generic[R]):
         admission: Admission | None = None,
         when_idle: Callable[[], object] | None = None,
     ) -> None:
-        """`width` is how many groups may be under way at once; `beside`, how many of those that take longer than
+        """`width` is how many groups may be under way at once; `beside` is how many of those that take longer than
         `PATIENCE_SECONDS` do not count. An `admission` may be shared with others: their items count together."""
         self._work = work
         self._width = width
@@ -138,7 +138,7 @@ class Committer(Generic[R]):
                 await self._work_on(self._waiting.next_group())
                 if patience is not None:
                     patience.cancel()
-        finally:  # in the same step as the last look at what waits, so that no request misses its runner
+        finally:  # in the same step as the last look at what waits, so that no request is left without a runner
             self._runners.discard(runner)
             self._held_up.discard(runner)
             self._begin()
@@ -167,7 +167,7 @@ class Committer(Generic[R]):
 def together(
     write: Callable[[list[Item]], Awaitable[list[Answer]]],
 ) -> Callable[[list[Items[Item, Answer]]], Awaitable[None]]:
-    """Work on groups whose requests need not be told apart: `write` gets all items, and returns their answers."""
+    """Work on groups whose requests need not be told apart: `write` gets all items and returns their answers."""
 
     async def work(group: list[Items[Item, Answer]]) -> None:
         answers = iter(await write([item for request in group for item in request.items]))

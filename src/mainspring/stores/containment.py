@@ -1,10 +1,10 @@
 """What leaves a store: errors that the contract names, and no other (`contained`); and cancellations (`cancellable`).
 
-Whatever a driver, a codec or a row that somebody else has written raises besides, is `StoreUnavailable` to the engine,
-which waits and asks again, and not its end.
+Anything else that is raised, by a driver, a codec or a row that somebody else has written, becomes `StoreUnavailable`:
+the engine waits and asks again instead of coming to an end.
 
 A driver may lose a cancellation: `asyncio.wait_for` of Python 3.11 does, if what it waits for is done in that round.
-A loop that was told to end would then go on for ever, and so would who waits for its end.
+A loop that was told to end would then go on for ever, and so would whoever waits for its end.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _VERBS: Final = [name for contract in (TimerStore, RecordStore) for name in vars
 
 
 def contained(store: type[S]) -> type[S]:
-    """A class of stores with all of its verbs wrapped: so that no other errors leave them."""
+    """A class of stores with all of its verbs wrapped, so that no other errors leave them."""
     return _wrapped(store, _contained)
 
 
 def cancellable(store: type[S]) -> type[S]:
-    """The same, so that no cancellation is lost in them. Not for drivers that cancel their caller, and leave it so."""
+    """The same, so that no cancellation is lost in them. Not for drivers that cancel their caller for good."""
     return _wrapped(store, _cancellable)
 
 

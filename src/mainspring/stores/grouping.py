@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 GROUP_BYTES: Final = 1_000_000
-"""Of what is worked on together, unless the database sets another bound. One goes, whatever its size."""
+"""How much is worked on together, unless the database sets another bound. One request is allowed whatever its size."""
 LARGE_BYTES: Final = 65_536
 
 Item = TypeVar("Item")
@@ -25,14 +25,14 @@ class Request:
         self.weight = weight
         self._size = size
         self.held: Sequence[int] = ()
-        """The places of items of which nothing was written because somebody's open transaction holds what they name:
-        they may be asked for again. A request without items has one, at place 0."""
+        """The indexes of items of which nothing was written because somebody's open transaction holds what they name:
+        they may be tried again. A request without items has one, at index 0."""
         self.error: Exception | None = None
         self.future: asyncio.Future[None] | None = None
 
     @property
     def size(self) -> int:
-        """The bytes that it writes, or reads, as far as they can be many."""
+        """The bytes that it writes or reads, where there may be many."""
         return self._size
 
 
@@ -62,8 +62,8 @@ class Room(NamedTuple):
 class Waiting(Generic[R]):
     """Groups of small requests, and of a few that are large, in turn.
 
-    So who writes little waits for what is being written, and not for all that others have asked for. Requests that wait
-    at the same time have no order among them: whoever needs one waits for the first answer before it asks again.
+    So whoever writes little waits for what is being written, but not for all that others have asked for. Requests that
+    wait at the same time have no order among them: whoever needs one waits for the first answer before asking again.
     """
 
     def __init__(self, room: Room) -> None:

@@ -112,7 +112,7 @@ class MemoryStore:
         return rules.Row(stored.version, key, stored) if stored else rules.Row()
 
     def _apply(self, key: TimerKey, row: rules.Row[TimerKey]) -> None:
-        """The row is now like that."""
+        """Make the row what it is from now on."""
         if (stored := self._timers.pop(key, None)) is not None:
             due = self._due[key.shard_id]
             del due[bisect_left(due, (stored.due_at, key.uuid))]

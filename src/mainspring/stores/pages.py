@@ -1,7 +1,7 @@
-"""A page of timers: in due order over several shards, bounded in number and in bytes, behind rows that cannot be read.
+"""A page of timers: in due order over several shards, bounded in number and in bytes, past rows that cannot be read.
 
-A store reads its shards in parts. Each part says where its look ended before the shard did, and nothing behind the
-first such end belongs to the page, because another part may have a row in between.
+A store reads its shards in parts. Each part says where it stopped, if that was before the end of the shard, and nothing
+after the first such position belongs to the page, because another part may have a row in between.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mainspring.stores.sizes import ROW_BYTES
 
 
 class Part(NamedTuple):
-    """The rows of some shards that can be read, the last place that was looked at, and whether more is behind it."""
+    """The readable rows of some shards, the last position that was looked at, and whether there is more after it."""
 
     timers: list[Timer]
     last: Position | None
@@ -23,12 +23,12 @@ class Part(NamedTuple):
 
     @property
     def end(self) -> Position | None:
-        """The place up to which was looked. None: up to the end."""
+        """The position up to which rows were looked at. None: up to the end."""
         return self.last if self.is_full else None
 
 
 class Page:
-    """What a list gathers. With room for no more, it ends where its last row stands."""
+    """What a list gathers. When there is room for no more, it ends at its last row."""
 
     def __init__(self, limit: int) -> None:
         self.timers: list[Timer] = []
@@ -48,7 +48,7 @@ class Page:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more to look for: there are rows, or there are none at all."""
+        """Whether there is nothing more to look for: some rows were found, or there are none at all."""
         return bool(self.timers) or self.end is None
 
 
@@ -75,7 +75,7 @@ def fitting(sizes: Iterable[int], page_bytes: int = PAGE_BYTES) -> int:
 
 
 def filling(sizes: Sequence[int]) -> int:
-    """How many records of these sizes make up a page: with the one that fills it, so that it shows (`ends_scan`)."""
+    """How many records of these sizes make up a page, including the one that fills it, which `ends_scan` looks for."""
     total = 0
     for count, size in enumerate(sizes, start=1):
         total += size
@@ -85,9 +85,9 @@ def filling(sizes: Sequence[int]) -> int:
 
 
 def behind(due_at: int, uuid: bytes) -> Position:
-    """The place of a row whose uuid may be no text: then one behind it, before every row of ours that follows.
+    """The position of a row whose uuid may not be text: then one after it, before every row of ours that follows.
 
-    Ours are hexadecimal. Behind `ab` and a broken byte nothing of ours comes before `ac`, which is none itself.
+    Ours are hexadecimal. After `ab` and a broken byte, nothing of ours comes before `ac`, which is not one itself.
     """
     try:
         return Position(due_at, uuid.decode())

@@ -1,8 +1,8 @@
 """What a group of requests does to the rows: decided in the order of the requests, without SQL.
 
-A plan is filled with the present versions of all rows that its requests name, then each request is decided
+A plan is filled with the current versions of all rows that its requests name, then each request is decided
 against the rows *as the requests before it leave them*, and at the end the plan says what remains to be
-written, once per row. So a group behaves as if its requests had run one after the other.
+written, once per row. So a group behaves as if its requests had run one after another.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class PruneHistory(Request):
 
 
 class NoticeWriters(Request):
-    """No write, but a question that only the writer's connection can answer."""
+    """Not a write, but a question that only the writer's connection can answer."""
 
     __slots__ = ("answer",)
     answer: int
@@ -165,7 +165,7 @@ class Plan:
             self.expected.add((key.shard_id, key.uuid))
 
     def decide(self, request: Change) -> None:
-        """Answer one request. Pruning is no decision: it is left to the writer."""
+        """Answer one request. Pruning needs no decision: it is left to the writer."""
         request.held = ()
         match request:
             case Write(items=changes):
@@ -247,7 +247,7 @@ class Plan:
     # What remains to be written
 
     def moved_or_removed(self) -> list[tuple[int, int, str]]:
-        """The primary keys at which rewritten and removed rows stand now."""
+        """The primary keys that rewritten and removed rows have now."""
         return [
             (shard_id, row.place, uuid)
             for (shard_id, uuid), row in self.rows.items()
@@ -281,7 +281,7 @@ def _payload_bytes(change: Put | Remove | None) -> int:
 
 
 def only_creates(requests: Sequence[WriteRequest]) -> list[Timer] | None:
-    """The rows to insert when the group does nothing but create different rows; otherwise None."""
+    """The rows to insert if the group does nothing but create different rows; otherwise None."""
     created: dict[RowKey, Timer] = {}
     expected = 0
     for request in requests:

@@ -1,8 +1,8 @@
 """What a Put, a Remove, a Begin or a Finish comes to, given the row as it is: the verdict, and the row as it is then.
 
-Said once, for all stores that decide in Python. How a database looks at rows, and how it sees to it that they still are
-what it has seen when it writes, is its own affair. What is written of a row that was only begun is how often, and by
-whom: the rest of it need not be read.
+Stated once, for all stores that decide in Python. How a database reads rows, and how it makes sure that they are still
+the same when it writes, is its own affair. Beginning a row writes only how often it was begun, and by whom: the rest
+of the row need not be read.
 
 None for a fence or a row means that somebody's open transaction holds it: it is left alone.
 """
@@ -28,7 +28,7 @@ class Row(Struct, Generic[Place]):
     place: Place | None = None
     """Where the database holds it; None: nowhere."""
     timer: Timer | None = None
-    """All of it, if it was rewritten."""
+    """The whole row, if it was rewritten."""
     begins: int = 0
     """Attempts begun on the stored row, if it was not."""
     fence: int = 0
@@ -75,7 +75,7 @@ def begin(item: Begin, *, fence: int | None, row: AnyRow[Place]) -> Verdict:
 
 
 def finish(item: Finish, *, fence: int | None, row: AnyRow[Place]) -> Verdict:
-    """The row is that of the change; where there is none, it does not matter. What is applied goes into the history."""
+    """`row` is what the change names; if there is none, it does not matter. What is applied enters the history."""
     if fence != item.fence:
         return Verdict.UNAVAILABLE if fence is None else Verdict.FENCED
     return Verdict.APPLIED if item.change is None else change(item.change, row)

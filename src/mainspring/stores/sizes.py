@@ -1,7 +1,7 @@
-"""How large rows are: what a database could not hold is refused before it is sent, and alone.
+"""How large rows are: what a database could not hold is refused by itself, before it is sent.
 
-A row grows after it was made: each attempt leaves its outcome in it. So who writes a row on behalf of a user leaves
-room for one (`OUTCOME_BYTES`); otherwise a row that was accepted could not be brought to its end.
+A row grows after it was made: each attempt leaves its outcome in it. So whoever writes a row on behalf of a user leaves
+room for one (`OUTCOME_BYTES`); otherwise an accepted row could not be brought to its end.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from mainspring.model import Timer, to_json
 from mainspring.store import Begin, Finish, Put, Remove
 
 OUTCOME_BYTES: Final = 4096
-"""The longest explanations of an outcome have some hundred characters, beside the URL that some of them name."""
+"""The longest explanations of an outcome have a few hundred characters, plus the URL that some of them name."""
 _ENDING_BYTES: Final = 4 * OUTCOME_BYTES
 """The outcome in the row, and once more in the history with a part of the answer."""
 ROW_BYTES: Final = 256
-"""About what a row takes besides its texts."""
+"""Roughly what a row takes in addition to its texts."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def weigh(change: Put | Remove | Begin | Finish, *, limit: int) -> int | None:
 
 
 def if_it_can_be_written(make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-    """What `make` makes of a row; None when its texts are none (one half of a surrogate pair), or a number too long."""
+    """What `make` makes of a row; None if a text is not valid (half a surrogate pair), or a number is too long."""
     try:
         return make(*args, **kwargs)
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""How commands of the test kit end when they are told to, by SIGINT or SIGTERM, and what they started ends with them.
+"""How commands of the test kit end on SIGINT or SIGTERM, and what they started with them.
 
 python ending.py PARENT COMMAND…        runs a command that is killed when the process PARENT ends
 """
@@ -21,13 +21,13 @@ _PR_SET_PDEATHSIG: Final = 1
 _SHOW_CURSOR: Final = "\x1b[?25h"
 _REMOVALS: Final = 20
 _scratch: Final[set[tuple[int, Path]]] = set()
-"""Directories, each with the process that removes it: one that is forked has no part in them."""
+"""Directories, each with the process that removes it: a forked process has nothing to do with them."""
 
 
 class Ending:
     """Remembers the first signal, for whoever looks between two pieces of work; ends the process at the second.
 
-    Nothing is raised: what is at work may catch it. A context manager.
+    Nothing is raised, because the running code might catch it. A context manager.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Ending:
 
 
 def end_at_once(last_words: Callable[[], str]) -> None:
-    """From now on a signal ends this process with one line. For those whose children do not outlive them."""
+    """From now on a signal ends this process with one line. For processes whose children do not outlive them."""
 
     def hear(number: int, _: FrameType | None) -> None:
         _write(f"\nended by {signal.Signals(number).name}: {last_words()}\n")
@@ -62,12 +62,12 @@ def end_at_once(last_words: Callable[[], str]) -> None:
 
 
 def remove_when_ended(directory: Path) -> None:
-    """Nothing of a directory stays if a signal ends this process. Who ends in any other way has to remove it."""
+    """A directory is removed if a signal ends this process. If it ends in any other way, it has to remove it itself."""
     _scratch.add((os.getpid(), directory))
 
 
 def leave(number: int) -> None:
-    """Without any cleaning up, as a signal would, but for directories."""
+    """Without any cleaning up, as a signal would, except for directories."""
     for process, directory in _scratch:
         for _ in range(_REMOVALS if process == os.getpid() else 0):
             shutil.rmtree(directory, ignore_errors=True)
@@ -85,9 +85,9 @@ def _write(text: str) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Be killed when the process that has started this one ends, however it ends. Linux; nothing happens elsewhere.
+    """Be killed when the process that started this one ends, however it ends. Linux only; does nothing elsewhere.
 
-    More exactly, when the thread ends that has started it.
+    More exactly, when the thread that started it ends.
     """
     if prctl := getattr(ctypes.CDLL(None), "prctl", None):
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

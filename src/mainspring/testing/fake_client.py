@@ -4,7 +4,7 @@
     await my_program(fake.async_client())
     assert (await fake.async_client().timers.get("remind-7")).labels == {"team": "blue"}
 
-The clients are the real ones and behind them stand the real API and services on a store in memory; so checks, errors,
+The clients are the real ones, with the real API and services behind them, on a store in memory; so checks, errors,
 generations and paging are the product's own. Timers stay as they were written: there is no engine.
 """
 
@@ -16,8 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import mainspring
-from mainspring.api.app import Api, AsgiApp, all_routes, build_app, token_digest
+from mainspring.api.app import Api, all_routes, build_app
+from mainspring.api.asgi import AsgiApp
 from mainspring.api.openapi import openapi_document
+from mainspring.api.tokens import token_digest
 from mainspring.client import AsyncClient, Client
 from mainspring.client.transport import AsyncTransport, SyncTransport
 from mainspring.clock import Clock, SystemClock
@@ -34,7 +36,7 @@ class FakeMainspring:
     """All clients of one fake see the same timers."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        # Put together but never entered: so there is no engine, and the sender sends nothing.
+        # Put together but never entered, so there is no engine, and the sender sends nothing.
         self._instance = Instance(
             Config(store="memory://", allow_loopback=True), surroundings=Surroundings(clock=clock or SystemClock())
         )
@@ -65,7 +67,7 @@ class FakeMainspring:
         return asyncio.run(cls.start(clock))
 
     async def send(self, call: Call) -> Reply:
-        """What the API answers to these very bytes."""
+        """What the API answers to exactly these bytes."""
         return await _answer(self._app, call)
 
     def openapi(self) -> dict[str, Any]:

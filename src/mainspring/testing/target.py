@@ -1,4 +1,4 @@
-"""A local HTTP server to be called: records what arrives and answers as it is told, also badly.
+"""A local HTTP server to be called: records what arrives and answers as it is told, even badly.
 
     async with TargetServer() as target:
         target.script("/hook", Answer(status=503), Answer())      # first 503, from then on 200
@@ -148,7 +148,7 @@ class TargetServer:
             await self._changed.wait_for(lambda: self.open_connections == count)
 
     async def drop_connections(self) -> None:
-        """Close what is open, as a server does that has had enough of idle connections."""
+        """Close what is open, like a server that has had enough of idle connections."""
         for task in tuple(self._tasks):
             task.cancel()
         await self.wait_for_open(0)
@@ -247,7 +247,7 @@ def answer_by_path(path: str) -> Answer:
 
 
 def _answer_with(name: str, value: str) -> Answer:
-    """Raises ValueError for a value that is no number."""
+    """Raises ValueError for a value that is not a number."""
     if name == "status":
         return Answer(status=int(value))
     if name == "delay":
@@ -265,7 +265,7 @@ def _answer_with(name: str, value: str) -> Answer:
 
 
 def _echo(request: Request) -> bytes:
-    """What arrived, as JSON; bytes that are no text as escapes."""
+    """What arrived, as JSON; bytes that are not text as escapes."""
     parts = urlsplit(request.path)
     return msgspec.json.encode(
         {
@@ -365,5 +365,5 @@ if __name__ == "__main__":
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_main(arguments.host, arguments.port))
-    except (OSError, OverflowError) as error:  # the latter is a port that is none
+    except (OSError, OverflowError) as error:  # the latter for an impossible port
         parser.error(f"Expected an address to listen on, got {arguments.host} port {arguments.port}: {error}")

@@ -12,7 +12,7 @@ The rooms that every service has:
     program       `ms.timers`
     assembly      puts all of it together for one instance
 
-and those of timers alone:
+and those that only timers have:
 
     decision      what an answer means                                                  pure
     destinations  the lanes of URLs

@@ -56,7 +56,7 @@ def payload_of(value: object) -> Raw:
 
 
 def checked(request: M) -> M:
-    """What the API's decoder would say about this request, said here."""
+    """Raise what the API's decoder would say about this request."""
     return decode(encode(request, "fields"), type(request))
 
 

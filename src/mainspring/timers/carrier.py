@@ -2,7 +2,7 @@
 
 The request of an attempt is a pure function of the row, so a repeat differs only in what must differ:
 attempt, timestamp and signature. `webhook-id` and `Idempotency-Key` stay the same for all repeats of a delivery.
-A destination that answered 410 is gone: its other timers are parked unsent, until one of them is resumed.
+A URL that answered 410 is gone: its other timers are parked unsent, until one of them is resumed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mainspring.unreadable import read_record
 from mainspring.wire.instants import to_instant
 
 Handler = Callable[[Timer], Awaitable[object]]
-DESTINATIONS = "destination"
+GONE_URLS = "destination"
 GONE_LIMIT = 10_000
 GONE_MS = 7 * 86_400_000
 
@@ -118,7 +118,7 @@ class TimerCarrier:
         """URLs, and until when they count as gone."""
         self.handlers: dict[str, Handler] = {}
         self.is_at_rest = False
-        """Nothing is carried here: the handlers are those of other programs, whatever they are called."""
+        """Nothing is carried here: handlers belong to other programs, whatever they are called."""
 
     # --- the Carrier protocol -------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class TimerCarrier:
         return self.destinations.lane(timer.namespace, timer.detail.callback_url, limit)
 
     def refusal(self, timer: Timer, now: int) -> Ending | None:
-        """Whether a destination is gone is looked up on record, by `carry`: what is known here may be out of date."""
+        """Whether a URL is gone is looked up on record, by `carry`: what is known here may be out of date."""
         return None
 
     async def carry(self, timer: Timer) -> Ending:
@@ -153,7 +153,7 @@ class TimerCarrier:
         if reply.problem != "exhausted":
             telemetry.call_duration.observe(reply.duration_ms)
         if reply.status == 410:
-            await self._mark_gone(timer.detail.callback_url)
+            await self._note_gone(timer.detail.callback_url)
         return decide(
             timer,
             policy,
@@ -175,7 +175,7 @@ class TimerCarrier:
         return namespace.retry_policy if namespace is not None else RetryPolicy()
 
     def check_target(self, target: str) -> None:
-        """What a timer of this program may name: a handler that is registered, or a URL."""
+        """What a timer of this program may name: a registered handler, or a URL."""
         if not target.startswith(HANDLER_SCHEME):
             self._guard.check_url(target)
         elif target.removeprefix(HANDLER_SCHEME) not in self.handlers and not self.is_at_rest:
@@ -188,51 +188,51 @@ class TimerCarrier:
         call = None if handler is None else partial(handler, timer)
         return await call_handler(name, call, timeout_ms=timer.detail.callback_timeout_ms, clock=self._clock)
 
-    # --- destinations that are gone ---------------------------------------------------------------------
+    # --- URLs that are gone -----------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Learn which destinations are gone, as this instance and the others have recorded it."""
+        """Learn which URLs are gone, as this instance and the others have recorded it."""
         before = dict(self._gone)
         found: dict[str, int] = {}
-        async for record in all_records(self._records, DESTINATIONS, self._clock.now_ms):
-            if (url := read_record(DESTINATIONS, record, bytes.decode)) is not None:
+        async for record in all_records(self._records, GONE_URLS, self._clock.now_ms):
+            if (url := read_record(GONE_URLS, record, bytes.decode)) is not None:
                 found[url] = record.expires_at or 0
             if len(found) >= GONE_LIMIT:
                 break
         self._gone = reread(found, before=before, known=self._gone)
 
     async def _is_gone(self, url: str) -> bool:
-        """Whether it is on record as gone. Only what is believed to be gone is looked up: since then, a timer of it may
-        have been resumed elsewhere. If that is not to be learnt now, one call more does less harm than none."""
+        """Whether it is on record as gone. Only what is believed to be gone is looked up, because one of its timers may
+        have been resumed elsewhere since. If the store cannot say, one call too many does less harm than none."""
         now = self._clock.now_ms()
         if self._gone.get(url, 0) <= now:
             return False
         try:
-            is_marked = await self._records.get_record(DESTINATIONS, _key(url), now=now) is not None
+            is_gone = await self._records.get_record(GONE_URLS, _key(url), now=now) is not None
         except StoreUnavailable:
             return False
-        if not is_marked:
+        if not is_gone:
             self._gone.pop(url, None)
-        return is_marked
+        return is_gone
 
     async def revive(self, url: str) -> None:
-        """Somebody wants a timer of this destination to be called: it may be tried again, by every instance."""
+        """Somebody wants a timer of this URL to be called: it may be tried again, by every instance."""
         key = _key(url)
         now = self._clock.now_ms()
-        record = await self._records.get_record(DESTINATIONS, key, now=now)
+        record = await self._records.get_record(GONE_URLS, key, now=now)
         if record is not None:
-            await self._records.delete_record(DESTINATIONS, key, expect=record.version, now=now)
+            await self._records.delete_record(GONE_URLS, key, expect=record.version, now=now)
         self._gone.pop(url, None)
 
-    async def _mark_gone(self, url: str) -> None:
-        """Kept for a week and for so many destinations: beyond that each of their timers finds out by itself."""
+    async def _note_gone(self, url: str) -> None:
+        """Kept for a week and for a limited number of URLs: beyond that, each timer finds out by itself."""
         if url in self._gone or len(self._gone) >= GONE_LIMIT:
             return
         now = self._clock.now_ms()
         self._gone[url] = expires_at = now + GONE_MS
         key = _key(url)
         try:
-            await self._records.put_record(DESTINATIONS, key, url.encode(), expect=0, now=now, expires_at=expires_at)
+            await self._records.put_record(GONE_URLS, key, url.encode(), expect=0, now=now, expires_at=expires_at)
         except StoreUnavailable as error:
             telemetry.warning("the state of a destination was not recorded", reason=error.detail)
 

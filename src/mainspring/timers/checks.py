@@ -14,7 +14,7 @@ from mainspring.wire.checks import CheckUrl, id_errors, label_errors, refuse, ur
 def check(request: CreateTimer | UpdateTimer, *, check_url: CheckUrl, secrets: Secrets) -> None:
     """Raise `InvalidInput` that names every wrong field. `check_url` refuses destinations.
 
-    What is hidden stands for nothing in a create; in an update it depends on what is stored.
+    A hidden value stands for nothing in a create; in an update it depends on what is stored.
     """
 
     def check_target(url: str) -> None:

@@ -13,7 +13,7 @@
 | sent, then silence, reset or nonsense      | unknown    | retried                       | ends, as unknown        |
 
 "Ends" means parked, or dropped if the policy says so. `retryOn` replaces the middle rows' choice of what is retried.
-A body that is longer than what is read is not looked into.
+A body that is too long to be read whole is not examined.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ ANSWER_HEAD = 500
 """How much of an answer the history keeps, in characters."""
 
 PUT_OFF_MS = 1_000
-"""How long a call waits that could not be made for a reason of our own."""
+"""How long a call waits if it could not be made for a reason on our side."""
 
 DEFAULT_RETRY_ON = frozenset({"408", "425", "429", "5xx", "network", "timeout"})
 
 
 class Reschedules(NamedTuple):
-    """What receivers may ask for: two calls are at least so far apart, and not so often is it a moment that has passed.
+    """What receivers may ask for: how far apart calls must be, and how often in a row the moment may be in the past.
 
     Without these, an answer that always says the same makes an endless loop as fast as the wire.
     """
@@ -66,7 +66,7 @@ _decode_answer = msgspec.json.Decoder(CallbackAnswer).decode
 
 
 class Wishes(NamedTuple):
-    """What a receiver that answered 2xx says besides."""
+    """What else a receiver that answered 2xx says."""
 
     is_ok: bool = True
     next_at: int | None = None
@@ -155,7 +155,7 @@ def decide(
 
 
 def put_off(started_at: int, *, at: int, reason: str, **more: Any) -> Ending:
-    """No call was made, for a reason that is not the destination's: nothing is counted, of it or of the attempts."""
+    """No call was made, through no fault of the destination: nothing is counted against it, nor as an attempt."""
     return Ending(
         outcome=Result.FAILED,
         next="retry",
@@ -170,7 +170,7 @@ def put_off(started_at: int, *, at: int, reason: str, **more: Any) -> Ending:
 
 
 def lost(timer: Timer, policy: RetryPolicy, *, now: int, reason: str) -> Ending:
-    """An attempt on which nobody will report any more: unknown. Repeated at once if the owner chose so."""
+    """An attempt that nobody will report on any more: unknown. Repeated at once if the owner chose that."""
     base: dict[str, Any] = {"started_at": now, "reachable": True}
     safe = timer.detail.delivery is Delivery.AT_LEAST_ONCE
     ending = _again(timer, policy, Result.UNKNOWN, base, retried=safe, detail=reason, ended_at=now)
@@ -213,7 +213,7 @@ def _retries(policy: RetryPolicy, what: str) -> bool:
 
 
 def read_wishes(reply: Reply, *, max_payload: int) -> Wishes:
-    """Only wishes are held to our rules: what else a receiver says in its answer is its own business."""
+    """Only wishes are held to our rules: anything else in a receiver's answer is its own business."""
     text = reply.body.lstrip()
     if reply.truncated or not text.startswith(b"{"):
         return NO_WISHES
@@ -233,7 +233,7 @@ def read_wishes(reply: Reply, *, max_payload: int) -> Wishes:
 
 
 def _objection(answer: CallbackAnswer, max_payload: int) -> str:
-    """Why these wishes cannot be granted, or nothing."""
+    """Why these wishes cannot be granted; nothing if they can."""
     if answer.next_execute_at not in (UNSET, None) and not 0 <= to_ms(answer.next_execute_at) <= LAST_INSTANT:
         return "The answer's nextExecuteAt is not between the years 1970 and 9999."
     if answer.payload is UNSET:

@@ -1,4 +1,4 @@
-"""The lanes of URLs: one for each host and port in a namespace, which count together by site."""
+"""The lanes of URLs: one for each host and port in a namespace; the lanes of one site count together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Destinations:
         self._lanes: dict[tuple[str, str], Lane] = {}
 
     def __len__(self) -> int:
-        """Of how many URLs the lanes are kept."""
+        """The number of URLs whose lanes are remembered."""
         return len(self._lanes)
 
     def lane(self, namespace: str, url: str, limit: int) -> Lane:
@@ -38,4 +38,4 @@ class Destinations:
             target = self._guard.check_url(url)
         except (InvalidInput, UnsafeTarget):
             return url, url  # the guard was stricter than when the timer was made; the sender will say so
-        return target.lane, target.site
+        return target.destination, target.site

@@ -17,7 +17,7 @@ HANDLER_SCHEME = "handler:"
 async def call_handler(
     name: str, call: Callable[[], Awaitable[object]] | None, *, timeout_ms: int, clock: Clock
 ) -> Reply:
-    """Run a registered function, None if there is none of that name, and say how it ended, as the sender does."""
+    """Run a registered function and say how it ended, as the sender does. `call` is None if none has that name."""
     begun = clock.monotonic()
 
     def reply(status: int | None, body: object, problem: Problem = "", detail: str = "", sent: bool = True) -> Reply:

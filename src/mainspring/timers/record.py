@@ -1,7 +1,7 @@
-"""What a user's request makes of a timer: pure functions from the row that is there to the row to write.
+"""What a user's request makes of a timer: pure functions from the existing row to the row to write.
 
-`schedule` starts a new delivery: attempts from zero and a new delivery id, because what follows is no repeat of
-what went before. Changes that leave the time alone also leave the attempts, the delivery id and a call in flight.
+`schedule` starts a new delivery: attempts from zero and a new delivery id, because what follows is not a repeat
+of what went before. Changes that leave the time alone also leave the attempts, the delivery id and a call in flight.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def parked(timer: Timer, *, now: int) -> Timer | None:
 
 
 def resumed(timer: Timer, *, now: int) -> Timer:
-    """Attempts start again, for the same delivery: what may have arrived before is recognised by its id."""
+    """Attempts start again, for the same delivery: receivers recognise what may have arrived before by its id."""
     if timer.state is not State.PARKED:
         raise Conflict(f"Timer {timer.timer_id!r} is {timer.state}, not parked")
     return replace(

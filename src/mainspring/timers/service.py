@@ -1,7 +1,7 @@
-"""What users do with timers: requests in, views out. Decisions are in `record`; here is the waiting.
+"""What users do with timers: requests in, views out. Decisions are in `record`; the waiting is here.
 
 Every write is a compare-and-set on the row's version. A new id is one write; anything else reads first, and reads
-again when the row has moved meanwhile, which ends because somebody's write succeeded each time.
+again if the row has changed meanwhile, which comes to an end because each time somebody's write succeeded.
 An answer is given only after the store has committed.
 """
 
@@ -63,7 +63,7 @@ from mainspring.wire.message import ProblemItem
 BULK_PAGE = 500
 BREATH = 50
 HISTORY_SCAN_LIMIT = 100_000
-"""Entries that one filtered history request looks through at most."""
+"""How many entries one filtered history request looks through at most."""
 
 
 class TimerService:
@@ -80,7 +80,8 @@ class TimerService:
         max_payload: int,
         secrets: Secrets,
     ) -> None:
-        """`check_url` refuses destinations; `wake` tells the engine of a row, `revive` of a destination to retry."""
+        """`check_url` refuses destinations; `wake` tells the engine about a row, `revive` about a destination
+        to retry."""
         self._store = store
         self._namespaces = namespaces
         self._clock = clock
@@ -168,7 +169,7 @@ class TimerService:
         return await self._change_to_call(request, lambda timer: record.resumed(timer, now=self._clock.now_ms()))
 
     async def _change_to_call(self, request: TimerRef, change: Callable[[Timer], Timer]) -> TimerView:
-        """Change a timer so that its destination is called, even if that was gone."""
+        """Change a timer so that its destination is called, even if it was gone."""
         await self._revive((await self._find(request.namespace, request.timer_id)).detail.callback_url)
         return view_of(await self._change(request.namespace, request.timer_id, change), self._secrets)
 
@@ -180,7 +181,7 @@ class TimerService:
         where = _filter(request)
         rows = await self._store.list_timers(namespace.shards, where, after=after, limit=request.limit)
         last = Position(rows[-1].due_at, rows[-1].uuid) if rows else after
-        # A page that is short may be one of large rows: only an empty one is the end.
+        # A short page may be one of large rows: only an empty page is the end.
         more = rows and await self._store.list_timers(namespace.shards, where, after=last, limit=1)
         secrets = None if request.secrets else self._secrets
         return TimerPage(
@@ -199,7 +200,7 @@ class TimerService:
         async def act(rows: Sequence[Timer]) -> int:
             return await self._put_changed([(timer, record.parked(timer, now=self._clock.now_ms())) for timer in rows])
 
-        # Those that are parked stand behind all others, and so will those that are parked now.
+        # Parked timers come after all others, and so will those that are parked now.
         return await self._bulk(request, act, before=FOREVER)
 
     async def bulk_resume(self, request: BulkTimers) -> BulkView:
@@ -256,9 +257,10 @@ class TimerService:
         )
 
     async def _put_new(self, timers: Sequence[Timer]) -> Sequence[Timer | MainspringError]:
-        """Create, or replace what exists; answers an error for what could not be.
+        """Create, or replace what exists; returns an error for each that could not be.
 
-        Twice an id is applied in order, in one write: the last stands, and its generation counts them all.
+        If an id occurs more than once, its requests are applied in order, in one write: the last stands, and its
+        generation counts them all.
         """
         stored: MutableSequence[Timer | MainspringError] = [*timers]
         waiting: dict[TimerKey, MutableSequence[int]] = {}
@@ -284,7 +286,7 @@ class TimerService:
         return stored
 
     async def _present(self, keys: Sequence[TimerKey]) -> dict[TimerKey, Timer | Unreadable]:
-        """The rows of these keys, those that cannot be read too: they are replaced like any other."""
+        """The rows of these keys, including unreadable ones: they are replaced like any other."""
         found: dict[TimerKey, Timer | Unreadable] = {}
         for key, row in zip(keys, await self._store.get(keys), strict=True):
             if row is not None:
@@ -301,7 +303,7 @@ class TimerService:
         return _count_applied(await self._put(puts))
 
     async def _put(self, puts: Sequence[Put]) -> Sequence[Verdict]:
-        """Write rows and tell the engine of them."""
+        """Write rows and tell the engine about them."""
         verdicts = await self._store.write(puts)
         for put, verdict in zip(puts, verdicts, strict=True):
             if verdict is Verdict.APPLIED:
@@ -356,7 +358,7 @@ def _in_turn(
     current: Timer | Unreadable | None,
     stored: MutableSequence[Timer | MainspringError],
 ) -> Timer:
-    """What the creates of one id come to, one after the other; notes what each of them leaves."""
+    """What the creates of one id come to, one after another; notes what each of them leaves."""
     last = current if isinstance(current, Timer) else None
     for index in indexes:
         last = timers[index] if last is None else record.recreated(timers[index], last)
@@ -366,7 +368,7 @@ def _in_turn(
 
 
 def _count_applied(verdicts: Sequence[Verdict]) -> int:
-    """How many were written. Raises if some could not be reached: the others are written, and a repeat helps."""
+    """How many were written. Raises if some could not be reached: the others are written, and repeating helps."""
     return sum(map(was_applied, verdicts))
 
 

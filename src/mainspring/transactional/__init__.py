@@ -1,9 +1,9 @@
 """Timers that are written in the caller's own transaction: they commit with its data, or neither does.
 
-    asking        what a program says about a timer, as the request that the API would get
     connections   which connection it is, and how a statement runs on it: the one place that knows drivers
     dialects      how PostgreSQL, MySQL and SQLite say it
-    writing       the statements of one create, apart from waiting
+    statements    those of one create, apart from waiting
+    writer        `TimerWriter`, for programs that run no engine
 
 A program that runs no engine uses `TimerWriter`; one that does passes `connection=` to `Mainspring.timers.create`.
 Nothing here opens, commits, rolls back or closes anything, and nothing retries: the transaction is the caller's, and

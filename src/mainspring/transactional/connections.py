@@ -74,7 +74,7 @@ Connection = Blocking | Waiting | Bridged
 
 
 def recognised(connection: object) -> Connection:
-    """How to use this connection. Raises `InvalidInput` for what is none, and for one that is in autocommit mode."""
+    """How to use this connection. Raises `InvalidInput` for anything else, and for one that is in autocommit mode."""
     for kind in type(connection).__mro__:
         adapt = _KINDS.get((kind.__module__.partition(".")[0], kind.__name__))
         if adapt is not None:
@@ -195,7 +195,7 @@ def _pymysql(connection: Any) -> Blocking:
 
 
 def _mysqlclient(connection: Any) -> Blocking:
-    # The driver does not show the server's status, so a BEGIN in autocommit mode cannot be told from none.
+    # The driver does not show the server's status, so a BEGIN in autocommit mode cannot be told from no BEGIN.
     _require_transaction(not connection.get_autocommit())
     return _mysql_blocking(connection, "mysqlclient", sys.modules["MySQLdb.cursors"].Cursor)
 
@@ -241,7 +241,7 @@ def _sqlalchemy_session(session: Any) -> Blocking:
 
 
 def _sqlalchemy(connection: Any) -> Blocking:
-    """Through SQLAlchemy, not beneath it: only so does it know that there is something to commit."""
+    """Through SQLAlchemy, not beneath it: only then does it know that there is something to commit."""
     dialect = _DIALECTS.get(connection.dialect.name)
     placeholder = _PLACEHOLDERS.get(connection.dialect.paramstyle)
     if dialect is None or placeholder is None:

@@ -1,11 +1,11 @@
 """How each database says "create this timer, or replace it". The rows are those of its store, column by column.
 
 A create is one statement for a new id: it inserts, or it locks the row that is there and counts its generation and
-version up. Only in the second case a second one follows, which writes the rest. So nothing is looked at without being
-locked, no statement fails because somebody else was faster, and whatever a row was doing, it then is scheduled anew:
+version up. Only in the second case does a second one follow, which writes the rest. So nothing is looked at without
+being locked, no statement fails because somebody else was faster, and whatever a row was doing, it is then rescheduled:
 the version has grown, so an attempt in flight can no longer change it.
 """
-# ruff: noqa: S608  (what is put together here are constants and checked names)
+# ruff: noqa: S608  (only constants and checked names are put together here)
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     clock: str
     """An expression: milliseconds since the epoch, now, whatever the caller's session thinks of time zones."""
     on_conflict: str
-    """Behind an INSERT: what is done to the row that is there, up to the columns."""
+    """Follows an INSERT: what is done to the row that is there, up to the columns."""
     returning: bool
     """Whether the INSERT can say what it left."""
     columns: tuple[str, ...]

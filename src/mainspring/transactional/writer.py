@@ -68,7 +68,7 @@ async def create_waiting(creation: Creation, connection: object, request: Create
 
 
 def table_prefix(*, prefix: str, schema: str) -> str:
-    """What stands before the name of each table on a server."""
+    """What precedes the name of each table on a server."""
     for name, value in (("prefix", prefix), ("schema", schema)):
         if not _NAME.fullmatch(value):
             raise ConfigError(f"Expected {name} to be lower-case letters, digits and _, got {value!r}")

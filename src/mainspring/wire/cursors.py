@@ -1,4 +1,4 @@
-"""Opaque page cursors: a value as base64 of JSON. What is none of ours is the caller's mistake."""
+"""Opaque page cursors: a value as base64 of JSON. One that is not ours is the caller's mistake."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def read(cursor: str, kind: type[T]) -> T:
         value = msgspec.json.decode(text, type=kind)
         if not _is_storable(value):
             raise ValueError("no store has such a place")
-    except ValueError as error:  # those of base64, of ASCII and of JSON, too
+    except ValueError as error:  # base64, ASCII and JSON all raise it
         detail = "Expected a cursor from an earlier page, got something else"
         raise InvalidInput(detail, errors=(FieldError("/cursor", detail),)) from error
     return value
 
 
 def _is_storable(value: object) -> bool:
-    """Numbers of 64 bits, and text without NUL: anything else a database would not even compare with."""
+    """Numbers of 64 bits, and text without NUL: a database would refuse even to compare with anything else."""
     if isinstance(value, tuple):
         return all(map(_is_storable, value))
     if isinstance(value, int):

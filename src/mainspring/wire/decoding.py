@@ -1,15 +1,15 @@
 """Strict JSON at the edge: bytes in, a typed message out, or `InvalidInput` that names every wrong field.
 
-What JSON leaves open is closed here, for the whole body, `Raw` fields included, because payloads are passed on
+What JSON leaves open is settled here, for the whole body, `Raw` fields included, because payloads are passed on
 byte for byte to parsers that we do not know: a key occurs once, text is UTF-8 without lone surrogates or NUL,
 a number fits into 64 bits (or a finite double) and 100 characters, nesting ends at 32, the top level is an object.
 
-The usual body is screened without a look at single values: decoded untyped, and written again. A repeated key is
-lost on that way, and with it two quotation marks. Only a long run of digits needs a second reading.
+The usual body is screened without looking at single values: it is decoded untyped and written again. A repeated key
+gets lost on the way, and with it two quotation marks. Only a long run of digits needs a second reading.
 Errors are explained field by field, and only when there are any.
 
-A message with items that have results of their own (`tuple[Raw, ...]`) is screened without them, and they when they
-are read: together, and one by one if that fails. So what is wrong with one spoils no other.
+A message with items that have results of their own (`tuple[Raw, ...]`) is screened without them. They are screened
+when they are read: together, and one by one if that fails, so that one wrong item does not spoil the others.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def decode(body: bytes, message: type[T]) -> T:
 
 
 def decode_items(items: Sequence[msgspec.Raw], message: type[T]) -> Iterator[T | InvalidInput]:
-    """Read the items of a message that `decode` has read; an error stands for one that is wrong, from its root."""
+    """Read the items of a message that `decode` has read; a wrong item becomes an error, its paths relative to it."""
     try:
         _screen(b"[" + b",".join(map(bytes, items)) + b"]")
         all_strict = True
@@ -76,7 +76,7 @@ def encode(value: object, what: str) -> bytes:
     """Write what a program gives, for `decode` to judge. Raises `InvalidInput` for what JSON cannot say."""
     try:
         written = _write(value)
-        if b"null" in written:  # which msgspec writes for numbers that are none
+        if b"null" in written:  # which msgspec writes for NaN and infinities
             _refuse_no_numbers(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"Expected {what} that can be written as JSON, got: {error}") from error
@@ -102,14 +102,14 @@ def _items_of(message: type[msgspec.Struct]) -> str:
 
 
 def _without(name: str, body: bytes) -> bytes:
-    """The body with nothing in this array. If there is none, or no way to tell, the whole body is left to be judged."""
+    """The body with nothing in this array. If there is none, or no way to tell, the whole body is judged."""
     try:
         array = bytes(_read_parts(body)[name])
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return body
     if not array.startswith(b"["):
         return body
-    if body.endswith(array + b"}"):  # as most do; to look for something that long takes long
+    if body.endswith(array + b"}"):  # as most do; searching for something that long takes long
         return body[: -len(array) - 1] + b"[]}"
     return body.replace(array, b"[]", 1)
 

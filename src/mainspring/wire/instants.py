@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 LAST_INSTANT = 253_402_300_799_999
-"""The end of the year 9999. Where an instant is stored, it lies between 0 and this, whichever way it was written."""
+"""The end of the year 9999. A stored instant lies between 0 and this, however it was written."""
 
 
 Instant = Annotated[datetime, Meta(tz=True)] | Annotated[int, Meta(ge=0, le=LAST_INSTANT)]
@@ -18,9 +18,9 @@ Instant = Annotated[datetime, Meta(tz=True)] | Annotated[int, Meta(ge=0, le=LAST
 Delay = Annotated[float, Meta(ge=0, le=3_155_760_000)]
 
 
-@lru_cache(maxsize=4096)  # one timer shows an instant up to four times, and a batch shares the one of its creation
+@lru_cache(maxsize=4096)  # a timer shows an instant up to four times, and a batch shares its creation instant
 def to_instant(ms: int) -> datetime:
-    """As it is shown. Whatever stands in a row, one that no calendar has is shown as the nearest that there is."""
+    """As it is shown. A row may hold an instant that no calendar has: it is shown as the nearest one that exists."""
     return datetime.fromtimestamp(min(max(ms, 0), LAST_INSTANT) / 1000, UTC)
 
 

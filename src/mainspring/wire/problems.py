@@ -78,7 +78,7 @@ def problem(
 
 
 def status_of(error: MainspringError) -> tuple[int, str]:
-    """The status and title of an error, or of what it is derived from; 500 for one that callers should never meet."""
+    """The status and title of an error, or of its base class; 500 for one that callers should never meet."""
     codes = (getattr(kind, "code", "") for kind in type(error).__mro__)
     return STATUSES[next((code for code in codes if code in STATUSES), "internal")]
 

@@ -1,6 +1,6 @@
 """The jobs of a server. Each method is one request; its docstring says what happens when it is sent again.
 
-A request whose outcome is unknown is only repeated where the docstring says so. Otherwise the error has
+A request whose outcome is unknown is repeated only where the docstring says so. Otherwise the error has
 `outcome_unknown` set, and `get` or `runs` shows how things stand.
 """
 

@@ -1,7 +1,7 @@
 """An HTTP answer as it is kept and given again, and refusals: RFC 9457 problems in the form of Mainspring's own API.
 
 What belongs to one connection or one moment is not kept: hop-by-hop headers, `date`, and `set-cookie`, which may hold a
-session that has ended since. All else comes back byte for byte.
+session that has ended since. Everything else comes back byte for byte.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def pack(answer: Answer) -> bytes:
 
 
 def unpack(kept: bytes) -> Answer:
-    """Raises for an answer that cannot be read any more: the work was done, and does not run again."""
+    """Raises for an answer that can no longer be read: the work was done, and does not run again."""
     try:
         return _decode(kept)
     except ValueError as error:
@@ -72,7 +72,7 @@ def kept_headers(headers: Headers, *, with_cookies: bool = False) -> Headers:
 
 
 def refusal(error: MainspringError, *, request_id: str = "", status: int | None = None) -> Answer:
-    """The problem that tells of an error, with `Retry-After` where trying again can help."""
+    """The problem that describes an error, with `Retry-After` where trying again can help."""
     usual, title = status_of(error)
     status = status or usual
     body = msgspec.json.encode(

@@ -1,7 +1,7 @@
 """One run of an ASGI application whose answer is held back until it is recorded.
 
 The application runs in a task of its own, which never outlives the request: `run` returns when the answer is complete,
-and `finish` waits for what comes after it. It sees neither that its answer waits nor that its client may have gone.
+and `finish` waits for what comes after it. It notices neither that its answer waits nor that its client may have gone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Exchange:
         self._ended = asyncio.Event()  # the answer is complete, or there will be none
         self._work: asyncio.Task[None] | None = None
         self.failure: Exception | None = None
-        """What the application raised: for whoever stands outside, as if we were not there."""
+        """What the application raised: passed outwards as if we were not there."""
 
     async def run(self) -> bytes:
         """The answer, as soon as it is complete. What the application does after it goes on until `finish`."""
@@ -113,7 +113,7 @@ class Exchange:
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
-        # The client may go away, the work goes on. Only an answer that goes straight to the client needs one.
+        # If the client goes away, the work goes on. Only an answer that goes straight to the client needs one.
         await self._moved.wait()
         return {"type": "http.disconnect"} if self.is_complete else await self._receive_more()
 
@@ -149,7 +149,7 @@ class Exchange:
 
 
 def _plain(extensions: Mapping[str, object] | None) -> dict[str, object]:
-    """Without the ways to answer that cannot be held back, such as a file sent by the server itself."""
+    """The scope without extensions for answers that cannot be held back, such as a file sent by the server itself."""
     return {name: value for name, value in (extensions or {}).items() if not name.startswith("http.response.")}
 
 
@@ -158,7 +158,7 @@ def _is_events(headers: Headers) -> bool:
 
 
 def _bytes(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """A header, refused where the application gives it: what cannot be sent cannot be kept either."""
+    """A header, refused when the application gives it: what cannot be sent cannot be kept either."""
     if not isinstance(name, bytes) or not isinstance(value, bytes):
         raise TypeError(f"Expected a header of bytes, as ASGI says, got others in {name!r}")
     return name, value

@@ -11,8 +11,8 @@
     the store cannot be reached                   503: nothing runs without a claim
     done before                                   the same answer, and Idempotent-Replayed: true
 
-- A key belongs to its principal, method and route: the same key elsewhere is another key. The route is the path, in
-  which servers include where the application is mounted (`root_path`).
+- A key belongs to its principal, method and route: the same key elsewhere is a different key. The route is the path,
+  in which servers include where the application is mounted (`root_path`).
 - Two requests are the same if their query and body are, byte for byte.
 - The answer is recorded before its first byte is sent, and sent before background tasks of the application have ended.
   A client that goes away changes nothing: the work goes on, and whoever asks again gets its answer.
@@ -127,7 +127,7 @@ class IdempotencyMiddleware:
             keep=self._keep,
             safe_to_repeat=safe_to_repeat,
         )
-        """For `settle` and `forget`, by `request_key`."""
+        """For `settle` and `forget`, with `request_key`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] not in self._methods:
@@ -175,7 +175,7 @@ class IdempotencyMiddleware:
             await _send_answer(exchange.send, answer)
 
     async def _recorded(self, name: str, body: bytes, scope: Scope, exchange: Exchange) -> Answer | None:
-        """What was recorded before; None if the exchange has just run, and holds its own answer."""
+        """What was recorded before; None if the exchange has just run and holds its own answer."""
         request = _Request(scope.get("query_string", b""), body, exchange)
         try:
             record = await self.processor.process(request, key=name)
@@ -210,7 +210,7 @@ class IdempotencyMiddleware:
 
 
 class _Request(Struct, frozen=True):
-    """What is compared, and beside it what runs. `exchange` is excluded from the fingerprint."""
+    """What is compared, along with what runs. `exchange` is excluded from the fingerprint."""
 
     query: bytes
     body: bytes
@@ -232,7 +232,7 @@ def _checked(keys: list[bytes]) -> str:
 
 
 async def _read_body(receive: Receive, limit: int) -> bytes | None:
-    """The whole body; None if the client went away before it was."""
+    """The whole body; None if the client went away before it had arrived."""
     parts = []
     size = 0
     while True:
@@ -258,13 +258,13 @@ def _again(answer: Answer, scope: Scope) -> Answer:
 
 
 def _request_id(scope: Scope) -> bytes:
-    """What the sender calls this request; empty if it says nothing that can be said again."""
+    """What the sender calls this request; empty if it gives no name that can be repeated."""
     given: bytes = next((value for name, value in scope["headers"] if name == REQUEST_ID), b"")
     return given if _REQUEST_ID.fullmatch(given) else b""
 
 
 def _upper(methods: Iterable[str]) -> frozenset[str]:
-    """As ASGI says them. One text is a mistake: its letters would be the methods."""
+    """As ASGI writes them. A single text is a mistake: its letters would be the methods."""
     found = frozenset(() if isinstance(methods, str) else (method.upper() for method in methods))
     if not found:
         raise ConfigError(f"Expected the names of methods, such as ('POST', 'PATCH'), got {methods!r}")
@@ -272,7 +272,7 @@ def _upper(methods: Iterable[str]) -> frozenset[str]:
 
 
 def _told(error: MainspringError) -> MainspringError:
-    """The same, in words for whoever sent the header. The name of the record is for whoever settles it by hand."""
+    """The same, worded for whoever sent the header. The name of the record is for whoever settles it by hand."""
     match error:
         case KeyReuse():
             return KeyReuse("This Idempotency-Key was first used with a different request")

@@ -1,6 +1,7 @@
-"""How much of answers is kept at once. Beyond it, that a request was done is still recorded, but not what it answered.
+"""How many bytes of answers are kept at once. Beyond that, it is still recorded that a request was done, but not the
+answer.
 
-Counted by this process since it started, and let go of as the answers expire.
+This process counts what it has kept since it started, less what has expired.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 _PARTS: Final = 256
-"""Into so many parts the time is divided for which answers are kept: what expires is counted by the part."""
+"""The time for which answers are kept is divided into this many parts: what expires is counted part by part."""
 
 
 class Quota:
@@ -40,7 +41,7 @@ class Quota:
             self._parts.append((now, size))
 
     def _let_go(self) -> None:
-        """Of a part when its last answer has expired."""
+        """Forget each part whose last answer has expired."""
         over = self._monotonic() - self._ttl_seconds * (1 + 1 / _PARTS)
         while self._parts and self._parts[0][0] <= over:
             self._kept -= self._parts.popleft()[1]

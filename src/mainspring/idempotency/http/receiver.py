@@ -11,9 +11,9 @@
 `blocking` and `waiting` are the same without a framework. The views are in `views`.
 
 - The signature (Standard Webhooks) is checked over the bytes that arrived. A wrong one: 401, and nothing is processed.
-- A delivery is known by its `webhook-id`. Its body is not compared: senders count their attempts in it.
-- Kept are answers of 2xx that do not say `"ok": false`. After any other answer, or an error, a repeat runs again.
-- A repeat during the work waits for a while: then 503 with Retry-After. Not 409, which would make senders give up.
+- A delivery is identified by its `webhook-id`. Its body is not compared: senders count their attempts in it.
+- Answers of 2xx that do not say `"ok": false` are kept. After any other answer, or an error, a repeat runs again.
+- A repeat during the work waits for a while, then gets 503 with Retry-After. Not 409, which would make senders give up.
 - Work that was started and whose end is unknown: 503, code unknown_outcome, until `resolve` finds out, somebody
   decides manually (`settle`, `forget`), or the sender gives up. With `safe_to_repeat` it runs again.
 - Work that returns something that cannot be an answer was done nevertheless: its outcome is unknown, too.
@@ -103,7 +103,7 @@ class Receiver(Struct, frozen=True, kw_only=True):
     secrets: Sequence[str]
     store: IdempotencyStore
     scope: str | None = None
-    """What the work is called; else the full name of the function, and functions within functions have none."""
+    """What the work is called; by default the full name of the function, which nested functions do not have."""
     ttl_seconds: float = TTL_SECONDS
     lease_seconds: float = LEASE_SECONDS
     wait_seconds: float = WAIT_SECONDS
@@ -283,7 +283,7 @@ def _packed(result: object, as_answer: Callable[[object], Answer]) -> bytes:
 
 
 def _nothing(work: _Work) -> bytes:
-    raise AssertionError  # who decides by hand runs nothing
+    raise AssertionError  # deciding by hand runs nothing
 
 
 async def _nothing_waiting(work: _Work) -> bytes:
@@ -291,7 +291,7 @@ async def _nothing_waiting(work: _Work) -> bytes:
 
 
 def _is_done(kept: bytes) -> bool:
-    """Whether the sender will take this answer for success: then, and only then, a repeat must not run."""
+    """Whether the sender will take this answer as success: then, and only then, a repeat must not run."""
     answer = unpack(kept)
     return 200 <= answer.status < 300 and not _says_not_ok(answer.body)
 

@@ -21,7 +21,7 @@ class IdempotencyStore(Protocol):
 
     @property
     def tables(self) -> str:
-        """What stands before the names of tables, for SQL databases."""
+        """What precedes the names of tables, for SQL databases."""
         ...
 
     def blocking(self) -> ClaimStore:

@@ -1,4 +1,4 @@
-"""Claims in this process, for tests and for programs that are one process. They are gone when it ends."""
+"""Claims in this process, for tests and for programs that are a single process. They are gone when it ends."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class InMemoryStore:
         return None
 
     def _sweep(self, now: int) -> None:
-        """Each write looks at the two that were written longest ago: what has expired goes, and cannot pile up."""
+        """Each write looks at the two oldest records and removes what has expired, so that it cannot pile up."""
         for _ in range(min(2, len(self._expiring))):
             expires_at, address = self._expiring[0]
             if expires_at > now:

@@ -1,4 +1,4 @@
-"""Record stores that were opened from a URL. Threads reach theirs through an event loop of its own.
+"""Record stores opened from a URL. Threads reach theirs through an event loop of its own.
 
 A record store belongs to one event loop, so each loop that uses it gets one, opened when it is first needed.
 """
@@ -25,7 +25,7 @@ from mainspring.stores import store_from_url
 T = TypeVar("T")
 
 _LOOKS_FIRST: Final = ("sqlite", "postgresql", "mysql")
-"""Where a write is a transaction of several steps, and a look is one."""
+"""Databases where a write is a transaction of several steps, and a look is one step."""
 
 
 class LoopThread:
@@ -47,7 +47,7 @@ class LoopThread:
         try:
             return answer.result()
         finally:
-            wait((answer,))  # a thread that is interrupted goes on when it is known what was written
+            wait((answer,))  # an interrupted thread goes on only when it is known what was written
 
     def close(self) -> None:
         with self._lock:
@@ -127,7 +127,7 @@ class Opened:
         await asyncio.to_thread(self.close)
 
     async def _records(self) -> Store:
-        """The store of this loop. Those who come while it opens wait for it; one that did not open is tried again."""
+        """The store of this loop. Callers that come while it opens wait for it; if that failed, it is tried again."""
         loop = asyncio.get_running_loop()
         opening = self._tasks.get(loop)
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):

@@ -1,6 +1,6 @@
 """What a store has opened belongs to the process that opened it.
 
-A forked child has copies of its parent's connections, and none of the threads behind them: answers would reach either
+A forked child has copies of its parent's connections but none of the threads behind them: answers could reach either
 process, SQLite would lose count of its locks, and a loop without its thread never answers. So a store that was in use
 at a fork is refused in the child; closing it there does nothing.
 """
@@ -13,7 +13,7 @@ from mainspring.errors import ConfigError
 
 
 class Process:
-    """The one in which a store is open, if it is."""
+    """The process in which a store is open, if it is."""
 
     __slots__ = ("_pid",)
 

@@ -80,10 +80,10 @@ _ALL: Final = (_CLAIM, _REPLACE, _GET, _DELETE)
 
 
 class _Connections:
-    """At most `CONNECTIONS`, made when they are needed, the one that was used last first.
+    """At most `CONNECTIONS`, made when they are needed; the one used last comes first.
 
-    Leaner than the library's pool, which asks a connection before every use whether the server has closed it: here
-    only those are asked that were idle for a while. A connection that was cut off connects again by itself.
+    Leaner than the library's pool, which checks before every use whether the server has closed a connection: here only
+    those that were idle for a while are checked. A connection that was cut off reconnects by itself.
     """
 
     def __init__(self, address: Address) -> None:
@@ -174,7 +174,7 @@ class RedisClaims:
             self._process.leave()
 
     def _keys(self, address: str) -> tuple[str, str]:
-        """Of the value and of its hash. The names are those of `mainspring.stores.redis`."""
+        """The keys of the value and its hash, named as in `mainspring.stores.redis`."""
         prefix = self._address.prefix
         return f"{prefix}{COLLECTION}:{address}", f"{prefix}mainspring:version:{COLLECTION}:{address}"
 
@@ -183,7 +183,7 @@ class RedisClaims:
         command = ("EVALSHA", script.digest, keys, *arguments)
         try:
             return self._exchange(command)
-        except _NotLoaded:  # then it was not run, either
+        except _NotLoaded:  # so it was not run, either
             for each in _ALL:
                 self._exchange(("SCRIPT", "LOAD", each.text))
             return self._exchange(command)
@@ -197,7 +197,7 @@ class RedisClaims:
                 connection.send_packed_command(connection.pack_command(*command), check_health=False)
                 return connection.read_response()
             except ResponseError:
-                raise  # the server's own words: the connection is fine
+                raise  # an error from the server itself: the connection is fine
             except BaseException:
                 connection.disconnect()  # whatever may still arrive is not the answer to the next command
                 raise
@@ -211,7 +211,7 @@ class RedisClaims:
 
 
 class _NotLoaded(Exception):
-    """The server does not know the script (yet, or any more)."""
+    """The server does not know the script (not yet, or no longer)."""
 
 
 def _record(address: str, found: list[Any]) -> Record:

@@ -33,7 +33,7 @@ _CLAIM: Final = """
 """
 _REPLACE: Final = f"UPDATE records SET value = ?, version = version + 1, expires_at = ? WHERE {_LIVE} AND version = ?"  # noqa: S608
 _REMOVE: Final = f"DELETE FROM records WHERE {_LIVE} AND version = ?"  # noqa: S608
-# What has expired goes with the writes that follow, a few at a time, so that it cannot pile up.
+# Later writes also remove what has expired, a few at a time, so that it cannot pile up.
 _EXPIRED: Final = f"""
     DELETE FROM records WHERE (collection, key) IN (
         SELECT collection, key FROM records WHERE expires_at <= ? ORDER BY expires_at LIMIT {_SWEEP}

@@ -93,7 +93,7 @@ class Calendar:
         return None if found is None else found * 1000
 
     def between(self, after_ms: int, until_ms: int, *, limit: int) -> list[int]:
-        """The instants after one and not after the other, in order; at most so many."""
+        """The instants after one and not after the other, in order; up to a limit."""
         found: list[int] = []
         at = self.next(after_ms)
         while at is not None and at <= until_ms and len(found) < limit:
@@ -102,7 +102,7 @@ class Calendar:
         return found
 
     def count(self, after_ms: int, until_ms: int) -> int:
-        """How many instants are after one and not after the other, without a look at each."""
+        """How many instants are after one and not after the other, without looking at each."""
         start, stop = max(0, after_ms // 1000 + 1), min(until_ms // 1000 + 1, zones.END)
         total = 0
         at = max(0, start - _REACH)
@@ -135,7 +135,7 @@ class Calendar:
         return datetime.fromtimestamp(instant_ms / 1000, self._zone)
 
     def _window(self, piece: Piece) -> tuple[int, int]:
-        """From where to just before where local times belong to a piece."""
+        """The local times that belong to a piece: the first, and the first that no longer does."""
         is_repeat = piece.offset < piece.offset_before
         low = piece.offset_before if is_repeat and self._dst.on_overlap == "first" else piece.offset
         is_repeated = piece.offset_after < piece.offset
@@ -145,7 +145,7 @@ class Calendar:
         return piece.start + low, piece.end + high
 
     def _coinciding(self, piece: Piece, start: int, stop: int) -> int:
-        """How many instants from `start` to before `stop` are both shifted into this piece and at home in it."""
+        """How many instants from `start` to before `stop` are shifted into this piece and also native to it."""
         gap = piece.offset - piece.offset_before
         if gap <= 0 or self._dst.on_gap == "skip":
             return 0
@@ -161,7 +161,7 @@ class Calendar:
 
 
 def is_due(calendar: Calendar, last_run_ms: int, now_ms: int) -> bool:
-    """Whether an instant has come that is later than the last run."""
+    """Whether an instant later than the last run has come."""
     previous = calendar.previous(now_ms + 1)
     return previous is not None and previous > last_run_ms
 

@@ -40,7 +40,7 @@ class _Field:
     high: int
     names: tuple[str, ...] = ()
     spread_high: int = 0
-    """The last value that `H` takes, if not `high`: so that it is one of every month, and Sunday only once."""
+    """The last value that `H` takes, if not `high`: so that every month has it, and Sunday counts only once."""
 
     @property
     def what(self) -> str:
@@ -199,7 +199,7 @@ def _range(low: str, high: str, field: _Field, item: str) -> tuple[int, int]:
 
 
 def _step(text: str | None, field: _Field, item: str) -> int | None:
-    """More than the field holds would match once, which is not what `*/90` minutes is meant to say."""
+    """A step larger than the field would match once, which is not what `*/90` minutes is meant to say."""
     if text is None:
         return None
     size = field.high - field.low + 1

@@ -1,11 +1,11 @@
-"""When a schedule matches, in the local time of nowhere: which seconds of which days.
+"""When a schedule matches, in the local time of no particular place: which seconds of which days.
 
 `Cron` and `Every` answer three questions about *local seconds*: seconds since 1970-01-01 00:00 by the clock on the
 wall. No zone is known here; `calendar` turns local seconds into instants. Both are frozen values, and every search is
 bounded: `YEARS` is more than the longest wait for a date in the Gregorian calendar.
 
 The rule of days is that of Vixie cron: if both day of month and day of week are restricted, a day matches when either
-does; a field that begins with `*` (also `*/2`), or is `?`, is not restricted, and then a day matches when both do.
+does; a field that begins with `*` (even `*/2`), or is `?`, is not restricted, and then a day matches when both do.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """Fields as sorted tuples. `parse` makes sure that at least one day matches, ever."""
+    """Fields as sorted tuples. `parse` makes sure that at least one day ever matches."""
 
     seconds: tuple[int, ...]
     minutes: tuple[int, ...]
@@ -78,7 +78,7 @@ class Cron:
         return found * DAY + self.hours[-1] * 3600 + self.minutes[-1] * 60 + self.seconds[-1]
 
     def count(self, start: int, stop: int) -> int:
-        """How many matches there are from `start` to just before `stop`, without a look at each."""
+        """How many matches there are from `start` to just before `stop`, without looking at each."""
         if stop <= start:
             return 0
         (first_day, first_second), (last_day, last_second) = divmod(start, DAY), divmod(stop, DAY)
@@ -206,7 +206,7 @@ def _days_of(days: Days, year: int, month: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _matching(days: Days, first_weekday: int, length: int) -> tuple[int, ...]:
-    """The matching days of a month that is so long and begins on this day of the week."""
+    """The matching days of a month of this length that begins on this day of the week."""
 
     def weekday(day: int) -> int:
         return (first_weekday + day - 1) % 7

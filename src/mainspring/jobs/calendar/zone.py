@@ -86,7 +86,7 @@ def _pieces(zone: ZoneInfo, year: int) -> tuple[Piece, ...]:
 
 
 def _cut(zone: ZoneInfo, year: int) -> int:
-    """Where a year begins here: not within two days of a change, whose reach must not end at an edge without one."""
+    """Where a year begins here: not within two days of a change, whose effect must not end at an edge without one."""
     cut = year * _YEAR
     if cut == 0 or cut >= END:
         return min(cut, END)
@@ -96,7 +96,7 @@ def _cut(zone: ZoneInfo, year: int) -> int:
 
 
 def _change(zone: ZoneInfo, low: int, high: int) -> int:
-    """The first second that has not the offset of `low` any more."""
+    """The first second that no longer has the offset of `low`."""
     before = _offset(zone, low)
     while high - low > 1:
         middle = (low + high) // 2

@@ -30,7 +30,7 @@ class Address(Struct, frozen=True, kw_only=True):
     keyspace: str
     replication: int | None = None
     local: bool = False
-    """Whether a quorum is one of the local datacenter."""
+    """Whether a quorum of the local datacenter is enough."""
     datacenter: str = ""
     tls: bool = False
     user: str = ""
@@ -66,7 +66,7 @@ def address_from_url(url: str) -> Address:
 
 
 def _hosts(places: str) -> tuple[tuple[str, ...], int]:
-    """All hosts have one port, as the driver wants it: the last one that is given."""
+    """All hosts share one port, as the driver requires: the last one given."""
     hosts, port = [], str(_PORT)
     for place in places.split(","):
         host, separator, given = place.rpartition(":")

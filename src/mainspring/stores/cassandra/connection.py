@@ -1,7 +1,7 @@
 """The driver, awaited: its answers come in on a thread of its own and are handed over to the event loop.
 
 This is the one place that knows the driver and its errors. Nothing is retried here or in the driver: after a
-timeout or a lost connection the outcome of a write is not known, and only its caller can look. The driver goes on
+timeout or a lost connection the outcome of a write is unknown, and only its caller can look. The driver keeps
 trying to connect in the background, so a server that returns is used again from the next call on.
 """
 
@@ -79,15 +79,15 @@ class _Cluster(Protocol):
     def shutdown(self) -> None: ...
 
 
-class Unsettled(StoreUnavailable):
-    """A server does not know what a statement speaks of, or fails on it: as it does while a table is being made."""
+class NotReady(StoreUnavailable):
+    """A server does not know what a statement refers to, or fails on it, as happens while a table is being made."""
 
 
 @contextmanager
 def mapping_errors(*, at_start: bool = False) -> Iterator[None]:
     """What the driver raises becomes what the contract names.
 
-    `at_start`: who is not let in has a wrong configuration. Later on, rights can come back as they went.
+    `at_start`: being refused means a wrong configuration. Later on, rights that were lost can come back.
     """
     try:
         yield
@@ -100,10 +100,10 @@ def mapping_errors(*, at_start: bool = False) -> Iterator[None]:
         kind = ConfigError if at_start else StoreUnavailable
         raise kind(f"Expected credentials that Cassandra accepts, got: {error}") from error
     except (InvalidRequest, ServerError, ReadFailure, WriteFailure) as error:
-        raise Unsettled(f"Expected Cassandra to do a statement, got: {type(error).__name__}: {error}") from error
+        raise NotReady(f"Expected Cassandra to do a statement, got: {type(error).__name__}: {error}") from error
     except MainspringError:
         raise
-    except Exception as error:  # of the driver, of the connection, of the values: whatever it is, nothing was answered
+    except Exception as error:  # from the driver, the connection or the values: there was no answer
         raise StoreUnavailable(f"Expected an answer from Cassandra, got: {type(error).__name__}: {error}") from error
 
 
@@ -115,8 +115,8 @@ class Connection:
         self._serial = ConsistencyLevel.LOCAL_SERIAL if address.local else ConsistencyLevel.SERIAL
         nearby = DCAwareRoundRobinPolicy(address.datacenter) if address.datacenter else RoundRobinPolicy()
         profile = driver.ExecutionProfile(
-            # Without shuffling, writes of one partition meet at one coordinator as long as it is up, and do
-            # not race each other's ballots.
+            # Without shuffling, writes to one partition meet at one coordinator as long as it is up, and their
+            # ballots do not race each other.
             load_balancing_policy=TokenAwarePolicy(nearby, shuffle_replicas=False),
             retry_policy=FallthroughRetryPolicy(),
             consistency_level=self._quorum,
@@ -129,7 +129,7 @@ class Connection:
             driver.Cluster(
                 list(address.hosts),
                 port=address.port,
-                # What every Cassandra since 3.0 and every Scylla speaks, without a dialogue about it.
+                # Spoken by every Cassandra since 3.0 and every Scylla, so there is nothing to negotiate.
                 protocol_version=4,
                 compression=False,
                 # The driver sends a long batch in pieces; without this, each waits for the receipt of the one before.
@@ -138,7 +138,7 @@ class Connection:
                 ssl_context=ssl.create_default_context() if address.tls else None,
                 connect_timeout=CONNECT_SECONDS,
                 control_connection_timeout=STATEMENT_SECONDS,
-                # A server that hangs is noticed like one that is gone.
+                # So that a server that hangs is noticed like one that is gone.
                 idle_heartbeat_interval=2,
                 idle_heartbeat_timeout=STATEMENT_SECONDS,
                 reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
@@ -171,7 +171,7 @@ class Connection:
     async def read(
         self, statement: Statement, *values: Value, serial: bool = False, seconds: float = STATEMENT_SECONDS
     ) -> list[Row]:
-        """All rows of one query, as a quorum knows them. `serial` settles open conditional writes first."""
+        """All rows of one query, as a quorum knows them. `serial` completes open conditional writes first."""
         with mapping_errors():
             bound = statement.bind(values)
         if serial:
@@ -179,14 +179,14 @@ class Connection:
         return await self._execute(bound, seconds=seconds)
 
     async def write(self, statement: Statement, *values: Value) -> Row:
-        """One conditional statement: the row that says whether it was applied, and if not, what stands there."""
+        """One conditional statement: the row that says whether it was applied and, if not, what is there."""
         with mapping_errors():
             bound = statement.bind(values)
         [row] = await self._execute(bound)
         return row
 
     async def write_batch(self, statements: Sequence[tuple[Statement, Sequence[Value]]]) -> bool:
-        """Conditional statements of one partition: all are applied, or none."""
+        """Conditional statements on one partition: all are applied, or none."""
         batch = BatchStatement(
             BatchType.UNLOGGED, consistency_level=self._quorum, serial_consistency_level=self._serial
         )
@@ -200,7 +200,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[list[Row]] = loop.create_future()
 
-        def settle(rows: list[Row] | None, error: Exception | None) -> None:
+        def tell(rows: list[Row] | None, error: Exception | None) -> None:
             if waiter.done():
                 return
             if error is None:
@@ -210,7 +210,7 @@ class Connection:
 
         with mapping_errors():
             self._opened().execute_async(statement, timeout=seconds).add_callbacks(
-                lambda rows: _hand_over(loop, settle, rows, None), lambda error: _hand_over(loop, settle, None, error)
+                lambda rows: _hand_over(loop, tell, rows, None), lambda error: _hand_over(loop, tell, None, error)
             )
             return await waiter
 
@@ -222,10 +222,10 @@ class Connection:
 
 def _hand_over(
     loop: asyncio.AbstractEventLoop,
-    settle: Callable[[list[Row] | None, Exception | None], None],
+    tell: Callable[[list[Row] | None, Exception | None], None],
     rows: list[Row] | None,
     error: Exception | None,
 ) -> None:
-    """Called on the driver's thread. A loop that was closed meanwhile has nobody left who waits."""
+    """Called on the driver's thread. If the loop was closed meanwhile, nobody is left waiting."""
     if not loop.is_closed():
-        loop.call_soon_threadsafe(settle, rows, error)
+        loop.call_soon_threadsafe(tell, rows, error)

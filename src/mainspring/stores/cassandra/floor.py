@@ -4,9 +4,9 @@ A timer that has fired leaves a mark (a tombstone) at the head of the due order 
 says, and a read from the beginning passes over all of them: slow after thousands, refused after a hundred thousand.
 So a shard's columns say from which instant on it has rows (`due_from`), and loads begin there.
 
-Raising it takes three steps, of which any may be the last: set `due_guard`, from when on whoever writes an
-earlier timer lowers it again in the same batch; look that there is no row below; and raise `due_from`
-on condition that the guard still stands.
+Raising it takes three steps, any of which may be the last: set `due_guard`, after which whoever writes an
+earlier timer lowers it again in the same batch; check that there is no row below; and raise `due_from`
+on condition that the guard is still in place.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mainspring.stores.cassandra.rows import Statements
 from mainspring.stores.cassandra.writer import Writer
 
 RAISE_MS: Final = 10_000
-"""How far it is raised at least: raising costs two writes."""
+"""The least by which it is raised: raising costs two writes."""
 MARGIN_MS: Final = 5_000
-"""How far it stays behind, so that timers that are due at once are not written below it."""
+"""How far it lags behind, so that timers that are due at once are not written below it."""
 STEP_MS: Final = 5_000
-"""Floors are multiples of this, so that shards which are as busy as each other have the same, and share queries."""
+"""Floors are multiples of this, so that equally busy shards have the same one, and share queries."""
 
 
 class Floor:
@@ -34,7 +34,7 @@ class Floor:
         self._writer = writer
 
     async def of(self, shard_id: int) -> Position:
-        """The place before the first due row."""
+        """The position before the first due row."""
         state = await self._writer.state_of(shard_id)
         return START if state.due_from is None else Position(state.due_from, "")
 

@@ -1,6 +1,6 @@
 """How much one write may hold.
 
-A write above the servers' limit is worse than refused: it is accepted as the next of its partition, can never be
+A write above the servers' limit is worse than refused: it is accepted as the partition's next write, can never be
 carried out, and whoever comes after it tries in vain to complete it first. So nothing near the limit is sent.
 """
 
@@ -13,7 +13,7 @@ from mainspring.errors import ConfigError, StoreUnavailable
 from mainspring.stores.cassandra.connection import Connection
 
 DEFAULT_BYTES: Final = 16 * 1024 * 1024
-"""Half a segment of the commit log, where nobody has changed that."""
+"""Half a segment of the commit log, unless somebody has changed that."""
 _UNITS: Final = {"": 1024, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 """Without a unit it is the older setting, which counts kilobytes."""
 _SIZE: Final = re.compile(r"(\d+)(|B|KiB|MiB|GiB)")

@@ -1,6 +1,6 @@
 """A list of timers over many shards, in due order, with filters that Cassandra does not have.
 
-Every shard is read in pages, and the next page of a shard only when the list has used up the one before.
+Every shard is read in pages, and its next page only when the list has used up the one before.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from mainspring.model import Timer
 from mainspring.store import PAGE_BYTES, START, Position, TimerFilter
-from mainspring.stores.cassandra.lanes import all_of
+from mainspring.stores.cassandra.committers import all_of
 from mainspring.stores.cassandra.reader import Reader
 from mainspring.stores.cassandra.rows import place_of, timers_from
 from mainspring.stores.pages import position_of, weight_of
@@ -57,7 +57,7 @@ async def list_timers(
         return []
     page = max(_PAGE_MIN, min(limit // len(shard_ids) + 1, _PAGE_MAX))
     states = await reader.states(shard_ids)
-    # Nothing stands below a shard's floor but the marks of what has fired, which cost the server time: see `floor`.
+    # Below a shard's floor there is nothing but tombstones of what has fired, which cost the server time: see `floor`.
     floors = {shard_id: Position(state.due_from or START.due_at, "") for shard_id, state in states.items()}
     cursors = [_Cursor(reader, shard_id, where, max(after, floors[shard_id]), page) for shard_id in shard_ids]
     await all_of([cursor.fill() for cursor in cursors])

@@ -1,13 +1,14 @@
-"""Who changes the schema: one process at a time, by a lease that is taken with a conditional write.
+"""Who changes the schema: one process at a time, under a lease that is taken with a conditional write.
 
-Two nodes that are asked at once to create one table give it two ids, and then disagree about it for good. So statements
-that define something are run by the holder of the lease only. Its own table has an id that everybody computes alike:
-created twice, it is the same table.
+Two nodes that are asked at once to create one table give it two ids, and then disagree about it for good. So only the
+holder of the lease runs statements that define something. The lease's own table has an id that everybody computes
+alike: created twice, it is the same table.
 
 - The lease is given back when the work is done. After an error it is kept until it runs out: a statement whose answer
   was lost may still be spreading, and the next one has to come after it.
 - The holder starts no statement that could end after its lease.
-- A node hears of a table later than another, and knows its name before it can read it: what fails on that is repeated.
+- Nodes hear of a table at different times, and know its name before they can read it: what fails because of that is
+  repeated.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import Final
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from mainspring.errors import StoreUnavailable
-from mainspring.stores.cassandra.connection import Connection, Row, Unsettled
+from mainspring.stores.cassandra.connection import Connection, NotReady, Row
 
 COLUMNS: Final = "lease int, holder text, PRIMARY KEY ((lease)) "
 LEASE_SECONDS: Final = 60
 DEFINITION_SECONDS: Final = 20.0
-"""What a statement may take that defines something: a schema changes more slowly than a row."""
+"""How long a defining statement may take: a schema changes more slowly than a row."""
 WAIT_SECONDS: Final = 90.0
 """Longer than the lease of a process that has died with it."""
 PAUSE_SECONDS: Final = 0.1
@@ -42,14 +43,14 @@ class MigrationLease:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        settled(
+        run_when_ready(
             self._connection,
             f"CREATE TABLE IF NOT EXISTS {self._table} ({COLUMNS}) WITH id = '{self._table_id}'",
         )
         self._take()
         yield
         # Not in a finally clause: see above.
-        settled(self._connection, f"DELETE FROM {self._table} WHERE lease = 1 IF holder = '{self._holder}'")  # noqa: S608
+        run_when_ready(self._connection, f"DELETE FROM {self._table} WHERE lease = 1 IF holder = '{self._holder}'")  # noqa: S608
 
     def run(self, statement: str) -> None:
         """A statement that only the holder may run."""
@@ -62,7 +63,7 @@ class MigrationLease:
         while True:
             # The lease begins after this instant, so it also ends later than we believe.
             asked = time.monotonic()
-            [row] = settled(
+            [row] = run_when_ready(
                 self._connection,
                 f"INSERT INTO {self._table} (lease, holder) VALUES (1, '{self._holder}')"  # noqa: S608
                 f" IF NOT EXISTS USING TTL {LEASE_SECONDS}",
@@ -76,13 +77,13 @@ class MigrationLease:
             time.sleep(PAUSE_SECONDS)
 
 
-def settled(connection: Connection, statement: str) -> list[Row]:
-    """Run a statement on a table that others may be creating at this moment. It must bear repetition. Blocks."""
+def run_when_ready(connection: Connection, statement: str) -> list[Row]:
+    """Run a statement on a table that others may be creating at this moment. It must be repeatable. Blocks."""
     give_up = time.monotonic() + DEFINITION_SECONDS
     while True:
         try:
             return connection.run(statement, seconds=DEFINITION_SECONDS)
-        except Unsettled:
+        except NotReady:
             if time.monotonic() > give_up:
                 raise
         time.sleep(PAUSE_SECONDS)

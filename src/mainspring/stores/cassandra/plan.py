@@ -2,8 +2,8 @@
 
 A plan starts from what the partition holds of all that its changes name. Each change is decided against the shard
 *as the changes before it leave it*, and at the end the plan says what remains to be written, once per row. So a
-group behaves as if its changes had run one after the other. Whether the partition still is as the plan found it, the
-conditions of its batch decide.
+group behaves as if its changes had run one after another. The conditions of its batch decide whether the partition is
+still as the plan found it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Release(Struct, frozen=True):
 
 
 class Forget(Struct, frozen=True):
-    """Remove these entries of the history, the oldest that there are: start, uuid and entry of each."""
+    """Remove these entries of the history, the oldest there are: start, uuid and entry of each."""
 
     ages: Sequence[tuple[int, str, bytes]]
 
@@ -102,7 +102,7 @@ class Plan:
         return verdict
 
     def _placed(self, change: Put | Remove | None, verdict: Verdict) -> Verdict:
-        """What is due before the guard says so in the shard's columns."""
+        """Record in the shard's columns that something is due before the guard."""
         if verdict is Verdict.APPLIED and isinstance(change, Put):
             due_at = change.timer.due_at
             if self.state.due_guard is not None and due_at < self.state.due_guard:

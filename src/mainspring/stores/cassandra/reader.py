@@ -1,6 +1,6 @@
 """The reads of the timer table. Each sees every write that was acknowledged before it began: quorum meets quorum.
 
-`get` may be the read after an unknown outcome, also after one of another instance, so it settles what is still open
+`get` may be the read after an unknown outcome, also after one of another instance, so it completes what is still open
 in the partition: what it does not show will not appear later. Reads of the shards do so after unknown outcomes of this
 instance. The others need not: what they miss is not yet acknowledged, and every step that follows from them is a
 conditional write.
@@ -17,9 +17,9 @@ import msgspec
 from mainspring.errors import StoreUnavailable
 from mainspring.model import FOREVER, Attempt, Shard, Timer, TimerKey
 from mainspring.store import PAGE_BYTES, START, DuePage, Position
+from mainspring.stores.cassandra.committers import all_of
 from mainspring.stores.cassandra.connection import STATEMENT_SECONDS, Connection, Row, Statement, Value
 from mainspring.stores.cassandra.floor import Floor
-from mainspring.stores.cassandra.lanes import all_of
 from mainspring.stores.cassandra.rows import (
     END_OF_HISTORY,
     ShardState,
@@ -88,10 +88,10 @@ class Reader:
         raise StoreUnavailable(f"Expected timers of shard {shard_id} to stay for two reads, got {_ROUNDS} moves")
 
     async def behind(self, shard_id: int, after: Position, *, below: int, limit: int) -> list[Row]:
-        """The first rows behind a position that are due before `below`: at most `limit`, or as many as make up a page.
+        """The first rows after a position that are due before `below`: at most `limit`, or as many as make up a page.
 
-        Cassandra does not tell how large rows are. So a few are read first, and then as many as there is room for if
-        the others are like them.
+        Cassandra does not say how large rows are. So a few are read first, and then as many as there would be room for
+        if the others were like them.
         """
         rows: list[Row] = []
         size = 0
@@ -132,7 +132,7 @@ class Reader:
             after = place_of(page[-1])
 
     async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
-        """Two round trips for many shards: where their rows begin, and the first row of each behind that.
+        """Two round trips for many shards: where their rows begin, and the first row of each after that.
 
         Each shard is read from its own floor on, those with the same floor together.
         """
@@ -163,7 +163,7 @@ class Reader:
             return []
         end = END_OF_HISTORY if before is None else history_position(*before)
         attempts: list[Attempt] = []
-        while len(attempts) < limit:  # those that cannot be read take nobody's place
+        while len(attempts) < limit:  # unreadable ones do not count towards the limit
             rows = await self._connection.read(self._statements.read_history, key.shard_id, key.uuid, end, limit)
             attempts += readable(attempts_from(key, rows))
             if len(rows) < limit:
@@ -193,14 +193,14 @@ class Reader:
 
     async def _states(self, shard_ids: Sequence[int]) -> dict[int, ShardState | BaseException]:
         """The columns of each shard, or why they are not known."""
-        unsettled = await self._writer.settle(shard_ids)
-        asked = [shard_id for shard_id in shard_ids if shard_id not in unsettled]
+        failed = await self._writer.complete(shard_ids)
+        asked = [shard_id for shard_id in shard_ids if shard_id not in failed]
         states: dict[int, ShardState | BaseException] = dict.fromkeys(shard_ids, ShardState())
         reads = [self._ask_each(self._statements.read_shards, chunk) for chunk in _chunks(asked)]
         for rows, failures in await all_of(reads):
             states |= states_from(rows)
             states |= failures
-        return states | unsettled
+        return states | failed
 
     async def _ask_each(
         self, statement: Statement, shard_ids: list[int], *values: Value

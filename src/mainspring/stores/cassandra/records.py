@@ -1,10 +1,10 @@
-"""The record contract: every write is one conditional statement, without a look first.
+"""The record contract: every write is one conditional statement, without looking first.
 
-Collections are listed in key order, so each is one partition, except those that are only looked up: there are many
-of their records, written at a high rate, so each is a partition of its own. A scan of one is refused.
+Collections are listed in key order, so each is one partition, except those that are only looked up: they have many
+records, written at a high rate, so each record is a partition of its own. Scanning such a collection is refused.
 
-Expiry is decided by the `now` of the caller, never by the database; its TTL only clears away, an hour later,
-what nobody can see any more.
+Expiry is decided by the `now` of the caller, never by the database; an hour later, its
+TTL only clears away what nobody can see any more.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from msgspec import Struct
 from mainspring.errors import TooLarge, Unsupported
 from mainspring.model import Record
 from mainspring.store import PAGE_BYTES
+from mainspring.stores.cassandra.committers import Committers
 from mainspring.stores.cassandra.connection import Connection, Value
-from mainspring.stores.cassandra.lanes import Lanes
 from mainspring.stores.cassandra.rows import Statements, expiry_column, records_from
 from mainspring.stores.collections import LOOKED_UP
 from mainspring.stores.grouping import Room
@@ -51,13 +51,13 @@ class Records:
         self._statements = statements
         self._record_bytes = record_bytes
         # One at a time in a partition; more would only disturb each other.
-        self._lanes: Lanes[Partition, RecordChange, bool] = Lanes(self._commit, room=Room(items=1))
+        self._committers: Committers[Partition, RecordChange, bool] = Committers(self._commit, room=Room(items=1))
 
     async def close(self) -> None:
-        await self._lanes.close()
+        await self._committers.close()
 
     async def get(self, collection: str, key: str, *, now: int) -> Record | None:
-        """Settles open writes first, like the `get` of timers."""
+        """Completes open writes first, like the `get` of timers."""
         rows = await self._connection.read(self._statements.read_record, *_partition(collection, key), key, serial=True)
         live = [record for record in readable(records_from(collection, rows)) if _is_live(record, now)]
         return live[0] if live else None
@@ -66,13 +66,13 @@ class Records:
         if len(record.value) > self._record_bytes:
             size = f"at most {self._record_bytes} bytes, got {len(record.value)}"
             raise TooLarge(f"Expected a record that fits into one write of Cassandra, {size}")
-        [applied] = await self._lanes.submit(_partition(collection, record.key), [PutRecord(record, expect, now)])
+        [applied] = await self._committers.submit(_partition(collection, record.key), [PutRecord(record, expect, now)])
         return applied
 
     async def delete(self, collection: str, key: str, *, expect: int, now: int) -> bool:
         if expect == 0:
             return False
-        [applied] = await self._lanes.submit(_partition(collection, key), [DeleteRecord(key, expect, now)])
+        [applied] = await self._committers.submit(_partition(collection, key), [DeleteRecord(key, expect, now)])
         return applied
 
     async def scan(self, collection: str, *, now: int, after: str, limit: int) -> list[Record]:
@@ -111,7 +111,7 @@ class Records:
         version, expires_at = row[-2:]
         if not isinstance(expires_at, int) or expires_at > change.now:
             return False
-        # What stands there has expired: it is replaced, unless somebody else is quicker.
+        # What is there has expired: it is replaced, unless somebody else is quicker.
         row = await self._connection.write(self._statements.replace_record, *values, *key, version, expires_at)
         return bool(row[0])
 

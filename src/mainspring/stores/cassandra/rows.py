@@ -5,7 +5,7 @@ A shard's partition holds, by `row_type`:
 | `row_type` | at | uuid | entry | |
 |---|---|---|---|---|
 | 2, a timer | its due instant | its uuid | empty | the whole timer; the due order is the key order |
-| 3, a place | 0 | its uuid | empty | where that timer stands, and what compare-and-set compares |
+| 3, a place | 0 | its uuid | empty | where that timer is, and what compare-and-set compares |
 | 4, an attempt | 0 | its timer's uuid | start, number, digest | the history, by timer |
 | 5, an age | start | its timer's uuid | the same | the keys of the history, oldest first, for pruning |
 
@@ -44,7 +44,7 @@ _AT_RECORD: Final = "collection = ? AND slot = ? AND key = ?"
 
 
 class ShardState(Struct, frozen=True):
-    """The static columns of a shard. Every write of the partition is conditional on all of them."""
+    """The static columns of a shard. Every write to the partition is conditional on all of them."""
 
     version: int = 0
     owner: str = ""
@@ -55,7 +55,7 @@ class ShardState(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """Where a timer stands in the due order, and the parts of it that writes need to know."""
+    """Where a timer is in the due order, and the parts of it that writes need to know."""
 
     due_at: int
     version: int
@@ -145,7 +145,7 @@ class Statements:
 
 
 def shard_columns(state: ShardState) -> tuple[Value, ...]:
-    """What a shard that was never touched has, and nothing else has, is null."""
+    """Values that only a shard that was never touched has become null."""
     return state.version or None, state.owner or None, state.due_from, state.due_guard
 
 
@@ -226,7 +226,7 @@ def _unreadable(row: Row, error: Exception) -> Unreadable:
 
 
 def place_of(row: Row) -> Position:
-    """Of a timer's row, which is its key, so also of one that cannot be read."""
+    """The position of a timer's row. It is the row's key, so it is known even if the row cannot be read."""
     return Position(*msgspec.convert(row[1:3], tuple[int, str]))
 
 
@@ -246,7 +246,7 @@ def firsts_from(rows: Sequence[Row]) -> dict[int, int]:
 
 
 def history_position(started_at: int, attempt: int) -> bytes:
-    """Sorts as (started_at, attempt) does, also for instants before the epoch."""
+    """Sorts as (started_at, attempt) does, even for instants before the epoch."""
     return struct.pack(">QQ", started_at + 2**63, attempt)
 
 
@@ -279,7 +279,7 @@ def expiry_column(expires_at: int | None) -> int:
 
 
 def records_from(collection: str, rows: Sequence[Row]) -> list[Record | Unreadable]:
-    """A column that somebody else left out is null, and then it is no record."""
+    """A column that somebody else left out is null; then it is not a record."""
     return each(rows, _record_from, lambda row, error: Unreadable(collection, str(row[0]), reason_of(error)))
 
 

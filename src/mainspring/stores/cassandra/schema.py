@@ -1,7 +1,7 @@
 """The keyspace and the numbered migrations: of several processes that start at once, one applies them.
 
-Every statement may be repeated, so that the next process can go on where one has died. A migration that was released is
-never edited; a change is a new one at the end of the list.
+Every statement may be repeated, so that the next process can go on where one has died. A released migration is never
+edited; a change is a new one at the end of the list.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from mainspring.errors import ConfigError
 from mainspring.stores.cassandra.address import Address
 from mainspring.stores.cassandra.connection import Connection
 from mainspring.stores.cassandra.migration_lease import COLUMNS as LEASE_COLUMNS
-from mainspring.stores.cassandra.migration_lease import DEFINITION_SECONDS, MigrationLease, settled
+from mainspring.stores.cassandra.migration_lease import DEFINITION_SECONDS, MigrationLease, run_when_ready
 
 Column = tuple[str, str, int]
-"""Type, role, and place in the part of the key that the role names; -1 for what is in no key."""
+"""Type, role, and position in the part of the key that the role names; -1 if it is in no key."""
 
 
 class Migration(Struct, frozen=True):
@@ -27,7 +27,7 @@ class Migration(Struct, frozen=True):
     statements: tuple[str, ...]
 
 
-# One partition per shard, with four kinds of rows behind its static columns (see rows.py for their keys).
+# One partition per shard, with four kinds of rows besides its static columns (see rows.py for their keys).
 _TIMERS: Final = """
     CREATE TABLE IF NOT EXISTS {keyspace}.mainspring_timers (
         shard_id int, row_type tinyint, at bigint, uuid text, entry blob,
@@ -62,7 +62,7 @@ MIGRATIONS: Final = (Migration(1, "timers, shards, history, records", (_TIMERS, 
 
 
 def check(connection: Connection, address: Address) -> None:
-    """Refuse tables of our names that are not ours. Those that are not there yet do not matter. Blocks."""
+    """Refuse tables that have our names but are not ours. Missing ones do not matter. Blocks."""
     rows = connection.run(
         "SELECT table_name, column_name, type, kind, position FROM system_schema.columns"  # noqa: S608
         f" WHERE keyspace_name = '{address.keyspace}'"
@@ -86,7 +86,7 @@ def check(connection: Connection, address: Address) -> None:
 
 
 def _columns(definition: str) -> tuple[str, dict[str, Column]]:
-    """The name and the columns of a table, as the servers would describe what these words define."""
+    """The name and the columns of a table, as the servers would describe what this statement defines."""
     parts = _SHAPE.search(" ".join(definition.split()))
     if parts is None:
         raise ValueError(f"Expected the definition of a table, got {definition!r}")
@@ -121,7 +121,7 @@ def migrate(connection: Connection, address: Address) -> list[str]:
         for migration in applied:
             for statement in migration.statements:
                 lease.run(statement.format(keyspace=address.keyspace))
-            settled(
+            run_when_ready(
                 connection,
                 f"INSERT INTO {address.keyspace}.mainspring_migrations (number, name)"  # noqa: S608
                 f" VALUES ({migration.number}, '{migration.name}')",
@@ -152,7 +152,7 @@ def _title(migration: Migration) -> str:
 
 
 def _create_keyspace(connection: Connection, address: Address) -> None:
-    """Without a number of copies in the URL, the keyspace must be there."""
+    """Unless the URL says how many copies to keep, the keyspace must exist."""
     if address.replication is not None:
         connection.run(
             f"CREATE KEYSPACE IF NOT EXISTS {address.keyspace} WITH replication ="
@@ -171,5 +171,5 @@ def _applied(connection: Connection, address: Address) -> set[int]:
     table = f"keyspace_name = '{address.keyspace}' AND table_name = 'mainspring_migrations'"
     if not connection.run(f"SELECT table_name FROM system_schema.tables WHERE {table}"):  # noqa: S608
         return set()
-    rows = settled(connection, f"SELECT number FROM {address.keyspace}.mainspring_migrations")  # noqa: S608
+    rows = run_when_ready(connection, f"SELECT number FROM {address.keyspace}.mainspring_migrations")  # noqa: S608
     return {int(str(number)) for (number,) in rows}

@@ -112,7 +112,7 @@ class CassandraStore:
         return await self._open().reader.history(key, before=before, limit=limit)
 
     async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
-        """An entry that is recorded meanwhile and is older than those found keeps its document: it is not counted."""
+        """An entry that is recorded meanwhile and is older than those found is kept, and not counted."""
         opened = self._open()
         removed = 0
         while removed < limit:

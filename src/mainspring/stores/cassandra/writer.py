@@ -1,8 +1,8 @@
-"""One group, one conditional batch: look, decide, apply; and look again when the partition had changed meanwhile.
+"""One group, one conditional batch: look, decide, apply; and look again if the partition has changed meanwhile.
 
 Every batch is conditional on the shard's columns (its version, the fence, among them) and on the place of every timer
-it touches, so it is applied to exactly the state from which it was decided, or not at all. The looks only have to be
-recent: an item that is refused was refused by a state that a quorum held while its caller waited.
+it touches, so it is applied to exactly the state on which it was decided, or not at all. The looks only have to be
+recent: if an item is refused, it is because of a state that a quorum held while its caller waited.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 from mainspring.errors import StoreUnavailable
 from mainspring.model import State
 from mainspring.store import BATCH_LIMIT, Begin, Finish, Put, Remove, Verdict
+from mainspring.stores.cassandra.committers import Committers, all_of
 from mainspring.stores.cassandra.connection import STATEMENT_SECONDS, Connection, Statement, Value
-from mainspring.stores.cassandra.lanes import Lanes, all_of
 from mainspring.stores.cassandra.plan import Change, Plan, Row, only_creates, uuids_named
 from mainspring.stores.cassandra.rows import (
     Place,
@@ -35,7 +35,7 @@ from mainspring.stores.sizes import ROW_BYTES, weigh
 GROUP_BYTES: Final = 1024 * 1024
 """A batch travels as one mutation, and servers refuse those above some megabytes."""
 NAMES_LIMIT: Final = 100
-"""Rows named in one query: what Scylla accepts unasked."""
+"""How many rows one query names: what Scylla accepts by default."""
 _ROUNDS: Final = 10
 _STATES_LIMIT: Final = 100_000
 
@@ -52,18 +52,18 @@ class Writer:
         self._row_bytes = row_bytes
         self._states: dict[int, ShardState] = {}
         """The shards' columns as last seen: a guess, which the conditions check."""
-        self._unsettled: set[int] = set()
+        self._uncertain: set[int] = set()
         """Shards with a write of unknown outcome."""
         self._batch_bytes = min(GROUP_BYTES, row_bytes)
-        self._lanes: Lanes[int, Change, Verdict] = Lanes(
+        self._committers: Committers[int, Change, Verdict] = Committers(
             self._commit, room=Room(BATCH_LIMIT, self._batch_bytes, in_order=True)
         )
 
     async def close(self) -> None:
-        await self._lanes.close()
+        await self._committers.close()
 
     async def apply(self, changes: Sequence[tuple[int, Change]]) -> list[Verdict]:
-        """Changes with their shards. All of a shard are one batch, unless they are too many bytes for one."""
+        """Changes with their shards. All those of a shard are one batch, unless they have too many bytes for one."""
         results: list[Verdict | BaseException] = [Verdict.REFUSED] * len(changes)
         by_shard: dict[int, list[tuple[int, int]]] = {}
         for index, (shard_id, change) in enumerate(changes):
@@ -77,7 +77,7 @@ class Writer:
         ]
         answers = await asyncio.gather(
             *(
-                self._lanes.submit(shard_id, [changes[index][1] for index in part], size=weight)
+                self._committers.submit(shard_id, [changes[index][1] for index in part], size=weight)
                 for shard_id, part, weight in parts
             ),
             return_exceptions=True,
@@ -88,7 +88,7 @@ class Writer:
         return verdicts(results)
 
     def _weight(self, change: Change) -> int | None:
-        """About how many bytes a change adds to a batch; None if there is no room for it in any."""
+        """About how many bytes a change adds to a batch; None if no batch has room for it."""
         if not isinstance(change, Put | Remove | Begin | Finish):
             return ROW_BYTES
         return weigh(change, limit=self._row_bytes)
@@ -104,28 +104,28 @@ class Writer:
             places |= places_from(rows)
         return places
 
-    async def settle(self, shard_ids: Iterable[int]) -> dict[int, BaseException]:
-        """See to it that what became of writes of unknown outcome can be read, and cannot change any more.
+    async def complete(self, shard_ids: Iterable[int]) -> dict[int, BaseException]:
+        """See to it that the outcome of writes that is still unknown can be read, and cannot change any more.
 
-        Returns the shards of which this failed.
+        Returns the shards for which this failed.
         """
-        unsettled = list(self._unsettled.intersection(shard_ids))
-        results = await asyncio.gather(*map(self._settle, unsettled), return_exceptions=True)
+        uncertain = list(self._uncertain.intersection(shard_ids))
+        results = await asyncio.gather(*map(self._complete, uncertain), return_exceptions=True)
         return {
             shard_id: result
-            for shard_id, result in zip(unsettled, results, strict=True)
+            for shard_id, result in zip(uncertain, results, strict=True)
             if isinstance(result, BaseException)
         }
 
-    async def _settle(self, shard_id: int) -> None:
+    async def _complete(self, shard_id: int) -> None:
         await self._connection.read(
             self._statements.read_shards, [shard_id], serial=True, seconds=STATEMENT_SECONDS / 2
         )
-        self._unsettled.discard(shard_id)
+        self._uncertain.discard(shard_id)
 
     async def state_of(self, shard_id: int) -> ShardState:
         """The shard's columns as they stand now."""
-        for failure in (await self.settle([shard_id])).values():
+        for failure in (await self.complete([shard_id])).values():
             raise failure
         rows = await self._connection.read(self._statements.read_shards, [shard_id])
         return self._remember(shard_id, states_from(rows).get(shard_id, ShardState()))
@@ -134,7 +134,7 @@ class Writer:
         try:
             return await self._write(shard_id, changes)
         except StoreUnavailable:
-            self._unsettled.add(shard_id)
+            self._uncertain.add(shard_id)
             raise
 
     async def _write(self, shard_id: int, changes: list[Change]) -> list[Verdict]:
@@ -180,7 +180,7 @@ def _writes(shard_id: int, plan: Plan, statements: Statements) -> list[Write]:
         writes.append((statements.write_attempt, (shard_id, uuid, entry, document)))
         writes.append((statements.write_age, (shard_id, attempt.started_at, uuid, entry)))
     if plan.forgotten:
-        # One range instead of a mark for each: reads of what is oldest would have to pass over all of them.
+        # One range instead of a tombstone for each: reads of the oldest entries would have to pass over all of them.
         writes.append((statements.remove_ages, (shard_id, *max(plan.forgotten))))
         writes += [(statements.remove_attempt, (shard_id, uuid, entry)) for _, uuid, entry in plan.forgotten]
     return writes
@@ -216,7 +216,7 @@ def _row_writes(shard_id: int, uuid: str, row: Row, statements: Statements) -> l
 
 
 def _within(limit: int, weighed: list[tuple[int, int]]) -> list[tuple[list[int], int]]:
-    """Indexes with their weights, in runs that fit into one batch each, with the weights of the runs."""
+    """Runs of indexes that fit into one batch each, with the weight of each run."""
     parts: list[tuple[list[int], int]] = []
     part: list[int] = []
     total = 0

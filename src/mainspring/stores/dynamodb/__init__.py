@@ -14,7 +14,7 @@
 What DynamoDB makes different from the other stores:
 
 - **All or nothing** holds for each item of `write`, and for each transaction of at most 100 actions of `begin` and
-  `finish`, not for a longer batch: of one shard, too, a part may have been written and another be UNAVAILABLE.
+  `finish`, not for a longer batch: even within one shard, a part may have been written while another is UNAVAILABLE.
 - **Size.** A row lives twice, in the table and in its index, and both count: about 195 KB for a timer with all its
   fields. A shard holds at most 10 GB. A record holds at most 400 KB.
 - **Regions.** Global tables are refused: conditions are evaluated in one region.

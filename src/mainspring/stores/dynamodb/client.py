@@ -1,9 +1,9 @@
 """Requests to DynamoDB: one client, a deadline for each call, and the one place where its errors are mapped.
 
 Nothing is sent twice: the retries of the library are off, because after a lost answer the outcome is unknown and
-that is for the caller to find out. The one thing that is asked again, by the modules above, is a request that
-DynamoDB refused because a transaction was open on the same row (`Contended`): then nothing was written. Whatever is
-raised here and is expected by nobody above is a `StoreUnavailable`, or `TooLarge`.
+the caller has to find out. The only request that is repeated, by the modules above, is one that DynamoDB refused
+because a transaction was open on the same row (`Contended`): then nothing was written. Any error raised here that the
+modules above do not expect is a `StoreUnavailable` or `TooLarge`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _REFUSED_CREDENTIALS: Final = frozenset(
 
 
 class Contended(StoreUnavailable):
-    """A transaction was open on the row: nothing was written, and it may be asked again."""
+    """A transaction was open on the row: nothing was written, and the request may be repeated."""
 
 
 class ConditionFailed(StoreUnavailable):
@@ -58,7 +58,7 @@ class ConditionFailed(StoreUnavailable):
 
 
 class Invalid(StoreUnavailable):
-    """DynamoDB takes no such request: a defect, or a batch of which one row or all together are too large."""
+    """DynamoDB refuses such a request: a defect, or a batch in which one row, or all together, are too large."""
 
 
 class TableMissing(StoreUnavailable):
@@ -66,7 +66,7 @@ class TableMissing(StoreUnavailable):
 
 
 class TransactionRefused(StoreUnavailable):
-    """Nothing of a transaction was written; one code for each of its actions says why."""
+    """None of a transaction was written; one code for each of its actions says why."""
 
     def __init__(self, codes: list[str]) -> None:
         super().__init__(f"a transaction was refused: {', '.join(codes)}")
@@ -101,10 +101,10 @@ class Client:
         local = {}
         try:
             if self.address.is_local:
-                # There is no role of the machine to ask for, and asking would leave the machine.
+                # The machine has no role to ask for, and asking would leave the machine.
                 session.get_component("credential_provider").remove("iam-role")
                 if await session.get_credentials() is None:
-                    # A local server asks for a signature and believes any.
+                    # A local server wants a signature and accepts any.
                     local = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
             self._client = await self._stack.enter_async_context(
                 session.create_client(
@@ -140,7 +140,7 @@ class Client:
         except (NoCredentialsError, PartialCredentialsError) as error:
             kind = StoreUnavailable if self._trusted else ConfigError
             raise kind(f"Expected AWS credentials for {self.address}, got: {error}") from error
-        except Exception as error:  # of the library, of the connection, of an answer that is none
+        except Exception as error:  # from the library, the connection, or an answer that is not one
             raise self.unavailable(str(error) or type(error).__name__) from error
 
     def _refusal(self, error: ClientError) -> Exception:

@@ -3,11 +3,11 @@
 Every transaction checks the version of the shard's row. DynamoDB evaluates that check and the writes as one step: a
 claim that comes first makes the check fail, and a claim that comes while the transaction is open is refused until
 it has ended. A transaction has at most 100 actions on different rows and 4 MB, so a long batch becomes several,
-one after the other: two at once would be in each other's way at the shard's row. For the same reason the
-transactions of one shard in this process wait for each other.
+one after another: two at once would collide at the shard's row. For the same reason the transactions of one shard in
+this process wait for each other.
 
 A transaction is all or nothing. When rows are in its way, DynamoDB says which ones, and why: they have changed, others
-hold them, they would be too large. These get their verdict, and the others are asked for again without them.
+hold them, they would be too large. These get their verdict, and the rest is tried again without them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _Result = Verdict | BaseException
 T = TypeVar("T", Begin, Finish)
 
 _ACTIONS: Final = 99
-"""In one transaction, beside the check of the fence."""
+"""In one transaction, in addition to the check of the fence."""
 _SHARDS_AT_ONCE: Final = 32
 _NOTHING: Final = "None"
 _FAILED: Final = "ConditionalCheckFailed"
@@ -93,24 +93,24 @@ class Fenced:
             if acts is not None:
                 results[index] = Verdict.FENCED
                 groups[item.key.shard_id, item.fence].append(_Part(index, item.key, acts))
-        # All shards end before an error is raised, so that nothing of this call is under way any more.
+        # All shards end before an error is raised, so that no part of this call is still under way.
         await asyncio.gather(*(self._run_group(*group, parts, results) for group, parts in groups.items()))
         return verdicts(results)
 
     async def _run_group(self, shard_id: int, fence: int, parts: list[_Part], results: list[_Result]) -> None:
-        """One that cannot be asked for ends those of its shard behind it, too: each would cost its time-out."""
+        """One that gets no answer also ends those of its shard after it: each would cost another timeout."""
         async with self._turns[shard_id], self._shards_at_once:
             try:
                 for transaction in _transactions(parts):
                     if not await self._run_transaction(shard_id, fence, transaction, results):
                         return
-            except Exception as error:  # noqa: BLE001  (it is what is told of these parts)
+            except Exception as error:  # noqa: BLE001  (it becomes the result of these parts)
                 for part in parts:
                     if results[part.index] is Verdict.FENCED:  # no verdict yet
                         results[part.index] = error
 
     async def _run_transaction(self, shard_id: int, fence: int, parts: list[_Part], results: list[_Result]) -> bool:
-        """Whether the fence held. Each round has fewer parts, or is the next of few, so there is an end to them."""
+        """Whether the fence held. Each round has fewer parts, or is one of a few, so they come to an end."""
         check = _check(self._client.address, shard_id, fence)
         contended = 0
         while parts:
@@ -127,7 +127,7 @@ class Fenced:
                 if len(parts) == 1:
                     results[parts[0].index] = Verdict.REFUSED if isinstance(error, TooLarge) else error
                     return True
-                # One of them is too large, or all together: how large stored rows are is not known here.
+                # One of them is too large, or all together are: the size of stored rows is not known here.
                 half = len(parts) // 2
                 return await self._run_transaction(
                     shard_id, fence, parts[:half], results
@@ -154,7 +154,7 @@ class Fenced:
         return True
 
     def _decided(self, parts: list[_Part], codes: list[str], *, patient: bool) -> list[tuple[_Part, _Result]]:
-        """The parts that are in the way. Codes are those of the check and then of every action, in order."""
+        """The parts that are in the way. The codes belong to the check and then to every action, in order."""
         decided: list[tuple[_Part, _Result]] = []
         place = 1
         for part in parts:

@@ -22,10 +22,10 @@ from mainspring.unreadable import Unreadable, attempt_of, each, reason_of
 SHARD_ROW: Final = "#shard"
 
 REQUEST_WEIGHT: Final = 500_000
-"""The most that one request carries, unless a single row weighs more: a large body holds up the event loop."""
+"""The most that one request carries, unless a single row is larger: a large body holds up the event loop."""
 
 ITEM_BYTES: Final = 400 * 1024
-"""The most that a row may take, what stands of it in local indexes included."""
+"""The most that a row may take, including its copies in local indexes."""
 
 _BELOW_ZERO: Final = 10**19
 
@@ -42,7 +42,7 @@ def text(value: str) -> Value:
 
 
 def instant(value: int) -> str:
-    """Text in the order of the numbers. Those below zero count up from the least, behind a sign that sorts first."""
+    """Text in the order of the numbers. Negative ones count up from the least, after a sign that sorts first."""
     return f"{value:019}" if value >= 0 else f"-{_BELOW_ZERO + value:019}"
 
 
@@ -59,7 +59,7 @@ def row_key(shard_id: int, uuid: str) -> Item:
 
 
 def timer_item(change: Put) -> Item:
-    """The whole row. Labels stand beside the detail that contains them, where a filter can reach them."""
+    """The whole row. Labels are stored again beside the detail that contains them, where a filter can reach them."""
     timer = change.timer
     return {
         **row_key(timer.shard_id, timer.uuid),
@@ -105,7 +105,7 @@ def _unreadable(item: Item, error: Exception) -> Unreadable:
 
 
 def place_of(item: Item) -> Position:
-    """By the key of the index, so also of an item that cannot be read."""
+    """By the key of the index, so it is known even if the item cannot be read."""
     due: str = item["due"]["S"]
     return Position(due_at_from(item), due.partition("#")[2])
 
@@ -120,13 +120,13 @@ def shard_from(shard_id: int, item: Item | None) -> Shard:
 
 
 def fits(item: Item, *, besides: int = 0) -> bool:
-    """Whether DynamoDB can hold it, and so many bytes besides."""
-    copies = 2 if "due" in item else 1  # a timer stands in its table and in the index, and both count
+    """Whether DynamoDB can hold it and this many extra bytes."""
+    copies = 2 if "due" in item else 1  # a timer is in its table and in the index, and both count
     return copies * (_item_bytes(item) + besides) <= ITEM_BYTES
 
 
 def _item_bytes(item: Item) -> int:
-    """How large DynamoDB takes a row to be."""
+    """The size of a row as DynamoDB counts it."""
     size = 0
     for name, value in item.items():
         size += len(name)

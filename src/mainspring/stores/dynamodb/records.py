@@ -44,7 +44,7 @@ class Records:
 
     async def put(self, collection: str, record: Record, *, expect: int, now: int) -> bool:
         value, expires_at = record.value, record.expires_at
-        if len(value) > ITEM_BYTES:  # known before megabytes are sent in vain
+        if len(value) > ITEM_BYTES:  # refused before megabytes are sent in vain
             raise TooLarge(f"Expected a record that fits into DynamoDB (400 KB), got {len(value)} bytes")
         item: Item = {**_place(collection, record.key), "value": {"B": value}, "version": number(record.version)}
         if expires_at is not None:

@@ -1,7 +1,8 @@
-"""The tables, in numbered migrations, and how they are made: each step may be repeated, by several processes at once.
+"""The tables, in numbered migrations, and how they are made: each step may be repeated, even by several processes at
+once.
 
-The number of the newest migration stands in the records table, in a partition that no collection can have.
-A migration that was released is never edited; a change is a new one at the end of the list.
+The number of the newest migration is kept in the records table, in a partition that no collection can have.
+A released migration is never edited; a change is a new one at the end of the list.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Index(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """What a table has to look like. A key is a partition, and the order in it."""
+    """What a table has to look like. A key is a partition, and the order within it."""
 
     name: str
     key: tuple[str, str]
@@ -90,7 +91,7 @@ async def pending(client: Client) -> list[Migration]:
             "a newer Mainspring has been here, and only it may use them"
         )
     if newest and (missing := [table.name for table in _tables(client.address) if table.name not in present]):
-        # Made anew it would be empty, and nobody would notice what is lost.
+        # Created again it would be empty, and nobody would notice what is lost.
         raise ConfigError(f"Expected the table {missing[0]}, which migration {newest} has, got none: restore it")
     return [migration for migration in MIGRATIONS if migration.number > newest]
 
@@ -115,7 +116,7 @@ async def _newest(client: Client) -> int:
 
 
 async def _check(client: Client) -> dict[str, str]:
-    """The tables of our names that are there, with their status. Refuses those that are not ours or are replicated."""
+    """The existing tables with our names, and their status. Refuses those that are not ours or are replicated."""
     present: dict[str, str] = {}
     for table in _tables(client.address):
         found = await _description(client, table.name)
@@ -190,7 +191,7 @@ async def _create(client: Client, table: Table) -> None:
             **{name: index for name, index in indexes.items() if index},
         )
     except StoreUnavailable:
-        # Another process may be creating it. Whatever it was: a table that is there now is the table that was wanted.
+        # Another process may be creating it. Whatever went wrong, a table that is there now is the one we wanted.
         if await _status(client, table.name) is None:
             raise
 

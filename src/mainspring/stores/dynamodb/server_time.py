@@ -1,10 +1,10 @@
 """What time it is at the database, from the Date headers of its answers.
 
 DynamoDB has no clock to ask, but every answer is dated, in whole seconds. An answer dated D that was asked for at
-monotonic instant a and arrived at b says: at some instant between a and b it was between D and D + 1 s there. The
+monotonic instant a and arrived at b says that at some instant between a and b it was between D and D + 1 s there. The
 intersection of what several answers say is much narrower than a second. Within it the machine's wall clock is
-believed, because it is exact when it is right; outside of it the nearest end is. So a machine with a synchronised
-clock reports the time to the millisecond, and a wrong clock, or one that jumps, cannot move time out of what the
+believed, because it is exact when it is right; outside it, the nearest end is taken. So a machine with a synchronised
+clock reports the time to the millisecond, and a clock that is wrong or jumps cannot move time out of what the
 database itself said.
 """
 
@@ -16,7 +16,7 @@ from typing import Final
 
 _RESOLUTION_MS: Final = 1000
 _DRIFT: Final = 0.0002
-"""How fast two clocks may part: 200 parts in a million."""
+"""How fast two clocks may drift apart: 200 parts in a million."""
 
 
 class ServerTime:

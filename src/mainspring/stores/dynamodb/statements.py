@@ -1,11 +1,11 @@
-"""Conditional writes of single rows, in batches: what users write, and the claims of shards.
+"""Conditional writes of single rows, in batches: users' writes, and the claims of shards.
 
-DynamoDB's plain batches have no conditions. A batch of PartiQL statements has: each of its at most 25 statements
+DynamoDB's plain batches have no conditions, but batches of PartiQL statements do: each of at most 25 statements
 is a write of one row with a condition of its own, and succeeds or fails by itself. Statements of callers that
 arrive while enough batches are under way share the next one, which costs a tenth of the work of asking one by one.
 Only a removal goes by itself, as a conditional `DeleteItem`: PartiQL calls it a success when there is no such row.
 
-A batch never names a row twice. Statements that do are run in order, one wave after the other.
+A batch never names a row twice. Statements that do are run in order, one wave after another.
 """
 
 from __future__ import annotations
@@ -98,12 +98,12 @@ class Statements:
         )
 
     async def run(self, writes: Sequence[SingleWrite | None]) -> list[Verdict]:
-        """A verdict for each. A caller that goes away does not take its batch with it. None is what has no room."""
+        """A verdict for each. A caller that goes away does not take its batch with it. A write without room is None."""
         self._admission.check(len(writes))
         results: list[Verdict | BaseException] = [Verdict.REFUSED] * len(writes)
         asked = {index: _Asked(write) for index, write in enumerate(writes) if write is not None}
         for wave in _waves(asked.values()):
-            # All of them end before an error is raised, so that nothing of this call is under way any more.
+            # All of them end before an error is raised, so that no part of this call is still under way.
             await asyncio.gather(*map(self._committer.put, wave), return_exceptions=True)
         for index, request in asked.items():
             results[index] = request.error or request.answer
@@ -119,7 +119,7 @@ class Statements:
     async def _write(self, batch: list[_Asked]) -> None:
         try:
             for round_ in range(CONTENTION_ROUNDS):
-                batch = self._settle(batch, await self._ask(batch))
+                batch = self._tell_callers(batch, await self._ask(batch))
                 if not batch:
                     return
                 await wait_out(round_)
@@ -158,7 +158,7 @@ class Statements:
         except Contended:
             return {"Error": {"Code": "TransactionConflict"}}
 
-    def _settle(self, batch: list[_Asked], responses: list[Answer]) -> list[_Asked]:
+    def _tell_callers(self, batch: list[_Asked], responses: list[Answer]) -> list[_Asked]:
         """Tell the callers; what is left was refused because of an open transaction."""
         contended = []
         for request, response in zip(batch, responses, strict=True):
@@ -186,7 +186,7 @@ def _tell(request: _Asked, result: Verdict | Exception) -> None:
 
 
 def _waves(requests: Iterable[_Asked]) -> Iterable[list[_Asked]]:
-    """Such that no wave names a row twice and the writes of each row stay in order."""
+    """Split so that no wave names a row twice and the writes of each row stay in order."""
     waves: list[list[_Asked]] = []
     seen: Counter[tuple[int, str]] = Counter()
     for request in requests:
@@ -236,7 +236,7 @@ def _insert(table: str, item: Item) -> Statement:
 
 
 def _update(table: str, item: Item, expected: Item) -> Statement:
-    """Sets every attribute that a row of its kind has, so nothing of the old row remains."""
+    """Sets every attribute that a row of its kind has, so that nothing of the old row remains."""
     key = {name: item[name] for name in ("shard_id", "uuid")}
     changed = {name: value for name, value in item.items() if name not in key}
     settings = " ".join(f'SET "{name}" = ?' for name in changed)

@@ -112,7 +112,7 @@ class DynamoDBStore:
         return await self._timers.shards(shard_ids)
 
     async def claim_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
-        """A claim is refused while a fenced transaction of the shard is open, and asked again until it has ended."""
+        """A claim is refused while a fenced transaction of the shard is open, and is repeated until that has ended."""
         return await self._statements.run([statements.claim(self._table, claim) for claim in claims])
 
     async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:

@@ -1,4 +1,4 @@
-"""Reads of timers, shards and history. All of timers and shards are strongly consistent, the index included.
+"""Reads of timers, shards and history. Those of timers and shards are strongly consistent, including the index.
 
 A query reads at most 1 MB, and its limit counts rows before its filter; so a query goes on until it has what was
 asked for or the partition ends.
@@ -49,7 +49,7 @@ _LEAST_PAGE: Final = 20
 
 _EARLIEST: Final = due_key(START)
 _LATEST: Final = f"{FOREVER}#~"
-"""Behind every row: uuids are hexadecimal."""
+"""Sorts after every row: uuids are hexadecimal."""
 
 
 class Timers:
@@ -100,9 +100,9 @@ class Timers:
         return self._client.unavailable("the table is overloaded")
 
     async def _get_some(self, places: list[Place]) -> tuple[dict[Place, Item], set[Place]]:
-        """The rows that exist, and the places of which DynamoDB does not say whether they do.
+        """The rows that exist, and the keys of those for which DynamoDB does not say.
 
-        An answer has at most 16 MB and names what is left; without progress the table is overloaded.
+        An answer has at most 16 MB and names what is left; if there is no progress, the table is overloaded.
         """
         keys = [row_key(*place) for place in places]
         items: list[Item] = []
@@ -134,7 +134,7 @@ class Timers:
             after = place_of(page[-1])
 
     async def next_due(self, shard_ids: Sequence[int]) -> list[int | None]:
-        """A query for each shard, for none reads two partitions: half a read unit each."""
+        """A query for each shard, because no query reads two partitions: half a read unit each."""
 
         async def first(shard_id: int) -> int | None:
             return await self._first_due(shard_id, _EARLIEST)
@@ -170,7 +170,7 @@ class Timers:
         limit: int,
         only: list[str] | None = None,
     ) -> AsyncIterator[list[Item]]:
-        """The rows from `low` to `high`, both included, in pages; of at most `limit` rows when nothing is filtered."""
+        """The rows from `low` to `high`, inclusive, in pages; of at most `limit` rows if nothing is filtered."""
         if low > high:
             return
         names, values, conditions = _filter(where)

@@ -2,10 +2,10 @@
 
 The answer to a batch of updates says how many documents matched, not which. So an update that finds nothing must
 *fail*: it is an upsert whose insert would set the field `absent`, and the collection's validator refuses that field.
-The failures carry the index of their update. Of deletes nothing of the kind is known: each is a command of its own.
+The failures carry the index of their update. There is no such trick for deletes: each is a command of its own.
 
 Every write is atomic by itself, waits for transactions that hold its document, and needs no transaction. A transaction
-that does not end is no reason for the others of a batch to fail.
+that does not end does not make the other writes of a batch fail.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Update(NamedTuple):
     condition: Document
     fields: Document
     makes: bool = False
-    """Where there is no document of that id, make one."""
+    """If there is no document with that id, make one."""
 
     @property
     def place(self) -> Any:
@@ -77,7 +77,7 @@ class Delete(NamedTuple):
 
 Write = Insert | Update
 Result = Verdict | StoreUnavailable
-"""An error is that of the one write."""
+"""An error concerns that write only."""
 
 
 class Conditional(NamedTuple):
@@ -105,7 +105,7 @@ async def write(collection: Collection, writes: Sequence[Conditional]) -> list[R
 
 
 def _waves(writes: Sequence[Conditional]) -> list[list[int]]:
-    """The numbers of the writes, such that no wave writes to a key twice: nearly always there is one."""
+    """The indexes of the writes, in waves that never write to a key twice: nearly always there is one wave."""
     seen: defaultdict[Hashable, int] = defaultdict(int)
     waves: list[list[int]] = []
     for n, one in enumerate(writes):
@@ -118,7 +118,7 @@ def _waves(writes: Sequence[Conditional]) -> list[list[int]]:
 
 
 async def _insert_and_update(collection: Collection, operations: list[Write]) -> list[Result]:
-    """All in one command. If it takes too long, somebody holds one of the documents: then each by itself."""
+    """All in one command. If it takes too long, somebody holds one of the documents: then each write goes by itself."""
     if not operations:
         return []
     if len(operations) == 1:
@@ -176,7 +176,7 @@ def _refusal(failure: Document) -> Result:
 
 
 async def _applied(collection: Collection, operations: list[Write]) -> list[bool]:
-    """Whether the documents are as the writes would leave them. What somebody holds can be read nevertheless."""
+    """Whether the documents are as the writes would leave them. What somebody holds can still be read."""
     places = [operation.place for operation in operations]
     found = collection.find({"_id": {"$in": places}}, batch_size=len(places) + 1)
     stored = {_hashable(document["_id"]): document for document in await found.to_list()}

@@ -1,7 +1,7 @@
 """How the client is set up, what it reads and writes, and which of its errors mean what. The only place that knows.
 
-Nothing is tried twice: after an error the outcome is unknown, and whoever called reads the state again. The one
-exception is the driver's: it repeats a commit whose answer was lost, and the server answers from its record of the
+Nothing is tried twice: after an error the outcome is unknown, and the caller reads the state again. The one
+exception is in the driver: it repeats a commit whose answer was lost, and the server answers from its record of the
 transaction. The driver finds the servers again by itself, in the background, as soon as they are back.
 """
 
@@ -28,7 +28,7 @@ from pymongo.errors import (
 from mainspring.errors import ConfigError, StoreUnavailable
 
 SECONDS: Final = 3.0
-"""How long a call may take, connecting and waiting for locks included. Well below the lease of an owner."""
+"""How long a call may take, including connecting and waiting for locks. Well below the lease of an owner."""
 POOL_SIZE: Final = 32
 
 Document = dict[str, Any]
@@ -36,7 +36,7 @@ Collection = AsyncCollection[Document]
 Client = AsyncMongoClient[Document]
 
 TOO_LARGE: Final = frozenset({2, 10334, 17280, 17419, 17420})
-"""What servers call a document that is too large, or would be after an update. 2 is what they say of an insert."""
+"""The servers' codes for a document that is too large, or would be after an update. An insert gets 2."""
 _AUTHENTICATION_FAILED: Final = 18
 _UNAUTHORIZED: Final = 13
 _OLDEST_WIRE_VERSION: Final = 13  # MongoDB 5.0, the first with snapshot reads outside of transactions
@@ -57,15 +57,15 @@ def database_name(url: str) -> str:
     except ValueError:
         name = ""
     if not name or "/" in name:
-        # Nothing of the URL is repeated: with a password that is not percent-encoded, any part of it may be a piece.
+        # No part of the URL is repeated: any of them may be a piece of a password that is not percent-encoded.
         raise ConfigError("Expected mongodb://host:port/database?replicaSet=name, got a URL that names no database")
     return name
 
 
 def make_client(url: str) -> Client:
-    """A client that has not connected yet. What the promises of the store rest on goes before what the URL says."""
+    """A client that has not connected yet. Settings that the store's promises rest on override those in the URL."""
     try:
-        with warnings.catch_warnings(action="error", category=UserWarning):  # of options that it would ignore
+        with warnings.catch_warnings(action="error", category=UserWarning):  # about options that it would ignore
             return _client(url)
     except (InvalidURI, ConfigurationError, UserWarning, ValueError) as error:
         # What the driver says may hold a piece of a password with an unescaped character in it.
@@ -107,7 +107,7 @@ async def check_server(client: Client) -> None:
 
 @contextmanager
 def mapping_errors(*, at_start: bool = False) -> Iterator[None]:
-    """`at_start`: who is not let in has a wrong configuration. Later on, rights can come back as they went."""
+    """`at_start`: being refused means a wrong configuration. Later on, rights that were lost can come back."""
     try:
         yield
     except ServerSelectionTimeoutError as error:

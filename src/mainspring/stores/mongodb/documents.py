@@ -1,4 +1,4 @@
-"""Values to documents and back. Texts of any content are values here and never names of fields or parts of patterns."""
+"""Values to documents and back. Arbitrary texts are only ever values here, never field names or parts of patterns."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def timer_document(timer: Timer, *, version: int) -> Document:
 
 
 def timer_from(document: Document) -> Timer:
-    """Large numbers come as a type of the driver's, which other libraries do not take for one: `int` undoes that."""
+    """Large numbers come as a type of the driver's own, which other libraries do not accept: `int` undoes that."""
     payload = document["payload"]
     return Timer(
         shard_id=int(document["shard_id"]),
@@ -80,14 +80,14 @@ def _unreadable(document: Document, error: Exception) -> Unreadable:
 
 
 def _text(value: object) -> str:
-    """Documents have no types but those that their writers gave them."""
+    """Documents have only the types that their writers gave them."""
     if not isinstance(value, str):
         raise TypeError(f"Expected text, got {type(value).__name__}")
     return value
 
 
 def position_of_document(document: Document) -> Position:
-    """Also of a document that cannot be read: the index has it where the server says."""
+    """Known even if the document cannot be read: it is where the server's index has it."""
     return Position(int(document["due_at"]), str(document.get("uuid", "")))
 
 
@@ -96,7 +96,7 @@ def document_bytes(document: Document) -> int:
 
 
 def attempt_document(key: TimerKey, attempt: Attempt) -> Document:
-    """The id has the order of the history; its digest makes an attempt reported twice one document."""
+    """The id sorts like the history; thanks to its digest, an attempt reported twice is one document."""
     text = _encoder.encode(attempt)
     identity = {
         "shard_id": key.shard_id,
@@ -121,7 +121,7 @@ def shard_from(document: Document) -> Shard:
 
 
 def record_id(collection: str, key: str) -> Document:
-    """The id has the order of a scan: by collection, then by the bytes of the key, which is by code point."""
+    """The id sorts like a scan: by collection, then by the bytes of the key, which means by code point."""
     return {"collection": collection, "key": key}
 
 

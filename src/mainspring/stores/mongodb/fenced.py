@@ -1,15 +1,15 @@
-"""begin and finish: one transaction per group, which writes to the document of every shard whose fence it relies on.
+"""Begin and finish: one transaction per group, which writes to the document of every shard whose fence it relies on.
 
 A claim writes to the same document, so the two cannot both commit from one state: whichever comes second waits,
 or finds what the first has left. Looking at the version instead of writing would let a deposed owner commit late.
 
-A transaction that collides with somebody's write is aborted by the server. That is no failure: nothing of it was
-written, so the group is decided anew on what the rows are now. If it goes on colliding, somebody holds one of the rows,
-or the document of one of the shards, and does not let go: the group is divided until only those are left, which are
-unavailable. An error of the commit itself leaves the outcome unknown, and is one.
+A transaction that collides with somebody's write is aborted by the server. That is not a failure: nothing was written,
+so the group is decided again on the rows as they are now. If it keeps colliding, somebody holds one of the rows, or the
+document of one of the shards, and does not let go: the group is divided until only the items concerned are left, which
+are unavailable. An error in the commit itself leaves the outcome unknown, and is a failure.
 
 All transactions of a store run in one session, one at a time. The shard documents name it (see `ownership`), and the
-server aborts what was left open in a session when the next transaction of it starts.
+server aborts what was left open in a session when its next transaction starts.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from mainspring.stores.rules import Row
 
 CONFLICT_PAUSE: Final = 0.01
 TRIES_TOGETHER: Final = 5
-"""Of a group, before it is divided. The halves are tried once before they are divided in turn."""
+"""How often a group is tried before it is divided. The halves are tried once before they are divided in turn."""
 TRIES_ALONE: Final = 40
-"""Of what cannot be divided any more. About half a second: the groups behind it have to wait."""
+"""How often one that cannot be divided is tried. About half a second: the groups behind it have to wait."""
 
 _TRANSIENT: Final = "TransientTransactionError"
 _DUPLICATE_KEY: Final = 11000  # a row that was made after the transaction began
@@ -50,7 +50,7 @@ _MAJORITY: Final = WriteConcern("majority")
 
 Item = Begin | Finish
 Part = Sequence[tuple[int, Item]]
-"""Items of a group with their places in it."""
+"""Items of a group with their indexes in it."""
 
 
 class _Conflict(Exception):
@@ -66,7 +66,7 @@ class _NoRoom(Exception):
 
 
 class _Denied(Exception):
-    """The server does not want it, for a reason that we do not know: it may lie in one of the rows."""
+    """The server refuses it for a reason that we do not know: it may lie in one of the rows."""
 
 
 class FencedWriter:
@@ -78,14 +78,14 @@ class FencedWriter:
 
     async def write(self, items: Sequence[Item]) -> list[Result]:
         results: list[Result] = [Verdict.STALE] * len(items)
-        # By shards, so that a division is one between shards first; items of one row keep their order.
+        # By shard, so that a group is divided between shards first; items of one row keep their order.
         part = sorted(enumerate(items), key=lambda numbered: numbered[1].key.shard_id)
         with pymongo.timeout(SECONDS):
             await self._write(part, results, tries=TRIES_TOGETHER)
         return results
 
     async def _write(self, part: Part, results: list[Result], *, tries: int) -> None:
-        """A verdict for each, or an error, by one transaction or by several."""
+        """A verdict or an error for each, from one transaction or several."""
         try:
             with mapping_errors():
                 found: list[Result] = [*await self._try([item for _, item in part], tries=tries)]
@@ -153,7 +153,7 @@ class FencedWriter:
         crashpoint.reach(crashpoint.AFTER_COMMIT)
 
     async def _lock(self, items: Sequence[Item]) -> dict[int, int]:
-        """The versions of the shards that the items name, locked where they equal a fence; the others do not matter."""
+        """The versions of the shards that the items name, locked where they match a fence; the others do not matter."""
         shards = self._collections.shards
         fences = {(item.key.shard_id, item.fence) for item in items}
         matches = [{"_id": shard_id, "version": fence} for shard_id, fence in fences]
@@ -189,7 +189,7 @@ class FencedWriter:
 
 
 def _is_conflict(error: OperationFailure) -> bool:
-    """Whether a transaction that is not committed failed because of what others did: a new one may succeed."""
+    """Whether an uncommitted transaction failed because of what others did: a new one may succeed."""
     if isinstance(error, BulkWriteError):
         return any(failure["code"] == _DUPLICATE_KEY for failure in error.details["writeErrors"])
     return error.has_error_label(_TRANSIENT) or error.code == _INTERRUPTED
@@ -221,7 +221,7 @@ class Plan:
         return verdict
 
     def operations(self) -> list[DeleteMany | UpdateMany | ReplaceOne[Document]]:
-        """What remains to be done to the rows, in as few statements as there are kinds of it."""
+        """What remains to be done to the rows, one statement for each kind of change."""
         removed: list[str] = []
         begun: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
         written: list[ReplaceOne[Document]] = []

@@ -1,9 +1,9 @@
 """Claims and releases of shards.
 
-An owner that freezes inside of a transaction would hold its shard documents for as long as the server lets a
-transaction live, a minute by default and far more than a lease. So every claim leaves the session in which its
-owner writes, and the next claim ends that session's transaction before it takes the shard. A release takes the
-session off again: who has released has nothing open.
+An owner that freezes inside a transaction would hold its shard documents for as long as the server lets a
+transaction live: a minute by default, far longer than a lease. So every claim records the session in which its
+owner writes, and the next claim ends that session's transaction before it takes the shard. A release removes the
+session again: an owner that has released has nothing open.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _release(shard: Shard) -> Conditional:
 
 
 async def _end_transactions(shards: Collection, claims: Sequence[Shard], *, session_id: Any) -> None:
-    """Of the owners that are about to be deposed: only where the claim names the present version."""
+    """Those of the owners that are about to be deposed: only where the claim names the current version."""
     expected = [{"_id": shard.shard_id, "version": shard.version} for shard in claims if shard.version]
     if not expected:
         return

@@ -1,7 +1,8 @@
 """Reads. They see what a majority of the servers holds: everything that was acknowledged, nothing that may be undone.
 
-A place in the due order is two ranges of the index, the rest of one instant and all later ones. They are asked for
-as two pipelines in one command, because a condition that joins them by "or" has the server read the whole shard.
+What follows a position in the due order is two ranges of the index: the rest of one instant, and all later ones. They
+are asked for as two pipelines in one command, because a condition that joins them by "or" makes the server read the
+whole shard.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ async def _rows(timers: Collection, keys: Sequence[TimerKey]) -> list[Timer | Un
 
 
 async def load_due(timers: Collection, shard_id: int, *, until: int, after: Position, limit: int) -> DuePage:
-    """The page and the row behind it, from one state of the shard: a row that moves meanwhile is in one of the two."""
+    """The page and the row after it, from one state of the shard: a row that moves meanwhile is in one of the two."""
     shard: Document = {"shard_id": shard_id}
     snapshot = timers.with_options(read_concern=_SNAPSHOT)
     while True:
@@ -66,7 +67,7 @@ async def load_due(timers: Collection, shard_id: int, *, until: int, after: Posi
         later = after if after.due_at > until else START
         first_not_due = _behind(timers, shard, {"$gte": until + 1, "$lt": FOREVER}, after=later, limit=1)
         pipeline = [*page, _union(timers, first_not_due)]
-        # Ordered here: what is joined may come in any order, and a batch of it has at most 16 MB.
+        # Sorted here: joined results may come in any order, and a batch of them has at most 16 MB.
         cursor = await snapshot.aggregate([*pipeline, {"$sort": _DUE_ORDER}], batchSize=limit + 3, allowDiskUse=True)
         documents, _ = await _first(cursor)
         due = [document for document in documents[:limit] if document["due_at"] <= until]
@@ -79,7 +80,7 @@ async def load_due(timers: Collection, shard_id: int, *, until: int, after: Posi
 
 
 async def _first(cursor: AsyncCommandCursor[Document] | AsyncCursor[Document]) -> tuple[list[Document], bool]:
-    """As many documents as make up a page and one more if there is one, and whether there may be others behind it."""
+    """As many documents as make up a page and one more if there is one, and whether there may be others after it."""
     found: list[Document] = []
     size = 0
     async with cursor:
@@ -112,7 +113,7 @@ async def list_timers(
         for start in range(0, len(ids), SHARDS_PER_LIST):
             conditions = {"shard_id": {"$in": ids[start : start + SHARDS_PER_LIST]}, **_conditions(where)}
             bounds = _due_bounds(where)
-            if page.end is not None:  # what comes behind it has no place in the page
+            if page.end is not None:  # what comes after it has no place in the page
                 bounds["$lte"] = page.end.due_at
             pipeline = _behind(timers, conditions, bounds, after=after, limit=limit)
             documents, is_cut = await _first(await timers.aggregate(pipeline, batchSize=limit + 1))
@@ -124,7 +125,7 @@ async def list_timers(
 
 
 def _behind(timers: Collection, conditions: Document, bounds: Document, *, after: Position, limit: int) -> Pipeline:
-    """The first rows behind a place, within bounds of the due instant."""
+    """The first rows after a position, within bounds of the due instant."""
     ends: Pipeline = [{"$sort": _DUE_ORDER}, {"$limit": limit}]
     later: Pipeline = [{"$match": {**conditions, "due_at": {"$gt": after.due_at, **bounds}}}, *ends]
     if after == START:
@@ -159,22 +160,22 @@ def _conditions(where: TimerFilter) -> Document:
 
 
 def _starts_with(prefix: str) -> Document:
-    """As a range, for a pattern cannot hold every character."""
+    """As a range, because a pattern cannot hold every character."""
     stem = prefix.rstrip(_LAST_CODE_POINT)
     if not stem:
         return {"$gte": prefix}
     following = ord(stem[-1]) + 1
-    following = 0xE000 if following == 0xD800 else following  # surrogates are no characters
+    following = 0xE000 if following == 0xD800 else following  # surrogates are not characters
     return {"$gte": prefix, "$lt": stem[:-1] + chr(following)}
 
 
 async def history(entries: Collection, key: TimerKey, *, before: tuple[int, int] | None, limit: int) -> list[Attempt]:
-    if limit <= 0:  # to the server, a limit of 0 is none
+    if limit <= 0:  # to the server, a limit of 0 means no limit
         return []
     timer: Document = {"shard_id": key.shard_id, "uuid": key.uuid}
     end: Document = {"started_at": MaxKey()} if before is None else {"started_at": before[0], "attempt": before[1]}
     attempts: list[Attempt] = []
-    while len(attempts) < limit:  # those that cannot be read take nobody's place
+    while len(attempts) < limit:  # unreadable ones do not count towards the limit
         cursor = entries.find({"_id": {"$gt": timer, "$lt": {**timer, **end}}}, sort=[("_id", -1)], limit=limit)
         documents = await cursor.to_list()
         attempts += readable(attempts_from(key, documents))

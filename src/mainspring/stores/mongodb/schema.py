@@ -1,8 +1,8 @@
 """The numbered migrations: collections with their rules, and indexes. Each can be applied again without harm,
 
-so several processes may do so at once. A migration that was released is never edited; a change is a new one.
+so several processes may do so at once. A released migration is never edited; a change is a new one.
 
-What is there under our names and is not ours is refused, before anything is written to it.
+Collections that have our names but are not ours are refused before anything is written to them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mainspring.stores.mongodb.connection import Collection, Collections, Docume
 from mainspring.stores.mongodb.documents import ABSENT
 
 TTL_MARGIN_SECONDS: Final = 3600
-"""How much later than it may the server removes an expired record, so that its clock need not be everybody's."""
+"""How long after its expiry the server removes a record, so that its clock need not agree with everybody's."""
 
 _NAMESPACE_EXISTS: Final = 48
 _ID: Final = "schema"
@@ -59,7 +59,7 @@ MIGRATIONS: Final = (Migration(1, "timers, shards, history, records", _first),)
 
 
 async def check(collections: Collections) -> None:
-    """Refuse collections of our names that are not ours. Those that are not there yet, or are empty, may become so."""
+    """Refuse collections that have our names but are not ours. Missing or empty ones may become ours."""
     names = [collection.name for collection in collections]
     listed = await collections.timers.database.list_collections(filter={"name": {"$in": names}})
     present: dict[str, Document] = {found["name"]: dict(found) async for found in listed}
@@ -84,7 +84,7 @@ async def _check(collection: Collection, kind: str, found: Document) -> None:
 
 
 async def check_indexes(collections: Collections) -> None:
-    """That those are there which a migration has made."""
+    """Make sure that what a migration has made is there."""
     for kind, index in _INDEXES.items():
         collection: Collection = getattr(collections, kind)
         name = index.document["name"]
@@ -124,7 +124,7 @@ async def migrate(collections: Collections) -> list[Migration]:
 
 async def _create(collection: Collection, validator: dict[str, object]) -> None:
     try:
-        # Without the check that the driver makes first, which would be looking before leaping.
+        # Without the driver's own check first, whose answer could be out of date by then.
         await collection.database.create_collection(collection.name, check_exists=False, validator=validator)
     except CollectionInvalid:
         return

@@ -1,7 +1,7 @@
-"""The verbs of both contracts on MongoDB. Writes go through four lanes: creates, changes, fenced attempts, records.
+"""The verbs of both contracts on MongoDB. Four committers take the writes: creates, changes, fenced attempts, records.
 
-A change may have to wait for a transaction that holds its row, and if the owner who has it open is frozen, until its
-shard is claimed. Creates wait for nobody, so they are not to stand behind changes.
+A change may have to wait for a transaction that holds its row; if the owner that has it open is frozen, until its
+shard is claimed. Creates wait for nobody, so they must not queue behind changes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MIGRATION_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 3.0
 GROUP: Final = Room(items=2_000)
 HELD_UP_LIMIT: Final = 3
-"""How many groups of a lane may wait for somebody's transaction, without the next ones waiting for them."""
+"""How many groups of a committer may wait for somebody's transaction without holding up the next ones."""
 
 T = TypeVar("T", Put | Remove, Finish)
 W = TypeVar("W", Conditional, Begin | Finish)
@@ -76,20 +76,20 @@ class _Opened:
         self.session = session
         fenced = FencedWriter(collections, session)
         self.fenced = Committer(together(fenced.write), room=GROUP)
-        self.creates = _lane(collections.timers)
-        self.changes = _lane(collections.timers)
-        self.records = _lane(collections.records)
+        self.creates = _committer(collections.timers)
+        self.changes = _committer(collections.timers)
+        self.records = _committer(collections.records)
 
     async def close(self) -> None:
-        for lane in (self.creates, self.changes, self.records, self.fenced):
-            await lane.close()
+        for committer in (self.creates, self.changes, self.records, self.fenced):
+            await committer.close()
         with mapping_errors(), suppress(TimeoutError):  # nothing depends on a farewell that is not answered
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.session.end_session()
                 await self.client.close()
 
 
-def _lane(collection: Collection) -> Committer[Items[Conditional, Result]]:
+def _committer(collection: Collection) -> Committer[Items[Conditional, Result]]:
     async def write(writes: list[Conditional]) -> list[Result]:
         with mapping_errors():
             return await conditional.write(collection, writes)
@@ -156,8 +156,8 @@ class MongoDBStore:
     async def write(self, changes: Sequence[Put | Remove]) -> list[Verdict]:
         opened = self._open()
         is_create = all(isinstance(change, Put) and change.expect == 0 for change in changes)
-        lane = opened.creates if is_create else opened.changes
-        return await _fitting(changes, lane, _conditional)
+        committer = opened.creates if is_create else opened.changes
+        return await _fitting(changes, committer, _conditional)
 
     async def get(self, keys: Sequence[TimerKey]) -> list[Timer | None]:
         if not keys:
@@ -285,10 +285,10 @@ def _conditional(change: Put | Remove) -> Conditional:
 
 
 async def _fitting(
-    changes: Sequence[T], lane: Committer[Items[W, Result]], write_of: Callable[[T], W]
+    changes: Sequence[T], committer: Committer[Items[W, Result]], write_of: Callable[[T], W]
 ) -> list[Verdict]:
-    """The verdicts of those that the database can hold, beside those that it cannot."""
+    """The verdicts of those that the database can hold, merged with those that it cannot."""
     weights = [weigh(change, limit=DOCUMENT_BYTES) for change in changes]
     fitting = [write_of(change) for change, weight in zip(changes, weights, strict=True) if weight is not None]
-    results = iter(await submit(lane, fitting, size=sum(weight or 0 for weight in weights)))
+    results = iter(await submit(committer, fitting, size=sum(weight or 0 for weight in weights)))
     return verdicts([Verdict.REFUSED if weight is None else next(results) for weight in weights])

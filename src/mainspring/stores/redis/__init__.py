@@ -1,4 +1,4 @@
-"""The record store in Redis or Valkey: no timers, because a timer may not be lost with a cache.
+"""The record store in Redis or Valkey: no timers, because a timer must not be lost with a cache.
 
     store      the verbs of the record contract
     address    what a store URL says
@@ -6,11 +6,11 @@
     scripts    what a record is in Redis; every verb is one script, and a script is one step
     no_timers  the verbs of the timer contract, which are refused
 
-A record is the plain string at `collection:key`, so that other programs can read it and may write it. Its version
-stands in a hash beside it. A listed collection has a sorted set of its keys. Everything of Mainspring that is not
-a record starts with `mainspring:`.
+A record is the plain string at `collection:key`, so that other programs can read and write it. Its version is in a
+hash beside it. A listed collection has a sorted set of its keys. The keys of everything else that Mainspring keeps
+start with `mainspring:`.
 
-The scripts touch several keys at once, so this wants one primary (with replicas, if you like), not Redis Cluster.
+The scripts touch several keys at once, so this needs one primary (with replicas, if you like), not Redis Cluster.
 A write is as durable as the server's `appendonly` and `appendfsync` make it.
 """
 

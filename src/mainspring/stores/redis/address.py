@@ -12,7 +12,7 @@ _FORM = "redis://host:port/database?prefix=text"
 
 
 class Address(Struct, frozen=True):
-    """Where the records are. `prefix` goes before every key."""
+    """Where the records are. `prefix` precedes every key."""
 
     host: str
     port: int

@@ -45,7 +45,7 @@ class Client:
         self.redis: Redis = Redis.from_pool(pool)
 
     async def check(self) -> None:
-        """Reach the server once, so that a wrong address or password is told at the start."""
+        """Reach the server once, so that a wrong address or password is reported at the start."""
         try:
             await self.answer(self.redis.ping())
         except StoreUnavailable as error:

@@ -2,12 +2,12 @@
 
 The value is the string at `collection:key`. Beside it a hash holds the version, the expiry, the digest of the value
 that was written, and the collection. That makes a plain write by another program visible: a string without a hash is
-a record of version 1, and a string that is not the one that the digest tells of is the next version. Whoever reads
-such a record writes the hash, so that from then on compare-and-set protects what was seen. The string of another
-collection (`a` and `a:b` can meet in one name), or a key that holds no string, is not a record and is left alone.
+a record of version 1, and a string that does not match the digest is the next version. Whoever reads such a record
+writes the hash, so that from then on compare-and-set protects what was seen. The string of another collection (`a` and
+`a:b` can meet in one name), or a key that holds no string, is not a record and is left alone.
 
-Whether a record has expired is decided by the caller's `now`. The server's own expiry only removes what is past: at
-the same instant when that is still to come by the server's clock, and an hour later when it is not.
+The caller's `now` decides whether a record has expired. The server's own expiry only removes what is past: at that
+instant if it is still to come by the server's clock, and otherwise an hour later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 GARBAGE_MS: Final = 3_600_000
 
-# `record` answers the version, the value and the expiry; version '0' is an absent record, '-1' is none of ours.
+# `record` returns the version, the value and the expiry; version '0' is an absent record, '-1' is not one of ours.
 # Versions are texts throughout: the numbers of a script hold 53 bits, and versions have more.
 _RECORD: Final = """
 local function record(value_key, hash_key, index_key, collection, member, now)
@@ -48,7 +48,7 @@ return {version, value, expires_at}
 """
 )
 
-# ARGV further: expected version, value, expiry or '', version to be written. Returns 1 if it was.
+# More ARGV: expected version, value, expiry or '', version to be written. Returns 1 if it was.
 PUT: Final = (
     _RECORD
     + f"""
@@ -69,7 +69,7 @@ return 1
 """
 )
 
-# ARGV further: expected version, at least 1. Returns 1 if it was removed.
+# More ARGV: expected version, at least 1. Returns 1 if it was removed.
 DELETE: Final = (
     _RECORD
     + """

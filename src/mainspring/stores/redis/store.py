@@ -2,7 +2,7 @@
 
 A scan of a collection that other programs write (`jobs:meta`) first looks through all keys of the database for strings
 that are not in the index yet, once for each scan from the beginning. In a database with many other keys
-that takes its time; give such records a database of their own.
+that takes a while; give such records a database of their own.
 """
 
 from __future__ import annotations
@@ -119,14 +119,14 @@ class RedisStore(NoTimers):
                 return
 
     def _keys(self, collection: str, key: str) -> list[str]:
-        """Of the value, of its hash, and of the index, which is '' when the collection has none."""
+        """The keys of the value, its hash, and the index, which is '' if the collection has none."""
         own = f"{self._prefix}mainspring:"
         index = "" if collection in LOOKED_UP else f"{own}index:{collection}"
         return [f"{self._prefix}{collection}:{key}", f"{own}version:{collection}:{key}", index]
 
 
 def _records(collection: str, found: Sequence[Sequence[bytes]]) -> list[Record | Unreadable]:
-    """A key that somebody else wrote may be no text."""
+    """A key that somebody else wrote may not be text."""
     return each(
         found,
         lambda row: _record(row[0].decode(), *row[1:]),

@@ -9,16 +9,16 @@
     dialect      where the databases differ: `Dialect` renders SQL, `Session` speaks to one connection
     postgresql   both for PostgreSQL, with asyncpg
     mysql        both for MySQL, with asyncmy
-    pool         connections, and the one place where a failed one is thrown away
+    pool         connections, and the one place where a failed one is discarded
     schema       the tables and the numbered migrations
     rows         values to columns and back
     address      what a URL says
 
 **What is locked, and in which order.** Shard rows first, in the order of their numbers: shared by begin and finish,
-alone by a claim, so that a claim waits for every open write under the older fence, and no such write starts after it.
+exclusively by a claim, so that a claim waits for every open write under the older fence, and none starts after it.
 Then timer rows and records, in the order of their keys. One order for everybody means no deadlocks. A row that does
 not exist cannot be locked: when somebody else inserts it first, the group is rolled back and looks again.
 
-**Why the primary key of a timer is (shard, uuid)** and the due order a plain index: InnoDB locks the gaps around
+**Why the primary key of a timer is (shard, uuid)** and the due order is a plain index: InnoDB locks the gaps around
 entries of a unique secondary index, and writers of different rows would deadlock in small tables.
 """

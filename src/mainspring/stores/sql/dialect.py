@@ -19,14 +19,14 @@ Parameter = Value | list[Value]
 """PostgreSQL takes whole columns as arrays."""
 
 LOCK_SECONDS = 3
-"""How long a statement may wait for a lock. In truth only claims do: other statements skip rows that are held."""
+"""How long a statement may wait for a lock. In practice only claims do: other statements skip rows that are held."""
 IDLE_SECONDS = 2
 """How long an open transaction waits for its next statement before the server ends it: well below the lease, so that
-an owner that froze inside of a transaction cannot hold up its successor; and shorter than who waits for its locks."""
+an owner that froze inside a transaction cannot hold up its successor, and shorter than others wait for its locks."""
 
 
 class Undone(Exception):
-    """Nothing of the transaction was written, for a reason that lies in a row. The session is as good as before."""
+    """Nothing in the transaction was written, because of one of its rows. The session is as good as before."""
 
 
 class Overtaken(Undone):
@@ -42,13 +42,13 @@ class Held(Undone):
 
 
 class Unfit(Undone):
-    """A value that the database cannot hold: too large, too long, or no text at all."""
+    """A value that the database cannot hold: too large, too long, or not text at all."""
 
 
 class Denied(Undone):
-    """The database does not want it, for a reason that we do not know, such as a trigger or a constraint of others.
+    """The database refuses it for a reason that we do not know, such as somebody else's trigger or constraint.
 
-    It may lie in one row. That row is unavailable: who knows when it will be wanted.
+    It may lie in one row. That row is unavailable: nobody knows when the database will accept it.
     """
 
 
@@ -77,9 +77,9 @@ class Dialect(Protocol):
     clock: str
     """An expression: milliseconds since the epoch, by the server's clock."""
     primary_index: str
-    """Behind a table name: use the primary key, whatever the statistics say."""
+    """Follows a table name: use the primary key, whatever the statistics say."""
     skip_same_attempt: str
-    """Behind an INSERT into the history: what is there already is no error."""
+    """Follows an INSERT into the history: what is there already is not an error."""
     current_schema: str
     """An expression: where tables without a qualified name are."""
 
@@ -92,15 +92,15 @@ class Dialect(Protocol):
         ...
 
     def values(self, columns: Sequence[str], rows: Sequence[Row]) -> Statement:
-        """What stands behind `INSERT INTO table (columns)`."""
+        """What follows `INSERT INTO table (columns)`."""
         ...
 
     def for_each(self, query: str, numbers: Sequence[int]) -> Statement:
-        """The one value that `query` finds for each number, which stands at `{}` in it; all of them in this order."""
+        """The one value that `query` finds for each number, which replaces its `{}`; all of them in this order."""
         ...
 
     def delete(self, table: str, columns: Sequence[str], keys: Sequence[Row]) -> Statement:
-        """Remove the rows with these primary keys, and look at no other row: somebody may hold it."""
+        """Remove the rows with these primary keys without looking at any other row: somebody may hold it."""
         ...
 
     def text(self, column: str) -> str:
@@ -116,10 +116,10 @@ class Session(Protocol):
     share_lock: str
     """What ends a SELECT that keeps others from changing its rows; rows that somebody is changing are left out."""
     row_lock: str
-    """What ends a SELECT whose rows are to be changed; rows that somebody else holds are left out, or it is `Held`."""
+    """What ends a SELECT whose rows are to be changed; rows held by others are left out, or it raises `Held`."""
     key_lock: str
-    """What ends a SELECT of keys that are to be inserted: it is `Held` if somebody is inserting one of them. Empty
-    where `insert` finds out by itself."""
+    """What ends a SELECT of keys that are to be inserted: it raises `Held` if somebody is inserting one of them. Empty
+    if `insert` finds out by itself."""
 
     @property
     def is_usable(self) -> bool:
@@ -133,8 +133,8 @@ class Session(Protocol):
         ...
 
     async def insert(self, sql: str, parameters: Sequence[Parameter], *, wait_ms: int) -> None:
-        """Insert rows. If somebody is inserting one of these keys, wait so long at most, or as shortly as the database
-        can; then it is `Held`."""
+        """Insert rows. If somebody is inserting one of these keys, wait at most this long, or as briefly as the
+        database can; then raise `Held`."""
         ...
 
     async def begin(self) -> None: ...
@@ -148,7 +148,7 @@ class Session(Protocol):
         ...
 
     def migration_lock(self, name: str) -> AbstractAsyncContextManager[None]:
-        """Only one session at a time is inside. What it does is committed at the end, at the latest."""
+        """Only one session at a time is inside. What it does is committed by the end at the latest."""
         ...
 
     async def close(self) -> None: ...

@@ -17,10 +17,10 @@ from mainspring.stores.sql.dialect import Denied, Held, Unfit
 BatchRequest = Write | BeginAttempts | FinishAttempts | Claim | Release
 WriteRequest = BatchRequest | PutRecord | DeleteRecord
 Work = Callable[[list[WriteRequest], bool], Awaitable[None]]
-"""On a group, which may be `apart`: a part of one that failed."""
+"""Works on a group, which may be `apart`: a part of one that failed."""
 
 HALVING_SECONDS: Final = 1.0
-"""How long held rows are looked for. What has not been tried by then counts as held, and may be asked for again."""
+"""How long held rows are searched for. What has not been tried by then counts as held, and may be tried again."""
 
 
 async def work_in_halves(
@@ -31,14 +31,14 @@ async def work_in_halves(
         await work(group, apart)
     except StoreUnavailable as error:
         fail(group, error)
-    except Exception as error:  # noqa: BLE001  (of one item, whose verdict it is, or a defect, for its caller)
+    except Exception as error:  # noqa: BLE001  (the verdict of one item, or a defect, for its caller)
         now = asyncio.get_running_loop().time()
         until = until or now + HALVING_SECONDS
         if sum(request.weight for request in group) <= 1:
-            _settle(group[0], error)
+            _end(group[0], error)
         elif isinstance(error, Held) and now > until:
             for request in group:
-                _settle(request, error)
+                _end(request, error)
         else:  # nothing was written, and the neighbours of that one shall not suffer
             first, second = _halves(group)
             await work_in_halves(work, first, apart=True, until=until)
@@ -47,7 +47,7 @@ async def work_in_halves(
                 _join(group[0], first[0], second[0])
 
 
-def _settle(request: WriteRequest, error: Exception) -> None:
+def _end(request: WriteRequest, error: Exception) -> None:
     """End a request of which nothing was written."""
     if isinstance(error, Held):
         request.held = range(request.weight)
@@ -79,7 +79,7 @@ def part_of(whole: BatchRequest, places: Sequence[int]) -> BatchRequest:
 
 
 def _join(whole: Any, first: Any, second: Any) -> None:
-    """One half may be written and the other not: then what is wrong with that one is said of its items alone."""
+    """One half may be written and the other not: then only the items of that half get its error."""
     if first.error is not None and second.error is not None:
         whole.error = first.error
         return

@@ -1,7 +1,7 @@
 """MySQL, MariaDB and TiDB, with asyncmy.
 
-Sessions read committed rows: InnoDB then locks rows and no gaps, and writers of different rows do not meet.
-MySQL has no time-out for idle transactions, only one for idle sessions. So every session has a short one, and the pool
+Sessions read committed rows: InnoDB then locks rows but no gaps, and writers of different rows do not collide.
+MySQL has no timeout for idle transactions, only one for idle sessions. So every session has a short one, and the pool
 does not use a session that has been idle for longer.
 """
 
@@ -37,7 +37,7 @@ from mainspring.stores.sql.schema import Names
 from mainspring.stores.sql.store import SqlStore
 
 PACKET_BYTES: Final = 16 * 1024 * 1024
-"""What a server must take: the values of one statement, of which escaping may make twice as much, and its text."""
+"""What a server must accept: the values of one statement, which escaping may double, and its text."""
 _VARIABLES: Final = (
     "version",
     "max_allowed_packet",
@@ -53,7 +53,7 @@ _NO_FENCE: Final = (
 _TYPES: Final = {
     "integer": "BIGINT",
     "uuid": "VARCHAR(64)",
-    "name": "VARCHAR(510)",  # 255 characters, each of which may be kept as two
+    "name": "VARCHAR(510)",  # 255 characters, each of which may be stored as two
     "word": "VARCHAR(32)",
     "key": "VARBINARY(1530)",  # compared as bytes; the collations of text ignore spaces at the end
     "text": "MEDIUMTEXT",
@@ -70,12 +70,12 @@ _MEANINGS: Final[Sequence[tuple[tuple[int, ...], type[MainspringError | Undone]]
     ((1062, 1213, 9007), Overtaken),
     # A wait that was too long, and what MySQL and TiDB say to NOWAIT.
     ((1205, 3572), Held),
-    # A row or packet that is too large, a number out of range, no text, too long.
+    # A row or packet that is too large, a number out of range, invalid text, a text that is too long.
     ((1118, 1153, 1264, 1366, 1406), Unfit),
-    # Access denied in its forms, unknown database, a way of authentication that the server does not want.
+    # The forms of access denied, unknown database, a way of authenticating that the server does not accept.
     ((1044, 1045, 1049, 1142, 1251, 1698), ConfigError),
-    # No such table; and what concerns everybody: no room, no memory, no connection left, a server that only reads or
-    # goes down, a statement that was ended.
+    # No such table; and what concerns everybody: no room, no memory, no connection left, a server that is read-only or
+    # going down, a statement that was ended.
     (
         (1021, 1037, 1038, 1040, 1041, 1053, 1114, 1146, 1158, 1159, 1160, 1161, 1203, 1226, 1290, 1317, 1792, 1836),
         StoreUnavailable,
@@ -108,7 +108,7 @@ class MySQL:
         return Statement(f"SELECT {', '.join([one] * len(numbers))}", list(numbers))
 
     def delete(self, table: str, columns: Sequence[str], keys: Sequence[Row]) -> Statement:
-        """By a join, row by row: for a list of keys a small table would be read, and locked, as a whole."""
+        """By a join, row by row: with a list of keys, a small table would be read and locked as a whole."""
         first = f"SELECT {', '.join(f'? AS {column}' for column in columns)}"
         others = f" UNION ALL SELECT {', '.join('?' * len(columns))}" * (len(keys) - 1)
         same = " AND ".join(f"t.{column} = wanted.{column}" for column in columns)
@@ -155,7 +155,7 @@ def _flat(rows: Sequence[Row]) -> list[Parameter]:
 
 
 class _Session:
-    """MySQL: a statement waits for locks a second at least, so keys are looked at before they are inserted."""
+    """MySQL: a statement waits at least a second for locks, so keys are looked at before they are inserted."""
 
     share_lock = "FOR SHARE SKIP LOCKED"
     row_lock = "FOR UPDATE SKIP LOCKED"
@@ -167,7 +167,7 @@ class _Session:
 
     @property
     def is_usable(self) -> bool:
-        # `connected` alone does not notice that the server has gone; without the other we would at the next call.
+        # `connected` alone does not notice that the server has gone; we would notice only at the next call.
         return bool(self._connection.connected) and not getattr(self._connection, "_stream_broken", False)
 
     async def fetch(self, sql: str, parameters: Sequence[Parameter]) -> Sequence[Sequence[Value]]:
@@ -201,7 +201,7 @@ class _Session:
 
     @asynccontextmanager
     async def migration_lock(self, name: str) -> AsyncIterator[None]:
-        """The name counts for the whole server. Without a session the server lets go of it."""
+        """The name is valid on the whole server, which releases it when the session is gone."""
         lock = "CONCAT('mainspring ', LEFT(MD5(CONCAT(DATABASE(), ' ', %s)), 32))"
         [[locked]] = await self.fetch(f"SELECT GET_LOCK({lock}, 60)", (name,))
         if locked != 1:
@@ -217,7 +217,7 @@ class _Session:
 
 
 class _MariaDBSession(_Session):
-    """One statement can have a time-out of its own. The session must not wait for 0 s: SKIP LOCKED then fails."""
+    """A statement can have a timeout of its own. The session's must not be 0 s: SKIP LOCKED then fails."""
 
     share_lock = "LOCK IN SHARE MODE SKIP LOCKED"
     key_lock = ""

@@ -1,11 +1,11 @@
-"""Connections that are kept for the next use, and the one place where a failed one is thrown away.
+"""Connections that are kept for the next use, and the one place where a failed one is discarded.
 
-The pool itself opens as many as are asked for at once; how many that can be is bounded by those who ask, the lanes and
-the reads of the store. A session that was in use when anything went wrong, a cancellation included, is never used
-again. So the store needs no repair: the next call connects anew.
+The pool itself opens as many as are asked for at once; how many that can be is bounded by those who ask, the committers
+and the reads of the store. A session that was in use when anything went wrong, a cancellation included, is never used
+again. So the store needs no repair: the next call opens a new connection.
 
-Refused credentials and missing rights are a matter of the configuration while a store is opened or migrated. Later on
-they are a state of the server, like any other that ends: whoever took a right away can give it back.
+Refused credentials and missing rights are a matter of configuration while a store is opened or migrated. Later on they
+are a passing state of the server like any other: whoever took a right away can give it back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Pool:
 
     @asynccontextmanager
     async def session(self, *, seconds: float = CALL_SECONDS, at_start: bool = False) -> AsyncIterator[Session]:
-        """`at_start`: what the server refuses to us is a `ConfigError`."""
+        """`at_start`: a refusal by the server is a `ConfigError`."""
         session = await self._take()
         try:
             async with asyncio.timeout(seconds):
@@ -61,7 +61,7 @@ class Pool:
             crashpoint.reach(crashpoint.AFTER_COMMIT)
 
     async def check(self) -> None:
-        """Have a session for the next call. Raises `ConfigError` when the server does not know us or our database."""
+        """Have a session ready for the next call. Raises `ConfigError` if the server refuses us or our database."""
         self._give_back(await self._connect())
 
     async def _connect(self) -> Session:

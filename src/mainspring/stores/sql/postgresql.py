@@ -1,13 +1,13 @@
 """PostgreSQL, with asyncpg.
 
-Nothing depends on the state of a session, so the store works behind PgBouncer in transaction mode, too: time-outs are
-set in each transaction, locks end with it. Only prepared statements must be switched off there, with the option
+Nothing depends on the state of a session, so the store also works behind PgBouncer in transaction mode: timeouts are
+set in each transaction, and locks end with it. Only prepared statements must be switched off there, with the option
 `statement_cache_size=0`.
 
-With prepared statements the planner is told to read by index. All statements can, and a plan that was cached while a
+With prepared statements the planner is told to use indexes. All statements can, and a plan that was cached while a
 table was small must not read all of it later on.
 """
-# ruff: noqa: S608  (what is put together here are constants and checked names)
+# ruff: noqa: S608  (only constants and checked names are put together here)
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class _Session:
         return rows
 
     async def _fetch_spoiled(self, sql: str, parameters: Sequence[Parameter]) -> Sequence[Sequence[Value]]:
-        """A text of one row is none, and says so by being bytes. The others are what they are."""
+        """One row's text is not valid, and comes as bytes instead. The others are unaffected."""
         text = {"typename": "text", "schema": "pg_catalog"}
         await self._connection.set_type_codec(**text, encoder=str.encode, decoder=_text_or_bytes, format="binary")
         try:
@@ -163,7 +163,7 @@ class _Session:
         return int(number) if number.isdigit() else 0
 
     async def insert(self, sql: str, parameters: Sequence[Parameter], *, wait_ms: int) -> None:
-        """The time-out is set by the statement itself, because it may be a transaction of its own."""
+        """The statement itself sets the timeout, because it may be a transaction of its own."""
         briefly = f"WHERE (SELECT set_config('lock_timeout', '{wait_ms}', true)) IS NOT NULL"
         await self._connection.execute(f"{sql} {briefly}", *parameters)
 
@@ -178,7 +178,7 @@ class _Session:
             await self._connection.execute("ROLLBACK")
 
     async def check_server(self) -> None:
-        """Every version that can skip locked rows will do, and all that are alive can."""
+        """Every version that can skip locked rows will do, and all supported ones can."""
 
     @asynccontextmanager
     async def migration_lock(self, name: str) -> AsyncIterator[None]:

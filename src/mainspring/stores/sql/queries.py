@@ -24,9 +24,9 @@ from mainspring.stores.sql.statements import Statements, in_parts
 from mainspring.unreadable import Unreadable, claimable, readable, timer_name
 
 LIST_SHARDS: Final = 32
-"""Shards that are listed by one statement."""
+"""How many shards one statement lists."""
 NEXT_DUE_SHARDS: Final = 128
-"""Shards whose next due instant one statement asks for."""
+"""For how many shards one statement asks the next due instant."""
 
 
 async def time(session: Session, statements: Statements) -> int:
@@ -72,7 +72,7 @@ async def list_timers(
 async def load_due(
     session: Session, statements: Statements, shard_id: int, *, until: int, after: Position, limit: int
 ) -> DuePage:
-    """One row more than asked for tells what follows; only a page that is not full needs a second look."""
+    """One row more than asked for shows what follows; only a page that is not full needs a second look."""
     while True:
         rows = await session.fetch(*statements.due_timers(shard_id, until, after, limit + 1))
         following = msgspec.convert(rows[limit][1], int) if len(rows) > limit else None
@@ -107,7 +107,7 @@ async def history(
 async def _history_of_day(
     session: Session, statements: Statements, key: TimerKey, day: int, *, before: tuple[int, int], limit: int
 ) -> list[Attempt]:
-    """Attempts that cannot be read take nobody's place."""
+    """Attempts that cannot be read do not count towards the limit."""
     attempts: list[Attempt] = []
     while len(attempts) < limit:
         rows = await session.fetch(*statements.history_of_day(key, day, before, limit))

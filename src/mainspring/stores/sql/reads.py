@@ -1,7 +1,7 @@
 """A bounded number of reads at a time, each run to its end.
 
 A caller that is cancelled stops waiting, but its read goes on: a database library that is interrupted in the middle of
-an answer leaves a connection that nobody can use, and opens another one to tell the server. Reads are short.
+an answer leaves behind an unusable connection, and opens another one to tell the server. Reads are short.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _decode_attempt = msgspec.json.Decoder(Attempt).decode
 TimerRow = tuple[int, int, str, str, str, State, Count, Count, Count, int, str, str | None]
 """All timer columns but the labels."""
 _WIDTH: Final = 12
-"""Behind them a page has how large it is by then."""
+"""The column that follows them in a page: how large the page is by then."""
 
 
 def store_name(name: str) -> str:
@@ -56,7 +56,7 @@ def load_name(stored: str) -> str:
 
 
 def label_line(name: str, value: str) -> str:
-    """A line feed never stands inside of JSON text, so a line is found only where it is one."""
+    """JSON text never contains a line feed, so what is found is always a whole line."""
     return f"\n{_encode(name).decode()}:{_encode(value).decode()}\n"
 
 
@@ -113,13 +113,13 @@ def _shown(text: Value) -> str:
 
 
 def position_of_row(row: Sequence[Value]) -> Position:
-    """Also of a row that cannot be read."""
+    """Known even if the row cannot be read."""
     uuid = row[2]
     return behind(msgspec.convert(row[1], int), uuid if isinstance(uuid, bytes) else str(uuid).encode())
 
 
 def part_from(rows: Sequence[Sequence[Value]], limit: int) -> Part:
-    """What a statement has read of some shards that was to read so many rows, or as many as make up a page."""
+    """What a statement has read from some shards: it was to read this many rows, or as many as make up a page."""
     is_full = len(rows) >= limit or (bool(rows) and int(rows[-1][_WIDTH] or 0) > PAGE_BYTES)
     return Part(readable(timers_from(rows)), position_of_row(rows[-1]) if rows else None, is_full)
 

@@ -1,7 +1,7 @@
 """The tables, and the numbered migrations that make them: in order, each once, by one process at a time.
 
-A migration that was released is never edited; a change is a new one at the end of the list. MySQL commits every
-statement that defines something, so each of them can be repeated after a crash between two.
+A released migration is never edited; a change is a new one at the end of the list. MySQL commits every statement that
+defines something, so each of them can be repeated after a crash between two.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Schema:
             await session.execute(statement, ())
 
     async def _check_tables(self, session: Session) -> None:
-        """A table that bears one of our names has our columns, or it is not ours."""
+        """A table with one of our names has our columns, or it is not ours."""
         for table in _TABLES:
             found = await self._columns(session, table)
             expected = {column.name for column in table.columns}

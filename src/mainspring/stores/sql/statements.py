@@ -3,7 +3,7 @@
 Positions in the due order are compared as `due_at >= d AND (due_at > d OR uuid > u)`, because MySQL reads an index
 range for that, and a whole shard for `(due_at, uuid) > (d, u)`.
 """
-# ruff: noqa: S608  (what is put together here are constants and checked names)
+# ruff: noqa: S608  (only constants and checked names are put together here)
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from mainspring.stores.sql.schema import Names
 
 ROWS_LIMIT: Final = 1_000
 BYTES_LIMIT: Final = 4_000_000
-"""Of one statement: MySQL servers accept 16 MB or more, and escaping may double the text."""
+"""The size of one statement: MySQL servers accept 16 MB or more, and escaping may double the text."""
 
 KEYS_LIMIT: Final = 500
-"""Of one condition: MariaDB reads a list of 1,000 by other means than the index, and would lock other rows."""
+"""The keys in one condition: for a list of 1,000 MariaDB does not use the index, and would lock other rows."""
 
 K = TypeVar("K")
 
@@ -117,7 +117,7 @@ class Statements:
 
     def next_due_behind(self, shard_id: int, after: Position) -> Statement:
         first = f"SELECT due_at FROM {self._timers} WHERE shard_id = ? AND {_BEHIND} AND due_at < ?"
-        sql = f"SELECT ({first} ORDER BY due_at, uuid LIMIT 1)"  # MIN would read all that is behind
+        sql = f"SELECT ({first} ORDER BY due_at, uuid LIMIT 1)"  # MIN would read everything after it
         return Statement(self._dialect.render(sql), (shard_id, *_thrice(after), FOREVER))
 
     def next_due(self, shard_ids: Sequence[int]) -> Statement:
@@ -161,7 +161,7 @@ class Statements:
         return self._insert(self._shards, SHARD_COLUMNS, rows)
 
     def own_shards(self, keys: Sequence[Row], *, growth: int, owner: str) -> Statement:
-        """Names the versions again, so that a database that ignored the lock would still not let two claims win."""
+        """Compares the versions again, so that even a database that ignored the lock would not let two claims win."""
         update = f"UPDATE {self._shards} SET version = version + ?, owner = ?"
         return self._with_keys(update, ("shard_id", "version"), keys, values=(growth, owner))
 
@@ -211,7 +211,7 @@ class Statements:
 
 
 def _within_bytes(rows: str) -> str:
-    """The first of these rows, up to the one that fills a page, and behind their columns how much they are by then."""
+    """The first of these rows, up to the one that fills a page; their last column says how large they are by then."""
     sized = f"SELECT page.*, SUM({_SIZE}) OVER (ORDER BY due_at, uuid) AS so_far FROM ({rows}) AS page"
     return (
         f"SELECT {_TIMER_TEXT}, so_far FROM ({sized}) AS sized WHERE so_far - {_SIZE} <= {PAGE_BYTES} "
@@ -250,7 +250,7 @@ def _conditions(where: TimerFilter) -> tuple[str, list[Value]]:
 
 
 def in_parts(keys: Sequence[K]) -> Iterator[Sequence[K]]:
-    """Keys for one statement after the other, in their order."""
+    """Keys for one statement after another, in their order."""
     for start in range(0, len(keys), KEYS_LIMIT):
         yield keys[start : start + KEYS_LIMIT]
 

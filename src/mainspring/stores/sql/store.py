@@ -1,10 +1,10 @@
-"""The verbs of both contracts on a database server. Writes go to lanes, reads to sessions of the pool.
+"""The verbs of both contracts on a database server. Writes go to committers, reads to sessions of the pool.
 
-Groups of one lane may overlap. Two calls on one row that overlap have no order anyway: the row's lock gives them
-one, and the versions that they expect decide. Lanes are apart so that claims, which wait for the lock of a shard, do
-not hold up those which wait for none.
+Groups of one committer may overlap. Two calls on one row that overlap have no order anyway: the row's lock gives them
+one, and the versions that they expect decide. Committers are apart so that claims, which wait for the lock of a shard,
+do not hold up those which wait for none.
 
-Connections are bounded by who may use one: each lane has its width, so do reads and lists.
+Connections are bounded by who may use one: each committer has its width, and so do reads and lists.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from mainspring.unreadable import Unreadable
 T = TypeVar("T")
 P = ParamSpec("P")
 
-Lane = Committer[WriteRequest]
+Writes = Committer[WriteRequest]
 
 GROUP: Final = Room(items=1_000)
 WRITE_WIDTH: Final = 2
-"""Groups of one lane under way at once: more of them would be smaller."""
+"""Groups of one committer under way at once: more of them would be smaller."""
 READ_WIDTH: Final = 4
 LIST_WIDTH: Final = 2
 CONNECTIONS_LIMIT: Final = 4 * WRITE_WIDTH + 1 + READ_WIDTH + LIST_WIDTH
@@ -55,8 +55,8 @@ MIGRATION_SECONDS: Final = 120.0
 ATTEMPT_PAUSES: Final = (0.005, 0.02)
 WRITE_PAUSES: Final = (0.005, 0.02, 0.05, 0.1, 0.15, 0.2)
 RECORD_PAUSES: Final = (*WRITE_PAUSES, *[0.25] * 10)
-"""Before each further look at what somebody's transaction holds. Others of one's own hold a row for a moment only; the
-engine has other things to do meanwhile, and comes back to the row by itself."""
+"""Pauses before each further look at what somebody's transaction holds. Our own transactions hold a row for a moment
+only; the engine has other things to do meanwhile, and comes back to the row by itself."""
 _HELD: Final = "Expected to write a record, got one that somebody's open transaction holds"
 _END_OF_TIME: Final = (2**62, 0)
 
@@ -73,11 +73,11 @@ class SqlStore:
         self._schema = Schema(driver.dialect, names, driver.place)
         writer = Writer(self._pool, self._statements)
         together = partial(work_in_halves, writer.work)
-        self._writes: Lane = Committer(together, room=GROUP, width=WRITE_WIDTH)
-        self._attempts: Lane = Committer(together, room=GROUP, width=WRITE_WIDTH)
-        self._records: Lane = Committer(together, room=GROUP, width=WRITE_WIDTH)
-        self._claims: Lane = Committer(together, room=GROUP)
-        self._held: Lane = Committer(partial(together, apart=True), room=GROUP, width=WRITE_WIDTH)
+        self._writes: Writes = Committer(together, room=GROUP, width=WRITE_WIDTH)
+        self._attempts: Writes = Committer(together, room=GROUP, width=WRITE_WIDTH)
+        self._records: Writes = Committer(together, room=GROUP, width=WRITE_WIDTH)
+        self._claims: Writes = Committer(together, room=GROUP)
+        self._held: Writes = Committer(partial(together, apart=True), room=GROUP, width=WRITE_WIDTH)
         """For what was found held: nobody else shares a group with it."""
         self._reads = Reads(width=READ_WIDTH)
         self._lists = Reads(width=LIST_WIDTH)
@@ -198,10 +198,10 @@ class SqlStore:
 
     # Writing
 
-    async def _judge(self, lane: Lane, request: BatchRequest, pauses: Sequence[float] = ()) -> list[Verdict]:
-        """The verdicts. Items that somebody holds are asked for again, apart from all others, and nothing of them was
-        written before."""
-        await self._open(lane).wait_for(request)
+    async def _judge(self, committer: Writes, request: BatchRequest, pauses: Sequence[float] = ()) -> list[Verdict]:
+        """The verdicts. Items that somebody holds are tried again, apart from all others; nothing of them was written
+        before."""
+        await self._open(committer).wait_for(request)
         held = request.held
         for pause in pauses:
             if not held:
@@ -238,7 +238,7 @@ class SqlStore:
     async def _list(
         self, query: Callable[Concatenate[Session, Statements, P], Awaitable[T]], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        """For what may look at every row of a shard, so that it does not hold up the engine."""
+        """For reads that may look at every row of a shard, so that they do not hold up the engine."""
         return await self._open(self._lists).run(lambda: self._ask(query, *arguments, **named))
 
     async def _ask(
@@ -256,7 +256,7 @@ class SqlStore:
 
 @contextmanager
 def _undone_as_unavailable() -> Iterator[None]:
-    """For what no lane works on."""
+    """For what no committer works on."""
     try:
         yield
     except Undone as error:

@@ -1,12 +1,13 @@
 """The write side: one group of requests, one transaction. Lock, look, decide, apply.
 
-What was looked at is locked until the commit: shards shared (or alone, by claims), rows and records alone. What
-somebody else holds is skipped, told from what does not exist by a second look without a lock, and left alone: a program
-may keep its transaction open for as long as it likes. Only claims wait, for whoever writes under the old fence.
+What was looked at is locked until the commit: shards shared (or exclusively, by claims), rows and records exclusively.
+What somebody else holds is skipped, distinguished from what does not exist by a second look without a lock, and left
+alone: a program may keep its transaction open for as long as it likes. Only claims wait, for whoever writes under the
+old fence.
 
 A row that is not there cannot be locked; if another transaction inserts it meanwhile, this one fails as `Overtaken`, is
-rolled back and looks again. That is no retry of a write: nothing of it happened. If the other transaction stays open,
-the insert gives up after a moment as `Held`, and it is found out by halves whose row it was.
+rolled back and looks again. That does not retry a write: nothing was written. If the other transaction stays open,
+the insert gives up after a moment as `Held`, and halving the group shows whose row it was.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ from mainspring.stores.sql.statements import Statements, in_parts
 
 LOOKS_LIMIT: Final = 20
 PAUSE_SECONDS: Final = 0.001
-"""Before each look but the first two, and longer each time: who was overtaken so often had better step aside."""
+"""Pauses before each look but the first two, longer each time: who is overtaken that often should step aside."""
 BRIEF_MS: Final = 50
-"""How long an insert waits for another one of the same key."""
+"""How long an insert waits for another of the same key."""
 APART_MS: Final = 5
-"""The same for a part of a group: the whole group has been patient."""
+"""The same for part of a group: the whole group has already waited."""
 PURGE_LIMIT: Final = 200
 PURGE_EVERY: Final = 50
-"""Record writes between two looks for expired records."""
+"""How many record writes there are between two looks for expired records."""
 
 
 class Writer:
@@ -67,7 +68,7 @@ class Writer:
         self._record_writes = 0
 
     async def work(self, group: list[WriteRequest], apart: bool) -> None:
-        """`apart`: the group is a part of one that was `Held` or `Unfit`, and is to find out which part of it is."""
+        """`apart`: the group is part of one that was `Held` or `Unfit`, and is to find out which part of it is."""
         patient_until = asyncio.get_running_loop().time() + BRIEF_MS / 1000
         suspicious = apart
         try:
@@ -97,7 +98,7 @@ class Writer:
         timers = only_creates(group)
         if timers is None:
             return False
-        # In the order of their keys, like everybody: nobody then waits for somebody who waits for them.
+        # In the order of their keys, like everybody: then nobody waits for somebody who waits for them.
         timers.sort(key=lambda timer: (timer.shard_id, timer.uuid))
         try:
             rows = [timer_row(timer) for timer in timers]
@@ -138,7 +139,7 @@ class Writer:
     # Lock and look
 
     async def _look_at_shards(self, session: Session, plan: Plan, lock: str) -> dict[int, Shard]:
-        """The fence: whoever claims these shards waits for this transaction, and is not waited for."""
+        """The fence: whoever claims these shards waits for this transaction, never the other way round."""
         stored: dict[int, Shard] = {}
         for shard_ids in in_parts(sorted(plan.shards)):
             found = await session.fetch(*self._statements.shards(shard_ids, lock))
@@ -152,8 +153,8 @@ class Writer:
     async def _look_at_rows(self, session: Session, plan: Plan, *, suspicious: bool) -> set[RecordKey]:
         """Read and lock what is there. Returns which records are: one that is not there locks nothing.
 
-        What is not found is held or does not exist. That need not be told apart yet for what is to be created: the
-        insert tells.
+        What is not found is held or does not exist. For what is to be created, these need not be told apart yet: the
+        insert will tell.
         """
         for keys in in_parts(sorted(plan.rows)):
             places = places_from(await session.fetch(*self._statements.places(keys, session.row_lock)))
@@ -221,7 +222,7 @@ class Writer:
         await _execute(session, self._statements.insert_history(history))
 
     async def _apply_records(self, session: Session, plan: Plan, locked: set[RecordKey], *, wait_ms: int) -> None:
-        """Only locked records are replaced. Any other is inserted, which fails if somebody has been faster."""
+        """Only locked records are replaced. Any other is inserted, which fails if somebody was faster."""
         written = {key: record.written for key, record in sorted(plan.records.items(), key=_key) if record.written}
         for some in in_parts(sorted(locked & {*written, *plan.removed_records()})):
             await _execute_on(len(some), session, self._statements.delete_records(some))
@@ -232,7 +233,7 @@ class Writer:
         await _insert(session, self._statements.insert_records(rows), wait_ms=wait_ms)
 
     async def _purge(self, group: list[WriteRequest]) -> None:
-        """Remove some expired records now and then, apart from the writes: whether it works is of no consequence."""
+        """Remove some expired records now and then, separately from the writes: it does not matter if that fails."""
         instants = [request.now for request in group if isinstance(request, PutRecord | DeleteRecord)]
         self._record_writes += len(instants)
         if self._record_writes < PURGE_EVERY:

@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file in WAL mode, shared by any number of processes of one machine.
+"""The embedded store: one SQLite file in WAL mode, shared by any number of processes on one machine.
 
     store       the verbs, on the event loop; every call becomes a request
     worker      a committer that is a thread
@@ -10,8 +10,8 @@
     connection  how a connection is set up, and which errors mean "unavailable"
     schema      the numbered migrations
 
-SQL works on whole groups, with keys and answers as one JSON text: a connection gives up the interpreter lock
-at every step, and on a busy event loop getting it back for every row costs more than the row.
+SQL works on whole groups, with keys and answers as one JSON text: a connection releases the interpreter lock
+at every step, and with a busy event loop, getting it back for every row costs more than the row.
 """
 
 from mainspring.stores.sqlite.store import SQLiteStore

@@ -3,7 +3,7 @@
 While the writer goes on, a second thread copies what is committed, pass after pass, until little is left.
 The writer then copies that little itself, between two groups: only when everything is copied and nobody
 writes can the WAL start again from its beginning. If that does not happen, because the copying is slower than the
-writer or a reader holds on to old pages, the writer waits once the WAL is at its limit, and refuses to write when it
+writer or a reader holds on to old pages, the writer waits once the WAL is at its limit, and refuses to write if it
 waits in vain.
 """
 
@@ -24,7 +24,7 @@ LIMIT_PAGES: Final = 131_072
 _SMALL_PAGES: Final = 512
 _PASSES: Final = 64
 _YIELD_SECONDS: Final = 0.002
-"""What each group waits when the copying falls behind: many short pauses instead of a long one at the end."""
+"""How long each group waits when the copying falls behind: many short pauses instead of a long one at the end."""
 _PASS_SECONDS: Final = 10.0
 _CACHE_KIB: Final = 1_024
 
@@ -82,11 +82,11 @@ class Checkpointer:
         self._pages_before = pages
 
     def _note(self, pages: int, copied: int) -> None:
-        # All copied: the next write starts the WAL again, unless readers who come and go have long prevented it.
+        # All is copied: the next write restarts the WAL, unless a succession of readers has prevented that for long.
         self._wal_pages = 0 if pages == copied < self._limit_pages else pages
 
     def _end_copying(self) -> None:
-        """Let the other thread end with its present pass, during which it holds the lock that a restart needs."""
+        """Let the other thread stop after its current pass, during which it holds the lock that a restart needs."""
         if self._is_copying:
             self._is_late = True
             self._is_copying = not self._copied.wait(_PASS_SECONDS)
@@ -113,7 +113,7 @@ class Checkpointer:
             try:
                 self._copy()
             except apsw.Error:
-                # Nobody to tell here: the writer meets the same trouble, and reports it or tries again.
+                # There is nobody to tell here: the writer meets the same trouble, and reports it or tries again.
                 continue
             finally:
                 self._copied.set()

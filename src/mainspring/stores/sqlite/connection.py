@@ -72,7 +72,7 @@ class Database(Struct, frozen=True):
                 "synchronous = FULL",
                 "wal_autocheckpoint = 0",
                 "temp_store = MEMORY",
-                "secure_delete = ON",  # secrets that are deleted shall be gone; the cost is in decision 42
+                "secure_delete = ON",  # deleted secrets must be gone; decision 42 states the cost
                 f"cache_size = -{cache_kib}",
             ):
                 connection.execute(f"PRAGMA {setting}").fetchall()
@@ -82,19 +82,19 @@ class Database(Struct, frozen=True):
         return connection
 
     def _wait_for_lock(self, tries: int) -> bool:
-        """SQLite's own waiting sleeps up to 100 ms at a time, and so starves beside a busy process."""
+        """SQLite's own waiting sleeps up to 100 ms at a time, and so starves next to a busy process."""
         time.sleep(_LOCK_WAIT_MS / 1000)
         return tries * _LOCK_WAIT_MS < self.busy_ms
 
     def _enter_wal_mode(self, connection: apsw.Connection) -> None:
-        """Entering WAL mode needs the file alone and mostly does not wait for it, so that waiting is done here."""
+        """Entering WAL mode needs exclusive use of the file and mostly does not wait for it, so we wait here."""
         end = time.monotonic() + self.busy_ms / 1000
         while True:
             try:
                 connection.execute("PRAGMA journal_mode = WAL").fetchall()
                 return
             except apsw.BusyError:
-                if time.monotonic() >= end:  # by the clock, because sometimes it does wait
+                if time.monotonic() >= end:  # by the clock, because sometimes SQLite does wait
                     raise
                 time.sleep(_LOCK_WAIT_MS / 1000)
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 
 class Descriptor:
-    """One of a file, found where the system lists them. It may be closed at any time: then another is looked for."""
+    """A descriptor of a file, found where the system lists them. It may be closed at any time: then another is used."""
 
     def __init__(self, path: str) -> None:
         self._identity = identity(path)

@@ -1,13 +1,13 @@
-"""Whether the three files of a database are still those that were opened, and nobody else has written into them.
+"""Checks that the three files of a database are still those that were opened, and nobody else has written into them.
 
-SQLite goes on with a WAL that has no name any more, and with one that somebody has emptied; a restart would know
-nothing of what was acknowledged. So the files are looked at before each group that is written, and once more before it
-is acknowledged.
+SQLite carries on with a WAL that no longer has a name, and with one that somebody has emptied; a restart would know
+nothing of what was acknowledged. So the files are checked before each group is written, and once more before it is
+acknowledged.
 
-What they must look like stands in the index of the WAL (`-shm`), which all processes share: how many frames the WAL
-has, and with which salt, and how much of it was copied into the database, which is written only while something is
+What they must look like is recorded in the index of the WAL (`-shm`), which all processes share: how many frames the
+WAL has, and with which salt, and how much of it was copied into the database, which is written only while something is
 copied. The layout is part of SQLite's file format. The index and the database are read through descriptors that SQLite
-holds. Where these cannot be found, only the names of the files are looked at.
+holds. If these cannot be found, only the names of the files are checked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.descriptors import Descriptor, identity
 
 _INDEX: Final = Layout("=I10xHI12x8s56xI28xI")
-"""Version, page size, frames, salt; frames that were copied, and those that the copying was to reach."""
+"""Version, page size, frames, salt; frames that were copied, and up to which frame the copying was to go."""
 _INDEX_VERSION: Final = 3_007_000
 _WAL_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
@@ -46,12 +46,12 @@ class _Index(Struct, frozen=True):
 
     @property
     def progress(self) -> tuple[bytes, int] | None:
-        """Another one whenever something was copied into the database. None while that goes on, or was broken off."""
+        """Changes whenever something was copied into the database. None while that goes on, or if it broke off."""
         return (self.salt, self.copied) if self.copied == self.to_copy else None
 
 
 class Files:
-    """Holds a connection of its own: as long as there is one, nobody removes or replaces the WAL by right."""
+    """Holds a connection of its own: as long as there is one, nobody may rightfully remove or replace the WAL."""
 
     def __init__(self, database: Database, connection: apsw.Connection) -> None:
         """The connection must have read something. `check` is for all threads, the rest for one at a time."""
@@ -81,15 +81,15 @@ class Files:
 
     def examine(self) -> None:
         """Raise if anything is wrong."""
-        self.trouble = self._lost_name() or self._emptied_database() or self._settled() or self._lost_tables()
+        self.trouble = self._lost_name() or self._emptied_database() or self._lasting_trouble() or self._lost_tables()
         if self.trouble:
             self._rescue()
             raise self._database.unavailable(self.trouble)
 
     def close(self) -> None:
-        """A WAL that somebody has spoiled is not copied into the database, nor any into a database that is another."""
+        """A spoiled WAL is not copied into the database, and no WAL is copied into a different database."""
         try:
-            if self._settled():
+            if self._lasting_trouble():
                 self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         finally:
             self.connection.close(True)
@@ -112,13 +112,13 @@ class Files:
         return ""
 
     def _emptied_database(self) -> str:
-        """A new connection would take the file for a new one, and wait in vain to be alone with it."""
+        """A new connection would take the file for a new one, and wait in vain for exclusive use of it."""
         with suppress(OSError):
             return "" if os.stat(self._path("")).st_size else self._written_into()
         return ""
 
-    def _settled(self) -> str:
-        """Other processes may begin the WAL anew while it is looked at: what is wrong must stay so."""
+    def _lasting_trouble(self) -> str:
+        """Other processes may restart the WAL while we look at it: a fault counts only if it stays."""
         for _ in range(_TRIES):
             index = self._read_index()
             trouble = "" if index is None else self._spoiled_wal(index) or self._overwritten_database(index)
@@ -147,7 +147,7 @@ class Files:
         if progress is None or found is None or self._baseline == (progress, found):
             return ""
         if self._read_index() != index:
-            return ""  # it is being written just now, by right
+            return ""  # it is rightfully being written just now
         if self._baseline is None or (self._baseline[0] != progress and not self._is_overwritten):
             self._baseline = (progress, found)
         self._is_overwritten = self._baseline[1] != found
@@ -172,7 +172,7 @@ class Files:
         """Copy what a WAL without a name holds into the database, once: the next start will not find it otherwise."""
         main, wal, _ = self._identities
         with suppress(OSError, apsw.Error):
-            if self._is_rescued or identity(main) != self._identities[main] or self._settled():
+            if self._is_rescued or identity(main) != self._identities[main] or self._lasting_trouble():
                 return
             if not os.path.exists(wal) or identity(wal) != self._identities[wal]:
                 self._is_rescued = True

@@ -1,10 +1,10 @@
 """The read side: each function is one read, on the connection of a reader's thread.
 
 A read sees every write that was acknowledged before it began, because each statement starts a new snapshot.
-No statement looks at more than one shard, so no snapshot lasts longer than that and keeps the WAL from
+No statement looks at more than one shard, so no snapshot lasts long enough to keep the WAL from
 starting again.
 """
-# ruff: noqa: S608  (what is put together here are constants of this package; values are always bound)
+# ruff: noqa: S608  (only constants of this package are put together here; values are always bound)
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _OLD_HISTORY: Final = """
         SELECT * FROM history WHERE shard_id = ? AND day <= ? AND started_at < ? ORDER BY day LIMIT ?)
 """
 LARGE_BYTES: Final = 65_536
-"""A value of so many bytes is read by itself: as hexadecimal in JSON it would be in memory six times over."""
+"""A value of this many bytes is read by itself: as hexadecimal in JSON it would be in memory six times over."""
 _RECORDS: Final = f"""
     SELECT json_group_array(json_array(
         item.key, iif(octet_length(r.value) < {LARGE_BYTES}, hex(r.value), NULL), r.version, r.expires_at))
@@ -103,7 +103,7 @@ class Read(Request, Generic[T_co]):
 
 
 class ReadRecord(Request):
-    """A look at one record. Those of a group are one statement: they are many when jobs or keys are busy."""
+    """A look at one record. Those of a group are one statement: there are many when jobs or keys are busy."""
 
     __slots__ = ("answer", "collection", "key", "now")
     answer: Record | None
@@ -116,7 +116,7 @@ class ReadRecord(Request):
 
 
 class Reader:
-    """Lives in the thread of its worker. Reads succeed or fail alone, those of records together."""
+    """Lives in the thread of its worker. Reads succeed or fail one by one, those of records together."""
 
     def __init__(self, database: Database, files: Files | None = None) -> None:
         self._database = database
@@ -243,7 +243,7 @@ def _attempts_of_day(
     try:
         query = f"SELECT json_group_array(json(document)) FROM ({_ATTEMPTS})"
         return attempts_from(connection.execute(query, (key.shard_id, day, key.uuid, *before, limit)).get)
-    except SPOILED:  # all of the day, so that those that cannot be read take nobody's place
+    except SPOILED:  # all of the day, so that unreadable ones do not count towards the limit
         query = f"SELECT CAST(document AS BLOB) FROM ({_ATTEMPTS})"
         rows: list[Any] = connection.execute(query, (key.shard_id, day, key.uuid, *before, -1)).fetchall()
         understood = each(rows, lambda row: attempt_in_bytes(row[0]), lambda _, error: attempt_of(key, error))
@@ -270,7 +270,7 @@ def read_records(connection: apsw.Connection, reads: Sequence[ReadRecord]) -> No
         read = reads[place]
         if value is None:
             rows: list[Any] = connection.execute(_RECORD, (read.collection, read.key)).fetchall()
-            found = [Record(read.key, *row) for row in rows]  # none if it was removed since
+            found = [Record(read.key, *row) for row in rows]  # empty if it was removed since
         else:
             found = [Record(read.key, value, version, expires_at)]
         for record in found:
@@ -282,7 +282,7 @@ def scan_records(connection: apsw.Connection, collection: str, now: int, after: 
     sizes = sizes_from(connection.execute(_SCAN_SIZES, (collection, after, now, limit)).get)
     try:
         return records_from(connection.execute(_SCAN_PAGE, (collection, after, now, filling(sizes))).get)
-    except SPOILED:  # all that follow, so that those that cannot be read take nobody's place
+    except SPOILED:  # all that follow, so that unreadable ones do not count towards the limit
         rows: list[Any] = connection.execute(_SCAN_ROWS, (collection, after, now, -1)).fetchall()
         page = readable(each(rows, record_in_bytes, lambda row, error: unreadable_record(collection, row, error)))
         return page[: filling([len(record.value) for record in page[:limit]])]

@@ -25,7 +25,7 @@ TIMERS_AS_BYTES: Final = (
     "shard_id, due_at, CAST(uuid AS BLOB), CAST(namespace AS BLOB), CAST(timer_id AS BLOB), CAST(state AS BLOB),"
     " attempts, generation, version, fence, CAST(detail AS BLOB), CAST(payload AS BLOB)"
 )
-"""For rows that one of them made unreadable as JSON: each is then understood, or not, by itself."""
+"""For rows that are unreadable as JSON because of one of them: each is then understood, or not, by itself."""
 RowInBytes = tuple[int, int, bytes, bytes, bytes, bytes, int, int, int, int, bytes, bytes | None]
 
 RecordInBytes = tuple[bytes, bytes, int, int | None]
@@ -139,7 +139,7 @@ def places_from(text: str) -> list[tuple[int, str, int, int]]:
 
 
 def records_from(text: str) -> list[Record]:
-    """Values travel as hexadecimal, for JSON has no bytes."""
+    """Values travel as hexadecimal, because JSON has no bytes."""
     return [
         Record(key, bytes.fromhex(value), version, expires) for key, value, version, expires in _records.decode(text)
     ]
@@ -154,7 +154,7 @@ def unreadable_record(collection: str, row: RecordInBytes, error: Exception) -> 
 
 
 def found_records_from(text: str) -> list[tuple[int, bytes | None, int, int | None]]:
-    """The place in the question, the value, version and expiry of records; no value of those that are large."""
+    """The index in the request, and the value, version and expiry of records; large ones without their value."""
     return [
         (place, None if value is None else bytes.fromhex(value), version, expires)
         for place, value, version, expires in _found.decode(text)

@@ -1,6 +1,6 @@
 """The numbered migrations, and how they are applied: in order, each once, all in one exclusive transaction.
 
-A migration that was released is never edited; a change is a new one at the end of the list.
+A released migration is never edited; a change is a new one at the end of the list.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def migrate(connection: apsw.Connection) -> list[Migration]:
 
 
 def missing_tables(connection: apsw.Connection) -> list[str]:
-    """Those of ours that somebody has dropped."""
+    """Our tables that somebody has dropped."""
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     return [name for name in _TABLES if name not in found]
 

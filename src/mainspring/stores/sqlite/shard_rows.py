@@ -16,7 +16,7 @@ _WANTED: Final = "FROM shards WHERE shard_id IN (SELECT value FROM json_each(?))
 
 
 def read_shards(connection: apsw.Connection, shard_ids: Iterable[int]) -> list[Shard]:
-    """Those that exist. One whose owner cannot be read is there, too: its version says all that the fence needs."""
+    """The shards that exist, even one whose owner cannot be read: its version says all that the fence needs."""
     wanted = (json_text(list(shard_ids)),)
     try:
         return shards_from(

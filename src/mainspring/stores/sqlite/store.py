@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 _END_OF_TIME: Final = (2**62, 0)
 _DUE_READ: Final = GROUP_BYTES // 4
-"""What a page of what is due counts for when reads are put together: most are small, and any may be large."""
+"""What a page of due rows counts for when reads are grouped: most are small, but any may be large."""
 
 
 class _Threads:
@@ -107,7 +107,7 @@ class SQLiteStore:
                 connection.close(True)
 
     async def time(self) -> int:
-        """Asked for at each renewal, so a file that is gone costs the lease, too."""
+        """Asked for at each renewal, so a file that is gone also costs the lease."""
         files = self._open_threads().files
         if files.trouble:
             await self.foreign_writes()  # has the writer look whether it is over
@@ -164,7 +164,7 @@ class SQLiteStore:
         return await self._read(partial(queries.history, key=key, before=before or _END_OF_TIME, limit=limit))
 
     async def prune_history(self, shard_id: int, *, older_than: int, limit: int) -> int:
-        """Looks for old entries outside of the write transaction: they never change, and the look may be long."""
+        """Looks for old entries outside the write transaction: they never change, and the search may be long."""
         query = partial(queries.old_history, shard_id=shard_id, older_than=older_than, limit=limit)
         request = PruneHistory(await _answer_of(self._open_threads().lister, query))
         await self._write(request)

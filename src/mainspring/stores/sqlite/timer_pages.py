@@ -1,10 +1,10 @@
-"""How rows of timers leave the database: as one JSON text, because that is fast, unless they are large, or one of them
+"""How rows of timers leave the database: as one JSON text, because that is fast, unless they are large or one of them
 cannot be read.
 
-A page is bounded in bytes before it is read. Of a few rows it is asked first how large they are: to pass a large row
-takes SQLite as long as to read it, because the whole of it is its key.
+A page is bounded in bytes before it is read: the sizes of a few rows are asked for first. Passing over a large row
+takes SQLite as long as reading it, because the whole row is its key.
 """
-# ruff: noqa: S608  (what is put together here are constants of this package; values are always bound)
+# ruff: noqa: S608  (only constants of this package are put together here; values are always bound)
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from mainspring.stores.sqlite.rows import (
 from mainspring.unreadable import Unreadable, each, readable
 
 SPOILED: Final = (apsw.SQLError, msgspec.DecodeError, UnicodeDecodeError)
-"""What is said of many rows when one of them cannot be read."""
+"""The errors that reading many rows raises when one of them cannot be read."""
 
 _SIZE: Final = "octet_length(detail) + coalesce(octet_length(payload), 0)"
 _FEW: Final = 16
 _LARGE_BYTES: Final = 4_096
-"""Rows that are larger, on the average, are read one by one: SQLite writes JSON at thirty milliseconds a megabyte."""
+"""Rows that are larger than this on average are read one by one: SQLite takes 30 ms to write a megabyte of JSON."""
 
 
 def read_part(
@@ -54,7 +54,7 @@ def read_part(
             fits = within
         if fits < limit or len(sizes) < look:
             break
-    # Rows that were written meanwhile can only be more of them, or larger: the next page is right again.
+    # Rows that were written meanwhile can only make it more or larger rows: the next page is right again.
     if sum(sizes) <= len(sizes) * _LARGE_BYTES:
         try:
             timers = timers_from(connection.execute(f"SELECT {TIMERS_AS_JSON} FROM ({rows})", (*values, fits)).get)

@@ -70,12 +70,12 @@ class Worker(Generic[R]):
         except Exception as error:  # noqa: BLE001  (a defect, handed to the caller whose request has it)
             if len(group) == 1:
                 group[0].error = error
-            else:  # nothing was written, and the neighbours of the defective request shall not suffer
+            else:  # nothing was written, and the neighbours of the defective request must not suffer
                 for request in group:
                     self._work_on([request])
 
     def _gather(self) -> bool:
-        """Take in everything that has come, and wait for it if there is nothing to do. False: nothing more comes."""
+        """Take in everything that has come, and wait if there is nothing to do. False: nothing more will come."""
         try:
             request = self._queue.get(block=not self._waiting)
             while request is not None:

@@ -3,7 +3,7 @@
 `BEGIN IMMEDIATE` takes the database's only write lock before anything is looked at, so versions and fences that
 were read cannot change until the commit: the fence is locked, in this process and in all others.
 
-After any failure the group is rolled back as a whole and the connection thrown away; the next group opens
+After any failure the group is rolled back as a whole and the connection is discarded; the next group opens
 a new one. So the writer needs no repair after a full disk, a lock held too long or a file that went away.
 """
 
@@ -43,7 +43,7 @@ from mainspring.stores.sqlite.shard_rows import read_shards
 
 CACHE_KIB: Final = 49_152
 PURGE_LIMIT: Final = 200
-"""Expired records removed in one go, beside other record writes."""
+"""How many expired records are removed at once, along with other record writes."""
 
 # OR ROLLBACK: a failing statement ends the whole transaction anyway, and SQLite then keeps no journal of its own
 # for each statement, which costs a copy of every page it touches.
@@ -85,7 +85,7 @@ class Writer:
     """Lives in the thread of its worker."""
 
     def __init__(self, database: Database, checkpointer: Checkpointer, files: Files | None = None) -> None:
-        """Without `files` nobody looks whether they are still there."""
+        """Without `files`, nobody checks whether they are still there."""
         self._database = database
         self._checkpointer = checkpointer
         self._files = files
@@ -116,7 +116,7 @@ class Writer:
             self._files.examine()
 
     def _notice_writers(self, connection: apsw.Connection, group: list[WriteRequest]) -> None:
-        """SQLite counts the commits of others for each connection anew; a new connection has missed some."""
+        """SQLite counts others' commits separately for each connection; a new connection has missed some."""
         seen: int = connection.execute("PRAGMA data_version").get
         for request in group:
             if isinstance(request, NoticeWriters):
@@ -130,7 +130,7 @@ class Writer:
 
 
 def _create(connection: apsw.Connection, group: list[Change]) -> bool:
-    """The common case without a look first: all rows are new. False, and nothing done, if one of them is not."""
+    """The common case, without looking first: all rows are new. False, with nothing done, if one of them is not."""
     created = only_creates(group)
     if created is None:
         return False
@@ -197,7 +197,7 @@ def _apply_records(connection: apsw.Connection, plan: Plan, group: list[Change])
     if removed := plan.removed_records():
         connection.execute(_DELETE_RECORDS, (json_text(removed),))
     if plan.records:
-        # The earliest `now` of the group, so that nothing is purged which one of its callers has seen alive.
+        # The earliest `now` of the group, so that nothing is purged that one of its callers has seen alive.
         now = min(request.now for request in group if isinstance(request, PutRecord | DeleteRecord))
         connection.execute(_PURGE_RECORDS, (now, PURGE_LIMIT))
     insert_rows(connection, "INSERT OR REPLACE INTO records", plan.written_records())

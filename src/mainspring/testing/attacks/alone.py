@@ -1,7 +1,7 @@
 """`python -m mainspring.testing.attacks.alone NAME --port 8700` runs one attack, and prints how much it got through.
 
-In a process of its own, and a polite one: an attacker has machines of his own, so those who watch shall not wait for
-this one. The token is read from MAINSPRING_TOKEN.
+It runs in a process of its own, and a polite one: a real attacker has machines of their own, so those who watch must
+not have to wait for this one. The token is read from MAINSPRING_TOKEN.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Failed(Exception):
 
 
 async def run(attack: Attack, victim: Victim, *, seconds: float, size: int | None = None) -> int:
-    """Run an attack in a process that does not outlive this one; what it got through."""
+    """Run an attack in a process that does not outlive this one; returns what it got through."""
     flags = ["--port", str(victim.port), "--seconds", str(seconds), "--size", str(size or attack.size)]
     command = mortal([sys.executable, "-m", __name__, attack.name, *flags])
     environment = os.environ | {"MAINSPRING_TOKEN": victim.token}

@@ -27,7 +27,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """Lasts about as long as it is told to, and says how much it got through."""
+    """Lasts about as long as it is told to, and returns how much it got through."""
 
     name: str
     what: str
@@ -37,9 +37,9 @@ class Attack:
     size: int
     """How many, unless told otherwise."""
     counts: str
-    """What the number means that it comes back with."""
+    """What the number that it returns means."""
     most_per_second: float | None = None
-    """More than so many for each of its size, and it has succeeded, whatever others noticed."""
+    """If it gets through more than this for each of its size, it has succeeded, whatever others noticed."""
     most_growth_bytes: int = 150_000_000
     """What the server may grow by."""
     restarts: bool = False
@@ -47,6 +47,6 @@ class Attack:
 
 
 async def crowd(member: Callable[[float], Awaitable[int]], size: int, seconds: float) -> int:
-    """So many at once, each until the same moment; the sum of what they achieved."""
+    """This many at once, each until the same moment; returns the sum of what they achieved."""
     until = time.monotonic() + seconds
     return sum(await asyncio.gather(*(member(until) for _ in range(size))))

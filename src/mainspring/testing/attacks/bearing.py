@@ -22,9 +22,9 @@ from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import TOKEN, ServerProcess
 
 BEFORE_SECONDS: Final = 1.0
-"""How long a server works in peace, so that what it grows by later is not what it always needs."""
+"""How long a server works in peace first, so that what it always needs does not count as growth."""
 START_SECONDS: Final = 1.0
-"""What a process takes to begin."""
+"""How long a process takes to start."""
 PATIENCE_SECONDS: Final = 40.0
 """How long anybody waits for a recovery."""
 
@@ -36,7 +36,7 @@ class ServerFailed(Exception):
 async def bear(
     attack: Attack, directory: Path, *, seconds: float, size: int, told: Callable[[str], None] = lambda _: None
 ) -> Verdict:
-    """Attack a server that is started for it, with its defaults; `told` hears what is going on."""
+    """Attack a server that is started for it, with its defaults; `told` is called with what is going on."""
     told("a server starts")
     server = ServerProcess(directory)
     try:

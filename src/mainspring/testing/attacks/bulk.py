@@ -1,4 +1,4 @@
-"""Attacks with what is allowed one by one: bodies, payloads and answers of the largest size that nobody takes."""
+"""Attacks with things that are allowed one by one: bodies, payloads and unread answers of the largest size."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _PAUSE_SECONDS: Final = 0.01
 
 
 class Tally:
-    """What a peer has achieved. It is thrown out in the middle of things, so it counts as it goes."""
+    """What a peer has achieved. It may be thrown out at any moment, so it counts as it goes."""
 
     total = 0
 

@@ -38,14 +38,14 @@ class Punctuality:
 
 
 class Healthy:
-    """A host that answers at once, and what was asked for there."""
+    """A host that answers at once, and the calls that were requested to it."""
 
     def __init__(self, target: TargetServer) -> None:
         self._target = target
         self._due: dict[str, float] = {}
 
     async def plan_timers(self, victim: Victim, *, seconds: float) -> None:
-        """Timers that are due all over the next seconds; they are stored before anything happens."""
+        """Timers that are due throughout the next seconds; they are stored before anything happens."""
         begin = time.time() + 1.0
         count = max(1, int(seconds * _TIMERS_PER_SECOND))
         due = {f"timer-{number}": begin + number / _TIMERS_PER_SECOND for number in range(count)}

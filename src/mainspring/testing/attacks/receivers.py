@@ -1,4 +1,4 @@
-"""Attacks by hosts that timers and fetches call. Whoever chose their URLs meant no harm, or did.
+"""Attacks by hosts that timers and fetches call, whether or not whoever chose their URLs meant harm.
 
 Every address of 127.0.0.0/8 is this machine, so thousands of hosts cost one listener. It is bound to the loopback
 device: nobody else reaches it.
@@ -176,7 +176,7 @@ RECEIVER_ATTACKS: Final = (
 
 
 def hosts(size: int) -> Iterator[str]:
-    """So many addresses of this machine, none of which anybody else uses."""
+    """This many addresses of this machine, none of which anybody else uses."""
     return (f"127.{1 + number // 62_500}.{1 + number // 250 % 250}.{1 + number % 250}" for number in range(size))
 
 
@@ -191,7 +191,7 @@ def everywhere() -> Iterator[socket.socket]:
 
 @contextmanager
 def black_hole() -> Iterator[int]:
-    """A port where no connection is accepted nor refused: its queue is full, so the system drops what comes."""
+    """A port where connections are neither accepted nor refused: its queue is full, so the system drops what comes."""
     with everywhere() as listener:
         listener.listen(0)
         port: int = listener.getsockname()[1]
@@ -211,7 +211,7 @@ def held(target: TargetServer) -> int:
 
 
 async def _create(client: AsyncClient, name: str, urls: Iterable[str]) -> int:
-    """Timers that are due at once; how many."""
+    """Timers that are due at once; returns how many."""
     waiting = enumerate(urls)
     created = 0
     while batch := list(islice(waiting, BATCH_LIMIT)):

@@ -1,4 +1,4 @@
-"""Attacks by those who have a token, or accidents of theirs: they ask for far too much."""
+"""Attacks, or accidents, by those who have a token: they ask for far too much."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Verdict:
     fetches: Punctuality
     growth_bytes: int
     recovery_seconds: float
-    """Infinite: it did not recover as long as anybody looked."""
+    """Infinite: it did not recover while anybody was looking."""
     exit_code: int | None
     """None: the server was still there."""
 

@@ -1,4 +1,4 @@
-"""A good client beside an attack, and the memory of the server that bears it."""
+"""A good client during an attack, and the memory of the attacked server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def health(victim: Victim) -> bytes:
 
 
 def create(victim: Victim) -> bytes:
-    """What a client with a token asks, and waits for the store: a timer far ahead, again and again the same."""
+    """What a client with a token asks, which waits for the store: the same timer again and again, far in the future."""
     head = (
         f"POST /v1/timers/create HTTP/1.1\r\nhost: localhost:{victim.port}\r\nauthorization: Bearer {victim.token}\r\n"
         f"content-length: {len(_TIMER)}\r\nconnection: close\r\n\r\n"

@@ -1,9 +1,9 @@
-"""Nonsense from a seed, thrown at every place where bytes or texts of strangers come in.
+"""Nonsense from a seed, thrown at every place where strangers' bytes or texts come in.
 
     listener    HTTP at a real server, in its own process
     answers     what receivers answer, at the real sender
     bodies      JSON at the API, for every operation
-    cron        schedules, and the calendars that come of them
+    cron        schedules, and the calendars that they make
 
     grammar     valid things with something wrong here and there; `mutations` breaks them further
     campaign    one case after another: what is too slow, too large, or not one of our errors

@@ -1,4 +1,4 @@
-"""What receivers answer, at the real sender and at the decision that follows: bad heads, chunks and packing, no end."""
+"""What receivers answer, at the real sender and at the decision that follows: bad heads, chunks, packing; no end."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class AnswersTarget:
         return bytes((dice.choice(_CALLS), dice.choice(_ENDINGS))) + data
 
     async def run(self, case: bytes) -> float:
-        """The seconds beyond the deadline of the call, if there are any, or what it took."""
+        """How many seconds it took beyond the deadline of the call, if any, or else in all."""
         number = str(next(self._numbers))
         self._cases[number] = case
         began = time.monotonic()

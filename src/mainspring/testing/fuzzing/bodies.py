@@ -19,7 +19,7 @@ from mainspring.testing.fuzzing.campaign import Broken
 from mainspring.testing.fuzzing.mutations import mutated
 
 _FRESH_CASES: Final = 500
-"""So many cases see the same store, so that it does not grow for ever."""
+"""How many cases see the same store, so that it does not grow for ever."""
 _TOKENS: Final = (b'"', b"\\u0000", b"\\ud800", b"null", b"1e999", b"-0", b"[[[[", b"{}", b'"a":1,', b"\\", b"9" * 25)
 _DEEP: Final[Any] = [[[[[[[[{}]]]]]]]]
 _VALUES: Final[tuple[Any, ...]] = (

@@ -1,4 +1,4 @@
-"""One case after another against a target: what is too slow, too large, or an error that is none of ours."""
+"""One case after another against a target: what is too slow, too large, or an error that is not one of ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final, Protocol, Self
 LONGEST_SECONDS: Final = 1.0
 MOST_GROWTH_BYTES: Final = 64_000_000
 WARM_CASES: Final = 300
-"""Memory is compared with what it was after so many: caches are full then."""
+"""Memory is compared with what it was after this many: by then caches are full."""
 MOST_FAILURES: Final = 5
 _HANG_SECONDS: Final = 10.0
 SHOWN: Final = 300
@@ -26,26 +26,26 @@ class Broken(Exception):
 
 
 class Target(Protocol):
-    """What is thrown at. An async context manager."""
+    """What cases are thrown at. An async context manager."""
 
     name: str
     at_once: int
-    """So many cases run together."""
+    """How many cases run together."""
 
     def draw(self, dice: random.Random) -> bytes:
         """A case; the same from the same dice."""
         ...
 
     async def run(self, case: bytes) -> float:
-        """Run a case, and answer the seconds that it took. Raises Broken, or whatever it should not."""
+        """Run a case and return how many seconds it took. Raises Broken, or whatever it should not."""
         ...
 
     async def check(self) -> None:
-        """Look for what shows only afterwards, such as in a log. Raises Broken."""
+        """Look for what shows only afterwards, for example in a log. Raises Broken."""
         ...
 
     def resident_bytes(self) -> int:
-        """The memory of whoever is thrown at."""
+        """The memory of whatever cases are thrown at."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -94,7 +94,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """Cases from `first` on, until there were so many, or for so long."""
+    """Cases from `first` on, up to a number of them or for a time."""
 
     target: Target
     seed: int
@@ -104,7 +104,7 @@ class Campaign:
     longest_seconds: float = LONGEST_SECONDS
     """A case that takes longer hangs."""
     advanced: Callable[[int, float], None] = lambda cases, seconds: None
-    """Hears how many cases there were, and in how many seconds."""
+    """Called with how many cases there were, and in how many seconds."""
 
     async def run(self) -> Report:
         report = Report(self.target.name, self.seed)
@@ -154,7 +154,7 @@ class Campaign:
         return 0.0
 
     async def _judge_time(self, report: Report, number: int, data: bytes, seconds: float) -> None:
-        if seconds > self.longest_seconds:  # alone, it is slow again, or it was the machine
+        if seconds > self.longest_seconds:  # run alone, it is slow again, or the machine was to blame
             seconds = await self._run_case(report, number, data)
         if seconds > report.slowest_seconds:
             report.slowest_seconds, report.slowest_case = seconds, number
@@ -180,7 +180,7 @@ class Campaign:
 
 @contextmanager
 def _no_endless_loop() -> Iterator[None]:
-    """Breaks loops that never end. Counted is the time that this process computes, not that others do."""
+    """Breaks loops that never end. Only the time that this process computes is counted, not that of others."""
 
     def ring(_: int, __: FrameType | None) -> None:
         raise Broken(f"computed for more than {_HANG_SECONDS:g} s")

@@ -1,4 +1,4 @@
-"""Texts of schedules, and what the calendars that come of them say about any instant in any zone."""
+"""Texts of schedules, and what the resulting calendars say about any instant in any zone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Case(Struct):
 
 
 class CronTarget:
-    """Refuses with `InvalidInput`, or gives a calendar whose answers fit together."""
+    """Refuses with `InvalidInput`, or makes a calendar whose answers are consistent."""
 
     name = "cron"
     at_once = 1

@@ -34,7 +34,7 @@ _BOMBS: Final = (
 
 
 def headers(dice: random.Random, known: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Some of the known ones, in any order; now and then one twice, one of many bytes, or one that is none."""
+    """Some of the known ones, in any order; now and then one twice, one of many bytes, or one that is not a header."""
     chosen = [header for header in known if dice.random() < 0.97]
     dice.shuffle(chosen)
     if chosen and dice.random() < 0.05:

@@ -74,7 +74,7 @@ _SILENCE_SECONDS: Final = 0.03
 
 
 class ListenerTarget:
-    """Answers with less than 500 or closes, soon, and has nothing to say in its log."""
+    """Soon answers with less than 500 or closes, and has nothing to say in its log."""
 
     name = "listener"
     at_once = 32
@@ -155,7 +155,7 @@ def _request(dice: random.Random) -> bytes:
 
 
 async def _listen(reader: asyncio.StreamReader, heard: bytearray) -> float:
-    """Read until nothing has come for a while, or for ever; how long it was waited for nothing."""
+    """Read until nothing has come for a while, or ever will; returns how long it waited for nothing."""
     while True:
         began = time.monotonic()
         try:

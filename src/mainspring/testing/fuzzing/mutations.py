@@ -1,4 +1,4 @@
-"""Breaks bytes a little, from given chances."""
+"""Breaks bytes a little, with given random choices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONG: Final = (64, 300, 5_000, 70_000)
 
 
 def mutated(dice: random.Random, data: bytes, tokens: Sequence[bytes] = (), *, most: int = 4) -> bytes:
-    """The same with up to so many changes. `tokens` mean something where the bytes go."""
+    """The same with up to this many changes. `tokens` mean something where the bytes go."""
     for _ in range(dice.randint(1, most)):
         data = dice.choice(_CHANGES)(dice, data, tokens)
     return data
@@ -40,7 +40,7 @@ def _double(dice: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
 
 
 def _repeat(dice: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """A short piece, so often that it is long."""
+    """A short piece, repeated until it is long."""
     at = dice.randint(0, len(data))
     piece = data[at : at + dice.randint(1, 4)]
     return data[:at] + piece * (dice.choice(_LONG) // max(1, len(piece))) + data[at:]

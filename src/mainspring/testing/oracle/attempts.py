@@ -1,4 +1,4 @@
-"""H, U: the history tells of every attempt once, and says that it does not know only where nobody can."""
+"""H, U: the history tells of every attempt once, and says "unknown" only where nobody can know."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _ends_of_begins(history: History, delivery: Delivery) -> Iterator[Finding]:
         ]
         # The end of the attempt itself may look like a refusal: nobody listened. What follows it may be one.
         recorded = recorded[:1] + [finish for finish in recorded[1:] if not _is_refusal(finish.event)]
-        # What is written again word for word is the same entry: stores keep one.
+        # An entry that is written again word for word is the same entry: stores keep one.
         recorded = [finish for number, finish in enumerate(recorded) if not _is_repeat(finish.event, recorded[:number])]
         what = f"attempt {begin.event.attempts} of D={delivery.delivery_id}"
         if len(recorded) > 1:
@@ -103,7 +103,7 @@ def _is_refused(entry: Entry) -> bool:
 
 
 def groundless(history: History) -> Iterator[Finding]:
-    """U. An attempt is recorded as unknown only if its call left, or a fault met its instance or *its* shard between
+    """U. An attempt is recorded as unknown only if its call left, or a fault hit its instance or *its* shard between
     the begin and the record, or shards were moving and the instance itself gave up waiting for it.
 
     Without commits: or any fault at all since it was due.
@@ -153,7 +153,7 @@ def _may_have_ground(history: History, delivery: Delivery, entry: Entry) -> bool
         return True
     ended = history.at_of(entry.started_ms + entry.duration_ms)
     since = history.at_of(entry.started_ms) - 2 * history.lease_us
-    # What a dead owner had begun is told of when it is found, behind all that waited.
+    # What a dead owner had begun is recorded when it is found, after everything that waited.
     due = [delivery.due_ms, *(call.event.due_ms for call in delivery.calls)]
     since = min([since, *(history.at_of(ms) for ms in due if ms is not None)])
     return history.met(since, ended)

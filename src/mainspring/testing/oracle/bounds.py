@@ -11,7 +11,7 @@ from mainspring.testing.oracle.journal import Call, Fault
 
 LATE_US: Final = 500_000
 MARGINS: Final = {"window": (1, 1), "changed": (1, 1), "lanes": (2, 0)}
-"""How much of its limit may be seen, as a factor and what is added. Of anything else, just the limit."""
+"""How far each may go beyond its limit: a factor and an addend. For anything else, the limit itself."""
 DISTURBING: Final = frozenset({"kill", "pause", "stop", "restart", "join", "store", "store-clock", "foreign-lock"})
 
 
@@ -19,8 +19,8 @@ def within_bounds(history: History) -> Iterator[Finding]:
     """B. The window holds no more than its limit and one; calls in flight, of an instance and to a host, no more than
     theirs, and those of fetches to a host no more than half of all there may be, either; there are no more lanes, each
     with its circuit, than twice the window, and no more notes of attempts that were not sent, or of rows that changed,
-    than the window holds. Of each destination an address, and that it is gone, is known once. Pools of connections are
-    not looked at: they belong to senders, which histories do without.
+    than the window holds. For each destination its address, and that it is gone, is known once. Pools of connections
+    are not looked at: they belong to senders, which histories do without.
     """
     for bound in history.left.bounds if history.left is not None else ():
         factor, more = MARGINS.get(bound.what, (1, 0))
@@ -35,9 +35,9 @@ def punctual(history: History) -> Iterator[Finding]:
     second late, plus what the store takes, plus the work of those who were called meanwhile. A shard that cannot be
     read or written is the trouble of that shard alone.
 
-    It is asked for where bad destinations cannot take everything by right: a lane takes half of what is left, so with
-    k of them there must be 2^(k+3) slots and places. Those that never answer do not count for a destination that has
-    answered the same instance before: of what all share, a part is kept from them, however many they are. A row that
+    It is checked where bad destinations may not rightfully take everything: a lane takes half of what is left, so with
+    k of them there must be 2^(k+3) slots and places. Those that never answer do not count against a destination that
+    has answered the same instance before: part of what all share is kept from them, however many they are. A row that
     nobody announces is found by a look.
     """
     world = history.world
@@ -73,12 +73,12 @@ def punctual(history: History) -> Iterator[Finding]:
 
 
 def _is_of_a_shard(fault: Fault) -> bool:
-    """Whether it befalls one shard, and is told at once: where nothing is told, a batch waits for its slowest shard."""
+    """Whether it befalls one shard, and is reported at once: if it is not, a batch waits for its slowest shard."""
     return fault.kind == "store" and fault.shard is not None and fault.mode in ("refuse", "lose")
 
 
 def _proven(history: History) -> dict[tuple[str, str], int]:
-    """When each instance knew first that a destination answers."""
+    """When each instance first knew that a destination answers."""
     found: dict[tuple[str, str], int] = {}
     for delivery in history.timers:
         for call in delivery.calls:
@@ -90,7 +90,7 @@ def _proven(history: History) -> dict[tuple[str, str], int]:
 
 
 def _could_begin(history: History, delivery: Delivery, call: At[Call]) -> int | None:
-    """The instant from which on it could be sent: due, known, and its shard owned."""
+    """The instant from which it could be sent: due, known, and its shard owned."""
     if call.event.attempt != 1 or history.resumes(delivery.id) or delivery.due_ms is None:
         return None
     since = history.at_of(delivery.due_ms)

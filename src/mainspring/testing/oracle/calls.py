@@ -22,7 +22,7 @@ ROUNDING_MS: Final = 2
 
 
 def early(history: History) -> Iterator[Finding]:
-    """T3. No call of D reaches its receiver before the time of D, by the store's clock, but for the tolerance.
+    """T3. No call of D reaches its receiver before the time of D, by the store's clock, apart from the tolerance.
 
     The time is what the acknowledgement or the commit says; else what the call itself says. Once the database's clock
     has stepped, instants from before and after it cannot be compared: then nothing is said.
@@ -192,7 +192,7 @@ def repeated(history: History) -> Iterator[Finding]:
 
 def _begun_again(delivery: Delivery) -> Iterator[Finding]:
     last: At[Commit] | None = None
-    counts_anew = False  # attempts do, when a row is resumed while a call of it is in flight
+    counts_anew = False  # as attempts do when a row is resumed while one of its calls is in flight
     for commit in delivery.commits:
         event = commit.event
         if event.verb == "write" or event.delivery_id != delivery.delivery_id:
@@ -285,7 +285,7 @@ def _was_heard(history: History, delivery: Delivery, call: At[Call], reply: At[R
 
 
 def _excused(history: History, delivery: Delivery, call: At[Call], again: At[Call]) -> bool:
-    """Whether a second call may follow an accepted first: the outcome of that may never have been recorded."""
+    """Whether a second call may follow an accepted first: the outcome of the first may never have been recorded."""
     if history.resumes(delivery.id, since=call.place, until=again.place):
         return True
     host = call.event.host
@@ -349,7 +349,7 @@ def against_policy(history: History) -> Iterator[Finding]:
 
 
 def _least_wait_ms(policy: RetryPolicy, attempt: int, reply: Reply) -> int:
-    """By the published words: the wait doubles (or what the policy says) up to a longest; Retry-After up to that."""
+    """As documented: the wait doubles (or as the policy says) up to a maximum; Retry-After counts up to that."""
     if policy.schedule is not None:
         base = longest = policy.schedule[min(attempt, len(policy.schedule)) - 1]
     else:

@@ -12,9 +12,9 @@ from mainspring.testing.oracle.journal import Call
 FINAL: Final = frozenset({"succeeded", "failed", "unknown", "cancelled"})
 WATCHDOG_US: Final = 10_000_000
 AIR_US: Final = 4_000_000
-"""Those that wait for a place are looked for every two seconds."""
+"""Fetches that wait for a place are looked for every two seconds."""
 OFFER_US: Final = 30_000_000
-"""How long an offer to an origin that says nothing takes."""
+"""How long an offer to a silent origin takes."""
 
 
 def once(history: History) -> Iterator[Finding]:
@@ -62,7 +62,7 @@ def overdue(history: History) -> Iterator[Finding]:
         fetch = found.get(req_id)
         if fetch is None or fetch.expired or fetch.delivery_id != life:
             told = [o.invoke.at for o in accepted if o.views[0].delivery_id == life]
-            # Who was told may have asked again for what somebody had asked for before, and got no answer.
+            # Whoever was told may have repeated a request that somebody had made before without getting an answer.
             asked = [o.invoke.at for o in operations if o.verb == "create" and o.may_have_acted]
             if left.at < min(told + [at for at in asked if at < min(told)][-1:]) + kept:
                 yield Finding(req_id, "it was accepted, and is not on record")
@@ -100,7 +100,7 @@ def _begun(history: History, req_id: str, operations: Sequence[Operation]) -> li
 
 
 def _ends(history: History, req_id: str, operations: Sequence[Operation], *, are_known: bool) -> Iterator[Finding]:
-    """Every end of a life that anybody was told, in the order of telling, and what is on record at last."""
+    """Every end of a life that anybody was told, in the order of telling, and what is on record in the end."""
     known: dict[str, tuple[str, str]] = {}
     since: dict[str, int] = {}
     for operation in sorted(operations, key=lambda o: o.answered):

@@ -55,7 +55,7 @@ class Violation(NamedTuple):
     id: str
     detail: str
     place: int = NEVER
-    """Of the event that broke it, or near it."""
+    """The place of the event that broke it, or one near it."""
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.id}: {self.detail}"
@@ -126,12 +126,12 @@ class Operation:
 
 @dataclass(slots=True)
 class Delivery:
-    """Everything that is known of one D, each list in the order of time."""
+    """Everything that is known about one D, each list in the order of time."""
 
     delivery_id: str
     id: str = ""
     told: list[tuple[Operation, View]] = field(default_factory=list)
-    """Acknowledgements that speak of it."""
+    """Acknowledgements that mention it."""
     calls: list[At[Call]] = field(default_factory=list)
     replies: list[At[Reply]] = field(default_factory=list)
     sent: list[At[Sent]] = field(default_factory=list)
@@ -139,7 +139,7 @@ class Delivery:
     begins: list[At[Commit]] = field(default_factory=list)
     finishes: list[At[Commit]] = field(default_factory=list)
     commits: list[At[Commit]] = field(default_factory=list)
-    """Of its row: those that wrote it, changed it, or put an end to it."""
+    """Commits of its row: those that wrote it, changed it, or put an end to it."""
 
     def begin_of(self, call: At[Call]) -> At[Commit] | None:
         """The newest begin before a call that can be its own."""
@@ -319,7 +319,7 @@ class History:
         return min((self.world.call_timeout_ms if ms is None else ms for ms in asked), default=NEVER // 1000) * 1000
 
     def at_most_once(self, delivery: Delivery) -> bool:
-        """Whether it certainly was, all the time: nobody may have changed that since it began."""
+        """Whether it certainly was, all the time: nobody can have changed that since it began."""
         asked = [
             item.delivery
             for operation in self.acting(delivery.id)
@@ -338,7 +338,7 @@ class History:
         return round(self.world.lease_seconds * 1_000_000)
 
     def steps(self) -> bool:
-        """Whether the store's clock was moved: then its milliseconds cannot be told apart from the run's."""
+        """Whether the store's clock was moved: then its milliseconds cannot be mapped to those of the run."""
         return any(fault.kind == "store-clock" for fault in self.faults)
 
     def met(
@@ -352,7 +352,7 @@ class History:
         host: str | None = None,
         kinds: frozenset[str] | None = None,
     ) -> bool:
-        """Whether a fault between two instants can have met one of these instances, this shard, this row.
+        """Whether a fault between two instants can have hit one of these instances, this shard, this row.
 
         What is not named may be any. A fault that a lease outlives still has its effect a lease later.
         """

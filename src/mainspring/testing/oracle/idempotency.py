@@ -20,10 +20,10 @@ WAITED: Final = frozenset({"in_progress", "lock_taken", "store_unavailable"})
 
 def exactly_once(history: History) -> Iterator[Finding]:
     """I. Work for a key is begun again only after it has failed, was forgotten by hand, or its result has expired;
-    everybody who is answered for a key is told the same result, and has asked with the same payload; a key is unknown
-    only if work for it was begun, or if the only program that knows better cannot say so; of two holders of a lock one
-    has stopped believing before the other begins, and the later one has the greater token; and what a holder has
-    written, no earlier one overwrites.
+    everybody who gets an answer for a key is told the same result, and has asked with the same payload; a key is
+    unknown only if work for it was begun, or if the only program that knows better cannot say so; of two holders of a
+    lock, one has stopped believing that it holds it before the other begins, and the later one has the greater token;
+    and no earlier holder overwrites what a later one has written.
     """
     effects: dict[str, list[At[Effect]]] = defaultdict(list)
     for effect in history.effects:
@@ -43,8 +43,8 @@ def exactly_once(history: History) -> Iterator[Finding]:
 
 
 def overdue(history: History) -> Iterator[Finding]:
-    """Live, for keys and locks. When all is healed and every lease has ended, who asks is answered; and nobody whose
-    program lives waits for ever."""
+    """Live, for keys and locks. When all is healed and every lease has ended, whoever asks gets an answer; and nobody
+    whose program lives waits for ever."""
     left = history.left
     if left is None or not left.idempotency or history.steps():
         return
@@ -93,8 +93,8 @@ def _is_another_life(history: History, operations: Sequence[Operation], before: 
 
 
 def _ttl_us(history: History) -> int:
-    """How long a result is kept for sure. When the store's clock jumps ahead, it is over at once; and who writes and
-    who looks may have a time of the store that was some while on its way."""
+    """How long a result is certainly kept. When the store's clock jumps ahead, it is over at once; and the store's time
+    may have taken a while to reach those who write and those who look."""
     seconds = history.world.idempotency_ttl_seconds
     if history.steps() and seconds < LONGEST_STEP_SECONDS:
         return 0
@@ -120,7 +120,7 @@ def _answers(
             if results and view.mark not in results:
                 yield Finding(key, f"{operation} was told {view.mark!r}, which nobody made", operation.answered)
     for before, after in combinations(answered, 2):
-        # Who is told late may have been answered first, and asked before the other's result was made.
+        # Whoever is told late may have been answered first, and may have asked before the other's result was made.
         asked_at, place = min(before.invoke.at, after.invoke.at), min(before.place, after.place)
         told = (view.mark for operation in (before, after) for view in operation.views)
         apart = history.events[after.answered].at - min(
@@ -156,8 +156,8 @@ def _unknown(
 
 
 def _keeps_it(history: History, other: Operation, told: Operation) -> bool:
-    """Whether `other` may have claimed the key, so that `told` could not but hear that it is unknown: it is still under
-    way, or its program, which alone knows that no work was begun, has ended or cannot reach the store."""
+    """Whether `other` may have claimed the key, so that `told` had to hear that it is unknown: it is still under way,
+    or its program, which alone knows that no work was begun, has ended or cannot reach the store."""
     if other is told or other.verb != "call" or other.place > told.answered:
         return False
     if other.answered > told.answered:

@@ -64,7 +64,7 @@ def instants(times: list[Local], matches: Callable[[datetime], bool], dst: Dst) 
 
 
 def matcher(schedule: str, *, seconds: bool = False) -> Callable[[datetime], bool] | None:
-    """Whether a local time matches a schedule of numbers, `*`, lists, ranges and steps; None: it is another kind."""
+    """Whether a local time matches a schedule of numbers, `*`, lists, ranges and steps; None: it is of another kind."""
     if schedule.startswith("@every ") and schedule.endswith("s"):
         step = int(schedule.removeprefix("@every ").removesuffix("s"))
         return lambda local: round(local.replace(tzinfo=UTC).timestamp()) % step == 0

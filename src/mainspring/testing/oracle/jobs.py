@@ -1,9 +1,9 @@
 """C: every instant of a job's calendar is run or skipped, once, and for a reason that is true.
 
 What a job *is* at an instant is not always known: requests overlap, and some have an unknown outcome. So each instant
-has a set of definitions that may have been in force. What all of them demand must be; what none of them allows must
-not be; of the rest nothing is said. Where commits are known, a definition is in force from the instant that it gives
-itself to the commit of the next one; what another program writes counts from when somebody has noticed.
+has a set of definitions that may have been in force. What all of them demand must be there; what none of them allows
+must not; nothing is said about the rest. Where commits are known, a definition is in force from the instant that it
+gives itself to the commit of the next one; what another program writes counts from when somebody has noticed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from mainspring.wire.instants import to_ms
 
 AHEAD_MS: Final = 20_000
 """How long before its instant a run may be planned. What is changed in between is skipped as changed."""
-SETTLED_MS: Final = 60_000
+OVER_MS: Final = 60_000
 """How long after its instant a run must be on record, or over."""
 PROMPT_MS: Final = 10_000
-"""How long after its instant it is on record that somebody plans it, if nothing holds that up."""
+"""How long after its instant there must be a record that somebody plans it, if nothing holds that up."""
 CAUSES: Final = {
     "changed": DEFINES,
     "deleted": frozenset({"delete", "foreign-write"}),
     "broken": frozenset({"foreign-write"}),
 }
-"""What somebody must have asked for, for a reason to be true."""
+"""What somebody must have requested for a reason to be true."""
 
 
 def accounted(history: History) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ def accounted(history: History) -> Iterator[Finding]:
 
 @dataclass(kw_only=True)
 class _Job:
-    """A name, and everything that is known of the jobs that had it."""
+    """A name, and everything that is known about the jobs that had it."""
 
     history: History
     left: Left
@@ -102,19 +102,19 @@ class _Job:
 
     def _arrivals(self) -> Iterator[Arrival]:
         """What arrived, without what is not on record yet, and without repeats of an instance that was given up: the
-        other may have settled the run meanwhile."""
+        other may have ended the run meanwhile."""
         attempts = {run.launch_id: run.attempts for run in self.runs}
         seen: Counter[str] = Counter()
         for call in self.calls:
-            if call.launch_id not in attempts and self.left.at - call.at < SETTLED_MS * 1000:
+            if call.launch_id not in attempts and self.left.at - call.at < OVER_MS * 1000:
                 continue
             seen[call.launch_id] += 1
             is_repeat = 1 <= attempts.get(call.launch_id, 0) < seen[call.launch_id]
-            if not is_repeat or not self._held_up(call.at - SETTLED_MS * 1000, call.at):
+            if not is_repeat or not self._held_up(call.at - OVER_MS * 1000, call.at):
                 yield Arrival(call.launch_id, call.delivery_id, call.wall_ms)
 
     def _held_up(self, since: int, until: int) -> bool:
-        """Whether anything kept clocks or runs from going on in time: a fault, or the want of room."""
+        """Whether anything kept clocks or runs from going on in time: a fault, or lack of room."""
         world = self.history.world
         bad = sum(host.kind != "fast" for host in world.hosts.values())
         if min(world.in_flight_limit, world.window_limit, world.host_limit) < 2 ** min(bad + 3, 30):
@@ -149,7 +149,7 @@ class _Job:
         )
 
     def _made(self, after: int, before: int) -> int:
-        """How many runs between two instants are on record, skipped ones too: so many runs at most are used up."""
+        """How many runs between two instants are on record, skipped ones too: at most that many runs are used up."""
         instants = (to_ms(run.scheduled_at) for run in self._by_calendar if run.scheduled_until is None)
         return sum(after < instant < before for instant in instants)
 
@@ -222,23 +222,23 @@ class _Job:
                 yield f"{instant} is in {', '.join(f'{run.launch_id} ({run.state})' for run in runs)}"
 
     def _demanded(self) -> Iterator[int]:
-        """Instants that every definition has which may have been in force while they were accounted for."""
+        """Instants that are in every definition that may have been in force while they were accounted for."""
         reigns = self._reigns
         candidates = {instant for reign in reigns if reign.terms is not None for instant in self._instants(reign.terms)}
-        is_demanded = self._is_settled if self._is_exact else self._is_undisturbed
+        is_demanded = self._is_owed if self._is_exact else self._is_undisturbed
         return (instant for instant in candidates if is_demanded(instant))
 
     def _is_undisturbed(self, instant: int) -> bool:
         """Whether nobody may have changed or paused the job until it was accounted for."""
-        if instant > self.left.wall_ms - SETTLED_MS or self._may_be_paused(self.left.wall_ms):
+        if instant > self.left.wall_ms - OVER_MS or self._may_be_paused(self.left.wall_ms):
             return False
         at = self.history.at_of(instant)
-        held_up = self.history.met(at - AHEAD_MS * 1000, at + SETTLED_MS * 1000)
-        last = self.left.wall_ms if held_up else instant + SETTLED_MS
+        held_up = self.history.met(at - AHEAD_MS * 1000, at + OVER_MS * 1000)
+        last = self.left.wall_ms if held_up else instant + OVER_MS
         definitions = self._definitions(instant - AHEAD_MS, last)
         return bool(definitions) and all(self._demands(terms, instant) for terms in definitions)
 
-    def _is_settled(self, instant: int) -> bool:
+    def _is_owed(self, instant: int) -> bool:
         """Whether it was the job's, and there was a clock afterwards that had time enough to account for it: one that
         is neither paused nor broken, of a job that was not deleted meanwhile."""
         at = self.history.at_of(instant)
@@ -299,20 +299,20 @@ class _Job:
         since = max(self.left.healed_at, 0)
         for run in self.runs if self.left.alive else ():
             planned = max(to_ms(run.scheduled_at), to_ms(run.planned_at))
-            settled = max(self.history.at_of(planned), since) + SETTLED_MS * 1000 + self.history.lease_us
+            over_at = max(self.history.at_of(planned), since) + OVER_MS * 1000 + self.history.lease_us
             if run.kind == "backfill" and not all(o.is_ok for o in self.operations if o.verb == "backfill"):
-                continue  # it may have been cut short: to ask again completes it
+                continue  # it may have been cut short: asking again completes it
             if run.state == "planned" and not run.attempts and self._is_left_over(run):
                 continue
-            if run.state not in FINAL and self.left.at > settled and self._is_fast:
+            if run.state not in FINAL and self.left.at > over_at and self._is_fast:
                 yield f"{run.launch_id} is {run.state} when everything has come to rest"
 
     def _is_left_over(self, run: RunView) -> bool:
-        """Whether its record may be that of a look that failed, or have landed late, and its calendar is another one
-        since: then it has no row by which it would end."""
+        """Whether its record may come from a look that failed, or have landed late, and its calendar has changed since:
+        then it has no row by which it would end."""
         planned = self.history.at_of(to_ms(run.planned_at))
         changed = any(reign.noticed >= planned for reign in self._reigns) or any(r.is_deleted for r in self._reigns)
-        return self._is_exact and changed and self._held_up(planned - SETTLED_MS * 1000, planned + SETTLED_MS * 1000)
+        return self._is_exact and changed and self._held_up(planned - OVER_MS * 1000, planned + OVER_MS * 1000)
 
     @property
     def _is_fast(self) -> bool:
@@ -378,7 +378,7 @@ class _Job:
         return {commit.event.id.removeprefix(ledger): commit.at for commit in written if commit.event.verb == "put"}
 
     def _missed_objection(self, run: RunView, definitions: Sequence[JobTerms], first: int, judged: int) -> str:
-        # What was missed when somebody paused is not caught up with, whatever the policy.
+        # What was missed when somebody paused is not made up for, whatever the policy.
         is_paused = run.reason == "missed" and self._was_paused(span(run)[1], judged)
         if not is_paused and not any(run.reason in SKIPS[terms.catchup] for terms in definitions):
             return f"not by its policy ({', '.join(sorted({terms.catchup for terms in definitions}))})"

@@ -1,4 +1,4 @@
-"""What is written down while a history happens: everything that the oracle knows of it.
+"""What is written down while a history happens: everything that the oracle knows about it.
 
 Both the deterministic simulation and the torture of real processes write these events. An operation of a client is
 `Invoke`, and then *one* of `Ok` (acknowledged), `Fail` (certainly not done) and `Info` (nobody knows: it may take
@@ -8,7 +8,7 @@ store and writes `Left`. The simulation also sees what happens inside: `Commit`,
 - `at` is in microseconds of the one clock of the run: simulated time, or the machine's monotonic clock. Events are in
   the order in which they happened; where two have the same `at`, the order of the journal decides.
 - Fields ending in `_ms` are milliseconds since the epoch by the *store's* clock, as the API tells them.
-- `D` in a comment is a delivery id. A timer's id is used again and says nothing about which timer is meant; D does.
+- `D` in a comment is a delivery id. A timer's id may be reused and does not say which timer is meant; D does.
 - A *mark* stands for a content: whatever tells one payload or result from another.
 
 One line of JSON per event (`JournalFile`, `read_journal`), so that a history can be kept, read and judged again.
@@ -167,7 +167,7 @@ class Reply(Event, frozen=True, kw_only=True):
     delivery_id: str
     attempt: int
     accepted: bool
-    """It acted, and wants no repeat. With a 2xx it also said so; without one it acted and cut the line."""
+    """It acted and wants no repeat. With a 2xx it also said so; without one it acted and cut the line."""
     status: int | None = None
     """None: it said nothing."""
     next_ms: int | None = None
@@ -252,8 +252,8 @@ class Commit(Event, frozen=True, kw_only=True):
     recorded: bool = False
     """finish: an entry was added to the history."""
     asked_at: int | None = None
-    """When the writer asked for it: begin, renew. A lease holds for its seconds from the instant at which the renewal
-    that was committed last was asked for."""
+    """When the writer asked for it: begin, renew. A lease holds for its seconds from the instant at which its last
+    committed renewal was asked for."""
     op: str = ""
     """The client's operation that it was for, if it is known."""
     owner: str = ""
@@ -270,9 +270,9 @@ class Fault(Event, frozen=True, kw_only=True):
     ]
     """kill, pause, stop: a process. store: its calls. peers: instances do not hear each other. network: calls to
     receivers are cut. clock: an instance's. store-clock: the database's. foreign-lock: somebody's open transaction.
-    restart and join harm nobody; they are told for the reader."""
+    restart and join harm nobody; they are there for the reader."""
     until: int | None = None
-    """None: never healed, or, for a kill, a stop, a step of a clock, at once: what follows from it is not the fault."""
+    """None: never healed; for a kill, a stop or a step of a clock, at once: what follows from it is not the fault."""
     node: str | None = None
     """None: all of them."""
     shard: int | None = None

@@ -47,11 +47,11 @@ class _Watch:
         self._healed_at = max((left.healed_at, *pauses))
 
     @property
-    def _settled_at(self) -> int:
+    def _calm_at(self) -> int:
         return self._healed_at + self._history.lease_us + AIR_US + self._world.store_timeout_ms * 1000
 
     def ownerless(self) -> Iterator[Finding]:
-        if not self._left.alive or self._left.at < self._settled_at:
+        if not self._left.alive or self._left.at < self._calm_at:
             return
         for owner in self._left.owners:
             if not owner.alive:
@@ -88,7 +88,7 @@ class _Watch:
 
     @property
     def _is_stuck(self) -> bool:
-        # Who answers too slowly for a timeout has an open circuit, healed or not: probes come that far apart.
+        # A destination that is slower than a timeout has an open circuit, healed or not: probes come that far apart.
         is_slow = any(host.kind != "fast" for host in self._world.hosts.values())
         circuit = self._world.circuit_seconds if is_slow else 0.0
         pace = max(self._world.lease_seconds, self._world.look_seconds, circuit)
@@ -96,7 +96,7 @@ class _Watch:
 
     @cached_property
     def _stood_still_us(self) -> int:
-        """How long before the end the last step of any timer was."""
+        """How long before the end any timer took its last step."""
         steps = (
             event.at
             for event in reversed(self._history.events)
@@ -137,12 +137,12 @@ class _Watch:
         if self._world.host(host).kind != "fast":
             base += round(self._world.circuit_seconds * 1_000_000)  # its circuit may be open when it is healed
         if self._world.slots < 4:
-            base += self._world.call_timeout_ms * 1000  # of calls to silent ones that were under way by then
+            base += self._world.call_timeout_ms * 1000  # for calls to silent ones that were under way by then
         return base + self._others_us
 
     @cached_property
     def _others_us(self) -> int:
-        """The work of all others: everybody waits for a slot, and bad destinations may take all of them if few."""
+        """The work of all others: everybody waits for a slot, and bad destinations may take all if there are few."""
         good = sum(self._queue_us(name) for name in self._queued if self._is_good(name))
         bad = sum(self._queue_us(name) for name in self._queued if not self._is_good(name))
         return good // max(1, self._world.slots // 2) + (2 * bad if self._is_crowded else 0)
@@ -160,7 +160,7 @@ class _Watch:
         return counted
 
     def _queue_us(self, host: str) -> int:
-        """The work of a destination's queue: one after the other where it does not answer, and probes in between."""
+        """The work of a destination's queue: one after another if it does not answer, with probes in between."""
         circuit = 0 if self._is_good(host) else round(self._world.circuit_seconds * 1_000_000)
         slots = max(1, min(self._world.host_limit, self._world.slots // 2)) if self._is_good(host) else 1
         store = 4 * self._world.latency_ms * 1000

@@ -12,9 +12,9 @@ def fenced(history: History) -> Iterator[Finding]:
     """F. A begin or finish commits under the fence that is its shard's version at that instant; the versions of a shard
     and of a row grow by one with each write; no begin is asked for, and no call is sent, outside the lease.
 
-    The lease of an instance lasts its seconds from the instant at which the newest of its renewals was asked for that
-    has been committed. A process that was paused may find that out after a call that it was about to make.
-    Without commits nothing is known of this; its consequences are T1 and T5.
+    The lease of an instance lasts its seconds from the instant at which its newest committed renewal was asked for. A
+    process that was paused may find that out only after a call that it was about to make.
+    Without commits nothing is known about this; its consequences are T1 and T5.
     """
     yield from _fences(history)
     yield from _versions(history)
@@ -83,7 +83,7 @@ def _leases(history: History) -> Iterator[Finding]:
 
 
 def _until(renewed: dict[str, list[tuple[int, int]]], node: str, at: int) -> int | None:
-    """The end of the lease that a node can know of at an instant; None if nothing is known of its renewals."""
+    """The end of the lease as a node can know it at an instant; None if nothing is known about its renewals."""
     if node not in renewed:
         return None
     return max((until for committed, until in renewed[node] if committed <= at), default=0)

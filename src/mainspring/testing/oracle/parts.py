@@ -37,7 +37,7 @@ class Asked(Part, frozen=True, kw_only=True):
 
 
 class JobTerms(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a job is to be after a request: its calendar and its policies. Edits are told as they result."""
+    """What a job is to be after a request: its calendar and its policies. Edits are recorded by their result."""
 
     schedule: str
     seconds: bool = False
@@ -51,7 +51,7 @@ class JobTerms(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     overlap: Overlap = "skip"
     paused: bool = False
     created_ms: int = 0
-    """What the record says, if that is told; another instant, another job. `updated_ms` likewise."""
+    """What the record says, if known: a different instant means a different job. `updated_ms` likewise."""
     updated_ms: int = 0
 
 
@@ -123,7 +123,7 @@ class Bound(Part, frozen=True, kw_only=True):
     what: str
     value: int
     limit: int
-    """The setting it goes by. What the rule allows for it is the rule's business."""
+    """The setting that limits it. How much more to allow is up to the rule."""
 
 
 class Fetched(Part, frozen=True, kw_only=True):
@@ -131,18 +131,18 @@ class Fetched(Part, frozen=True, kw_only=True):
 
     id: str
     delivery_id: str = ""
-    """Which fetch of this id: there is another one when the record of the last has expired."""
+    """Which fetch of this id: there is a new one when the record of the last has expired."""
     state: str
     mark: str = ""
     wanted: bool = False
     """An origin waits for its result."""
     taken: bool = False
     offered: bool = False
-    """There is a row by which its result will be offered again when it is time."""
+    """There is a row that will have its result offered again when it is time."""
     reason: str = ""
     """Why it is not offered any more, if so."""
     expired: bool = False
-    """It is on record no more, and only not removed yet."""
+    """It is no longer on record, just not removed yet."""
 
 
 class Key(Part, frozen=True, kw_only=True):

@@ -10,23 +10,23 @@ from mainspring.testing.oracle.history import NEVER, History, Operation
 from mainspring.testing.oracle.journal import JobTerms
 
 NOTICED_MS: Final = 75_000
-"""How long it may take until somebody looks at a definition of which no clock was told."""
+"""How long it may take until somebody looks at a definition that no clock was told about."""
 REGISTRY: Final = "jobs:meta/"
 DEFINES: Final = frozenset({"create", "update", "foreign-write"})
 
 
 @dataclass(frozen=True)
 class Reign:
-    """A definition, and from when to when it may have been in force; None: there is no job, or one that nobody
-    understands."""
+    """A definition, and from when to when it may have been in force; None: there is no job, or an incomprehensible
+    one."""
 
     since: int
     until: int
     terms: JobTerms | None
     noticed: int = 0
-    """When its clock knows of it, if nothing holds that up."""
+    """When its clock knows about it, if nothing holds that up."""
     is_deleted: bool = False
-    """It ended with the job: what its clock had not accounted for, nobody will."""
+    """It ended with the job: nobody will account for what its clock had not accounted for."""
 
 
 def committed(history: History, name: str) -> Iterator[Reign]:
@@ -39,13 +39,13 @@ def committed(history: History, name: str) -> Iterator[Reign]:
         said = history.at_of(terms.updated_ms) if terms and terms.updated_ms and not is_foreign else commit.at
         noticed = commit.at + (NOTICED_MS * 1000 + history.lease_us if is_foreign else 0)
         yield replace(present, until=noticed, is_deleted=commit.verb == "forget")
-        unsaid = NOTICED_MS * 1000 if is_foreign else 0  # a look that is repeated decides as of its first try
+        unsaid = NOTICED_MS * 1000 if is_foreign else 0  # a repeated look decides as of its first try
         present = Reign(min(said, commit.at) - unsaid, NEVER, terms, noticed)
     yield present
 
 
 def asked_for(history: History, name: str, operations: Sequence[Operation]) -> Iterator[Reign]:
-    """From when to when each definition may be in force: from its question to the answer of one that came after."""
+    """From when to when each definition may be in force: from its request to the answer of one that came after."""
     changes = [o for o in operations if o.verb in DEFINES or o.verb == "delete"]
     yield Reign(-NEVER, _replaced(history, changes, -1), None)
     for change in changes:

@@ -13,14 +13,14 @@ the shape of a ledger's entry.
 | unfinished  | an entry that is not final when everything has come to rest                                       |
 | wrong-skip  | skipped for a reason that the job's policy does not know, or that did not exist at that time; for |
 |             | overlap also while a catch-up was under way, or because of a delay that a catch-up had caused     |
-| wrong-late  | caught up with although the policy says not to, or although it could be run in time          |
+| wrong-late  | made up for although the policy says not to, or although it could be run in time                  |
 | unsent      | on record as succeeded, but nothing arrived                                                       |
-| sent-anyway | on record as not run, but something arrived                                                  |
+| sent-anyway | on record as not run, but something arrived                                                       |
 | unrecorded  | something arrived that no entry knows, or more often than its entry has attempts                  |
-| changed-id  | a run that arrived with a delivery id that is not on record: a repeat that cannot be recognised|
+| changed-id  | a run that arrived with a delivery id that is not on record: an unrecognisable repeat             |
 | early       | something arrived before its instant                                                              |
-| overdue     | run late, or not planned in time, although somebody was there and nothing held it up         |
-| recounted   | a state that was counted more often than the ledger has runs in it                            |
+| overdue     | run late, or not planned in time, although somebody was there and nothing held it up              |
+| recounted   | a state that was counted more often than the ledger has runs in it                                |
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UTC: Final = ZoneInfo("UTC")
 EARLY_MS: Final = 50
 ROUNDING_MS: Final = 1_000
 MISSED_AFTER_MS: Final = 15_000
-"""How late a run may be without being one that was missed. Told to users, so stated here once more."""
+"""How late a run may be without counting as missed. Users are told, so it is stated here independently."""
 MADE: Final = frozenset({"succeeded", "failed", "unknown"})
 FINAL: Final = MADE | {"skipped", "cancelled"}
 SKIPS: Final[dict[Catchup, frozenset[str]]] = {
@@ -48,7 +48,7 @@ SKIPS: Final[dict[Catchup, frozenset[str]]] = {
     "latest": frozenset({"superseded", "outside-window"}),
     "all": frozenset({"outside-window"}),
 }
-"""What may become of missed instants besides being caught up with."""
+"""What may become of missed instants, other than being made up for."""
 
 
 class Violation(NamedTuple):
@@ -66,7 +66,7 @@ class Arrival(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """Nobody run anything between these instants, both included."""
+    """Nobody ran anything between these instants, inclusive."""
 
     first: int
     last: int
@@ -74,7 +74,7 @@ class Outage(NamedTuple):
 
 @dataclass(frozen=True)
 class Watched:
-    """A job, and everything that is known of it."""
+    """A job, and everything that is known about it."""
 
     name: str
     instants: Sequence[int]
@@ -113,7 +113,7 @@ def instants_of(matches: Callable[[datetime], bool], *, after: int, until: int, 
 
 
 class Term(NamedTuple):
-    """From when to before when a job was one with these instants: as it was created, until it was edited or deleted."""
+    """The span in which a job had these instants: from when it was created until before it was edited or deleted."""
 
     since: int
     until: int
@@ -123,9 +123,9 @@ class Term(NamedTuple):
 
 
 def instants_of_terms(terms: Sequence[Term], *, zone: ZoneInfo = UTC) -> list[int]:
-    """What a job had to account for that was edited, or deleted and made anew: each term counts from its change on.
+    """What a job that was edited, or deleted and recreated, had to account for: each term counts from its change on.
 
-    The bounds of a term hold within it only: what is extended does not bring back what had passed.
+    The bounds of a term hold only within it: extending them does not bring back what had passed.
     """
     found: list[int] = []
     for term in terms:
@@ -215,7 +215,7 @@ def _was_busy(job: Watched, run: RunView) -> bool:
 
 
 def _catches_up(job: Watched, run: RunView) -> bool:
-    """Whether a run makes up for an outage, be it that it was planned before."""
+    """Whether a run makes up for an outage, even if it was planned before."""
     was_held_up = job.was_down(to_ms(run.scheduled_at)) and (run.late_ms or 0) > MISSED_AFTER_MS
     return run.kind == "catchup" or (run.kind == "scheduled" and was_held_up)
 
@@ -225,7 +225,7 @@ def _spans(run: RunView, instant: int) -> bool:
 
 
 def _took_too_long(run: RunView, instant: int) -> bool:
-    """Whether a run would have been under way at an instant also without the delay with which it began."""
+    """Whether a run would have been under way at an instant even without the delay with which it began."""
     if run.started_at is None or (run.late_ms or 0) <= MISSED_AFTER_MS:
         return True
     duration = to_ms(run.finished_at or 0) - to_ms(run.started_at)
@@ -233,7 +233,7 @@ def _took_too_long(run: RunView, instant: int) -> bool:
 
 
 def _has_newer(job: Watched, instant: int) -> bool:
-    """Whether that which comes behind superseded instants was run, or would have been but for an overlap."""
+    """Whether what follows superseded instants was run, or would have been but for an overlap."""
     for later in job.instants[bisect_right(job.instants, instant) :]:
         for run in job.entries.get(later, ()):
             if run.reason != "superseded":
@@ -322,7 +322,7 @@ RECEIVED: Final = {
     "changed-id": _changed_id,
     "early": _early,
 }
-"""Those that compare the ledger with its receiver, and need no calendar."""
+"""The rules that compare the ledger with its receiver, and need no calendar."""
 RULES: Final = {
     "hole": _hole,
     "doubled": _doubled,

@@ -28,11 +28,11 @@ from mainspring.testing.oracle.journal import (
 )
 
 SHORT: Final = 6
-"""So much of a delivery id is shown, from its end: its beginning is always the same."""
+"""How much of a delivery id is shown, from its end: its beginning is always the same."""
 
 
 def timeline(journal: Iterable[AnyEvent], violation: Violation | None = None, *, most: int = 200) -> str:
-    """The whole journal or, around a violation, what happened to its id and the faults, at most so many lines.
+    """The whole journal or, around a violation, what happened to its id and the faults, up to a number of lines.
 
     Lines of the broken id begin with `*`, the one that broke the rule with `>`.
     """
@@ -64,7 +64,7 @@ def _instant(at: int) -> str:
 
 
 class _Told:
-    """Words for events; knows to which operation an answer belongs, and to which id a delivery."""
+    """Words for events; knows which operation an answer belongs to, and which id a delivery belongs to."""
 
     def __init__(self, events: list[AnyEvent]) -> None:
         self._asked = {event.op: event for event in events if isinstance(event, Invoke)}

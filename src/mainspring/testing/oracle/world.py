@@ -1,4 +1,4 @@
-"""The facts about a run that rules need besides its journal."""
+"""The facts about a run that rules need in addition to its journal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class World(Struct, frozen=True, kw_only=True):
     latency_ms: int = 0
     """How long a call of the store takes at most, without a fault."""
     store_timeout_ms: int = 3000
-    """How long an instance waits for an answer of the store: so long after healing it may wait for one in vain."""
+    """How long an instance waits for an answer of the store: for this long after healing it may still wait in vain."""
     call_timeout_ms: int = 30_000
     """Of timers that name none."""
     policy: RetryPolicy = RetryPolicy()
@@ -44,7 +44,7 @@ class World(Struct, frozen=True, kw_only=True):
     page_size: int = 500
     circuit_seconds: float = 5.0
     wakeups_lost: bool = False
-    """Whether instances may not hear what others tell them of new rows: then a look finds these."""
+    """Whether instances may fail to hear of new rows from others: then a look finds these."""
     hosts: dict[str, Host] = {}
     """Destinations that are not named here are fast."""
     fetch_retention_seconds: float = 86_400.0

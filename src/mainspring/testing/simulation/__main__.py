@@ -27,12 +27,12 @@ from mainspring.testing.simulation.swarm import draw_plan, service_of
 from mainspring.testing.simulation.timeline import timeline
 
 SHOWN = 3
-"""Failing seeds of a search that are shrunk and shown."""
+"""How many failing seeds of a search are shrunk and shown."""
 BROKEN = 1
 NOT_RUN = 2
 NEVER_HAPPENED = 3
 EXCLUDED = {"replay": ("seed", "service", "seeds", "first", "processes"), "seed": ("seeds", "first", "processes")}
-"""Options that say nothing beside another."""
+"""Options that mean nothing when another is given."""
 
 
 class Refused(click.ClickException):
@@ -88,7 +88,7 @@ def main(context: click.Context, /, **options: Any) -> None:
 
 
 def _refuse(context: click.Context) -> None:
-    """Options that say nothing beside others."""
+    """Options that mean nothing because of others."""
     flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     given = [name for name in flags if context.get_parameter_source(str(name)) is ParameterSource.COMMANDLINE]
     for name, excluded in EXCLUDED.items():
@@ -97,7 +97,7 @@ def _refuse(context: click.Context) -> None:
 
 
 def _try_out(folder: Path) -> None:
-    """See that replay files can be kept, before there are any. No folder is left behind."""
+    """Make sure that replay files can be kept, before there are any. No folder is left behind."""
     with ExitStack() as stack:
         try:
             for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):

@@ -26,7 +26,7 @@ class Chance:
         return self._draws.chance(f"plan/{label}", percent)
 
     def some(self, label: str, among: Sequence[T]) -> list[T]:
-        """Each of them with one half."""
+        """Each of them with a chance of one half."""
         return [thing for place, thing in enumerate(among) if self._draws.draw(f"plan/{label}/{place}", 2)]
 
     def weighted(self, label: str, weights: dict[str, int]) -> str:

@@ -11,7 +11,7 @@ EPOCH_MS: Final = 1_800_000_000_000
 
 
 class SimulatedClock:
-    """A `Clock` of the simulated loop; `skew_ms` is how wrong this machine's wall clock is, by which it goes until it
+    """A `Clock` of the simulated loop; `skew_ms` is how wrong this machine's wall clock is, which it goes by until it
     has asked the store."""
 
     def __init__(self, loop: SimulatedLoop, *, skew_ms: int = 0) -> None:

@@ -41,7 +41,7 @@ def service_of(timer: Timer) -> Service:
 
 
 def mark_of(payload: str | None) -> str:
-    """What tells one payload of a user from another."""
+    """What distinguishes one user's payload from another."""
     try:
         return "" if payload is None else msgspec.json.decode(payload, type=Payload).mark
     except msgspec.ValidationError:
@@ -49,7 +49,7 @@ def mark_of(payload: str | None) -> str:
 
 
 def terms_of(record: Record) -> JobTerms | None:
-    """What a record says of a job, if it is understood."""
+    """What a record says about a job, if it is understood."""
     job = read(record, Routing(), check_url=lambda _: None)
     if not isinstance(job, Job):
         return None

@@ -1,4 +1,4 @@
-"""What has to happen sometimes: a search in which it never does looks elsewhere than it should.
+"""What has to happen sometimes: a search in which it never does is looking in the wrong place.
 
 Whoever sees it happen tells the run, by these names.
 """
@@ -60,7 +60,7 @@ OF: Final = {
     "all": tuple(dict.fromkeys((*TIMERS, *JOBS, *KEYS, *FETCHES))),
 }
 SEEDS: Final = 1000
-"""After so many seeds of a service everything should have happened."""
+"""After this many seeds of a service everything should have happened."""
 
 
 def enough(service: str) -> int:
@@ -68,7 +68,7 @@ def enough(service: str) -> int:
 
 
 def unreached(reached: Iterable[str], service: str = "timers") -> list[str]:
-    """Of what should happen in a thousand seeds, what has not."""
+    """What should happen in a thousand seeds, but has not."""
     seen = set(reached)
     return [name for name in OF[service] if name not in seen]
 

@@ -1,9 +1,9 @@
-"""A simulated database: an actor of its own, which neither dies nor hurries with those who ask it.
+"""A simulated database: an actor of its own, which neither dies nor hurries with its callers.
 
 A request *arrives*, is *committed* and is *answered* at three drawn instants; whoever asked may have given up by then,
-or be dead: it is committed all the same. Requests of one instance that arrive together share a transaction. It fails in
-*regimes* (`plan.Regime`): for a while, in one way, for everybody or for an instance, a verb or a single shard, whose
-items then have a verdict of their own. Every write that takes effect is told to the journal.
+or be dead: it is committed all the same. Requests of one instance that arrive together share a transaction. The
+database fails in *regimes* (`plan.Regime`): for a while, in one way, for everybody or for an instance, a verb or a
+single shard, whose items then have a verdict of their own. Every write that takes effect is recorded in the journal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 OPERATION: Final[ContextVar[str]] = ContextVar("operation", default="")
 """The client's operation on whose behalf something is asked."""
 FOREIGN: Final = "foreign"
-"""Who writes in a transaction of its own."""
+"""Somebody who writes in a transaction of their own."""
 
 
 class Caller(Protocol):
@@ -53,7 +53,7 @@ class Caller(Protocol):
     def index(self) -> int: ...
 
 
-class _Lane:
+class _Queue:
     """Requests that will share a transaction."""
 
     def __init__(self) -> None:
@@ -63,11 +63,11 @@ class _Lane:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What was asked, by whom, and what is still to happen with it."""
+    """What was asked, by whom, and what is still to happen to it."""
 
     caller: Caller
     verb: str
-    lane: str
+    queue: str
     at: int
     operation: str
     commits: int
@@ -78,7 +78,7 @@ class _Asked:
 
 
 class _Part(NamedTuple):
-    """What of a request is committed at once, and who is told then."""
+    """The part of a request that is committed at once, and who is told then."""
 
     asked: _Asked
     request: Change
@@ -100,8 +100,8 @@ class Database:
         sometimes: Callable[[str], None],
         committed: Callable[[Commit], None] = lambda _: None,
     ) -> None:
-        """`reached` is told of crash points of a caller, `sometimes` of what should happen sometimes, `committed` of
-        every write that took effect, before its caller is."""
+        """`reached` is told about crash points of a caller, `sometimes` about what should happen sometimes, `committed`
+        about every write that took effect, before its caller is."""
         self._loop = loop
         self.tables = tables
         self._world = world
@@ -111,11 +111,11 @@ class Database:
         self._sometimes = sometimes
         self._committed = committed
         self._context = context_of(Process("store"))
-        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._queues: dict[tuple[str, str], _Queue] = {}
         self.regimes: list[Regime] = []
         """Those in force."""
         self.locked: dict[RowKey, int] = {}
-        """Rows that a foreign transaction holds, with how many of them do."""
+        """Rows that foreign transactions hold, and how many of them do."""
         self.step_ms = world.starts_ms
         """By how much the database's clock is wrong."""
         self._commits: Counter[str] = Counter()
@@ -126,7 +126,7 @@ class Database:
         """When the last row was changed."""
 
     def foreign_writes(self, caller: Caller) -> int:
-        """How often others have committed something, those before it included."""
+        """How often others have committed something, including those before it."""
         return self._commits.total() - self._commits[caller.name]
 
     @contextmanager
@@ -176,7 +176,7 @@ class Database:
 
     # --- writes ---------------------------------------------------------------------------------------------
 
-    async def change(self, caller: Caller, verb: str, lane: str, request: Change) -> None:
+    async def change(self, caller: Caller, verb: str, queue: str, request: Change) -> None:
         """Have a request decided and committed; it has its answer afterwards."""
         future: asyncio.Future[None] = self._loop.create_future()
         arrives, commits, answers = self._legs(caller, verb)
@@ -196,7 +196,7 @@ class Database:
             certain = regime != "late" and not self.regimes and not self.locked
             self._give_up(future, 2 * (arrives + commits + answers) if certain else None)
             asked = _Asked(
-                caller, verb, lane, self._loop.now_us, OPERATION.get(), commits, answer, is_heard=regime is None
+                caller, verb, queue, self._loop.now_us, OPERATION.get(), commits, answer, is_heard=regime is None
             )
             self._after(arrives, self._arrive, asked, request)
         await self._answer(future)
@@ -212,7 +212,7 @@ class Database:
             self._join(_Part(asked, request, asked.answer))
 
     def _arrive_in_parts(self, asked: _Asked, request: Batch[Any], faults: list[str | None]) -> None:
-        """Items of shards that are well go on; the others have a verdict of their own, whatever becomes of them."""
+        """Items of healthy shards go on; the others have a verdict of their own, whatever becomes of them."""
         now = [place for place, fault in enumerate(faults) if fault in (None, "lose")]
         later = [place for place, fault in enumerate(faults) if fault == "late"]
         current = _part_of(request, now)
@@ -239,15 +239,15 @@ class Database:
             self._after(self._late(asked.caller, asked.verb), self._join, rest)
 
     def _join(self, part: _Part) -> None:
-        lane = self._lanes.setdefault((part.asked.caller.name, part.asked.lane), _Lane())
-        lane.waiting.append(part)
-        if not lane.is_planned:
-            lane.is_planned = True
-            self._after(part.asked.commits, self._commit, lane)
+        queue = self._queues.setdefault((part.asked.caller.name, part.asked.queue), _Queue())
+        queue.waiting.append(part)
+        if not queue.is_planned:
+            queue.is_planned = True
+            self._after(part.asked.commits, self._commit, queue)
 
-    def _commit(self, lane: _Lane) -> None:
-        lane.is_planned = False
-        group, lane.waiting = lane.waiting, []
+    def _commit(self, queue: _Queue) -> None:
+        queue.is_planned = False
+        group, queue.waiting = queue.waiting, []
         caller = group[0].asked.caller
         self._reached(caller, crashpoint.BEFORE_COMMIT)
         rows, versions = self._rows_of(group), self._versions_of(group)
@@ -262,7 +262,7 @@ class Database:
                 if event.verb in ("write", "begin", "finish"):
                     self.written_at = event.at
         self._reached(caller, crashpoint.AFTER_COMMIT)
-        # What nobody heard of was done on a connection that is no longer the caller's: it counts as another's.
+        # What nobody heard about was done on a connection that is no longer the caller's: it counts as somebody else's.
         heard = all(part.asked.is_heard and part.done is not _nobody for part in group)
         self._commits[caller.name if heard else ""] += 1
         for part in group:
@@ -270,10 +270,10 @@ class Database:
 
     def commit_now(self, caller: Caller, request: Change, operation: str) -> None:
         """A write of somebody who holds the locks already."""
-        lane = _Lane()
+        queue = _Queue()
         asked = _Asked(caller, "write", "", self._loop.now_us, operation, 0, _nobody)
-        lane.waiting.append(_Part(asked, request, _nobody))
-        self._commit(lane)
+        queue.waiting.append(_Part(asked, request, _nobody))
+        self._commit(queue)
 
     def _rows_of(self, group: list[_Part]) -> dict[RowKey, Timer]:
         keys: dict[TimerKey, None] = {}
@@ -291,7 +291,7 @@ class Database:
     # --- faults ---------------------------------------------------------------------------------------------
 
     def _regime(self, caller: Caller, verb: str, shards: Sequence[int] = ()) -> str | None:
-        """What befalls a whole request; of reads of one shard, or of all of them together, also by their shards."""
+        """What befalls a whole request; reads of one shard, or of all together, may be hit through their shards."""
         for regime in self.regimes:
             if (regime.shard is None or regime.shard in shards) and self._befalls(regime, caller, verb):
                 return regime.kind
@@ -316,7 +316,7 @@ class Database:
         return self._shard_regime(caller, verb, _shard_of(item)) if self.regimes else None
 
     def _late(self, caller: Caller, verb: str) -> int:
-        """How long after its time something lands; told as a fault, because it ends later than its regime."""
+        """How long after its time something lands; recorded as a fault, because it ends later than its regime."""
         self._sometimes(f"{verb}: landed late")
         span = self._world.store_timeout * 1000 + round(self._world.lease_seconds * 3_000_000)
         late = self._world.store_timeout * 1000 // 2 + self._draws.draw(f"late/{caller.name}/{verb}", span)
@@ -347,7 +347,7 @@ class Database:
         self._loop.call_at_us(self._loop.now_us + microseconds, act, *args, context=self._context)
 
     def _give_up(self, future: asyncio.Future[Any], takes: int | None = None) -> None:
-        """When the caller does; not even thought of for what `takes` less time than that."""
+        """Fail it when its caller gives up; not even scheduled for what `takes` less time than that."""
         patience = self._world.store_timeout * 1000
         if takes is None or takes >= patience:
             self._after(patience, self._fail, future, "no answer came in time")

@@ -1,4 +1,4 @@
-"""What calls ask of a destination, by their path: how each is told to the journal, and what a good answer says."""
+"""What calls ask of a destination, by their path: how the journal records each, and what a good answer says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUSY_SECONDS: Final = 1
 
 
 class Body(Struct, frozen=True, rename="camel"):
-    """What is read of a callback's body."""
+    """What is read from a callback's body."""
 
     timer_id: str
     generation: int
@@ -40,7 +40,7 @@ class Answer(Struct, frozen=True):
     is_silent: bool = False
     """It never answers, and never cuts."""
     number: int = 0
-    """The how-manieth call it answers."""
+    """The number of the call it answers."""
 
     @property
     def acted(self) -> bool:
@@ -51,7 +51,7 @@ class Desk(Protocol):
     """Knows one kind of calls."""
 
     def sent(self, call: Call, *, node: str, at: int) -> Sent | None:
-        """What is told when a call leaves; None for those that need no lease and have no lane."""
+        """What is recorded when a call leaves; None for those that need no lease and have no lane."""
         ...
 
     def arrived(self, call: Call, host: str, *, node: str, at: int, wall_ms: int, number: int) -> AnyEvent | None: ...
@@ -212,7 +212,7 @@ class Origins:
 
 
 def mark_of(result: FetchResult) -> str:
-    """What tells one end of a fetch from another."""
+    """What distinguishes one end of a fetch from another."""
     why = result.error.kind if result.error is not None else ""
     what = f"{result.response.status} {result.response.body}" if result.response is not None else why
     return f"{what} at {result.finished_at.timestamp():.3f}"

@@ -1,6 +1,6 @@
 """Chance: a hash of the seed, of a label, and of how often that label was drawn.
 
-No two labels share a stream, so that leaving something out of a run moves nobody else's luck. Zero is always the
+No two labels share a stream, so that leaving something out of a run changes nobody else's luck. Zero is always the
 harmless draw: a label that is *muted* draws nothing else, which is how a failing history is made smaller.
 """
 
@@ -30,7 +30,7 @@ class Draws:
         return self.at(f"{label}/{count}") % n
 
     def chance(self, label: str, percent: float) -> bool:
-        """True so often. The harmless answer is False."""
+        """True this often. The harmless answer is False."""
         return self.draw(label, 10_000) >= 10_000 - percent * 100
 
     def choose(self, label: str, among: Sequence[T]) -> T:
@@ -47,7 +47,7 @@ class Draws:
 
 
 class Dice(random.Random):
-    """What a process throws: jitter can be muted, the ids that it makes are always its own."""
+    """A process's dice: jitter can be muted, but the ids that it makes are always its own."""
 
     def __init__(self, draws: Draws, name: str) -> None:
         self._draws = draws

@@ -21,7 +21,7 @@ MAX_PAYLOAD: Final = 100_000
 
 
 class ForeignWriter:
-    """Who writes without being an instance."""
+    """Somebody who writes without being an instance."""
 
     name = FOREIGN
     index = -1
@@ -44,7 +44,7 @@ class ForeignPrograms:
         self._journal = journal
 
     async def create(self, name: str, operation: Operation, request: CreateTimer) -> TimerView:
-        """The row is held from the beginning of the transaction on, and written when it commits."""
+        """The row is held from the beginning of the transaction, and written when it commits."""
         key = self._namespace.key_of(request.timer_id)
         if operation.hold:
             now = self._loop.now_us

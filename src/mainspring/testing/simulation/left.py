@@ -1,4 +1,4 @@
-"""What the oracle is told besides events: the world, and what is left of it at the end."""
+"""What the oracle is told in addition to events: the world, and what is left of it at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainspring.testing.simulation.receivers import host_of
 from mainspring.testing.simulation.tables import Tables
 
 LARGEST_ROW: Final = 400
-"""What users have put into a row, in bytes, at most."""
+"""The most that users have put into a row, in bytes."""
 
 
 def oracle_world(world: World) -> oracle.World:

@@ -3,7 +3,7 @@
 **Time** is an integer number of microseconds, so that no sum of seconds depends on its order.
 
 **Processes.** A context variable names the process to which each callback belongs; whatever a callback starts inherits
-it. That is the membrane around a process: the callbacks of one that is dead are dropped, whatever they wait for, and no
+it. That is the membrane around a process: the callbacks of a dead process are dropped, whatever they wait for, and no
 `finally` runs, as after `kill -9`; those of one that stands still are held until it goes on.
 
 **Order.** Within a process callbacks run in the order in which they were asked for, as on any event loop. Between
@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T")
 STEPS_AT_ONE_INSTANT: Final = 200_000
-"""More of them are not work but a loop that never ends."""
+"""More than this is not work but a loop that never ends."""
 
 
 class Spinning(Exception):
@@ -100,7 +100,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.now_us = 0
         self._priority = priority or (lambda _instant, _name: 0)
         self._outside = Process("")
-        """To which everything belongs that belongs to no process."""
+        """Everything that belongs to no process belongs to this one."""
         self._runnable: dict[Process, None] = {}
         self._timers: list[tuple[int, int, _Handle, Process]] = []
         self._sequence = 0
@@ -114,13 +114,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # --- processes ----------------------------------------------------------------------------------------
 
     def kill(self, process: Process) -> None:
-        """From now on nothing of it runs, and nothing of it ends in good order."""
+        """From now on nothing in it runs, and nothing in it ends in good order."""
         process.alive = False
         process.ready.clear()
         self._runnable.pop(process, None)
 
     def hold(self, process: Process) -> None:
-        """It stands still, and time goes on without it."""
+        """It stands still while time goes on without it."""
         process.held = True
         self._runnable.pop(process, None)
 
@@ -145,7 +145,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        # Whoever waits for what is left of a microsecond waits for a whole one: time must go on.
+        # A wait for a fraction of a microsecond is rounded up to a whole one: time must go on.
         microseconds = max(round(delay * 1_000_000), 1 if delay > 0 else 0)
         return self.call_at_us(self.now_us + microseconds, callback, *args, context=context)
 

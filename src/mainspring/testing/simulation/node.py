@@ -8,7 +8,9 @@ from contextlib import AsyncExitStack
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from mainspring.api.app import AsgiApp, build_app, build_executor_app, token_digest
+from mainspring.api.app import build_app, build_executor_app
+from mainspring.api.asgi import AsgiApp
+from mainspring.api.tokens import token_digest
 from mainspring.cluster.instance import Instance
 from mainspring.cluster.surroundings import Identity, Surroundings
 from mainspring.config import Config
@@ -36,7 +38,7 @@ Started = TypeVar("Started", Instance, RemoteExecutor)
 
 
 class Died(BaseException):
-    """Unwinds the callback in which a process dies at a crash point. Nothing of it runs after that."""
+    """Unwinds the callback in which a process dies at a crash point. Nothing in the process runs after that."""
 
 
 class Inhabitant:
@@ -57,7 +59,7 @@ class Inhabitant:
         return self.process.alive
 
     def step_wall(self, by_ms: int) -> None:
-        """The wall clock of its machine is moved."""
+        """The wall clock of its machine was moved."""
         for clock in self._clocks:
             clock.step_wall(by_ms)
 
@@ -87,7 +89,7 @@ class Node(Inhabitant):
         is_dead: Callable[[Lease], bool],
         ended: Callable[[Inhabitant, BaseException | None], None],
     ) -> None:
-        """`skew_ms` is how wrong the wall clock is; `ended` is told when the process ends by itself, and of what."""
+        """`skew_ms` is how wrong the wall clock is; `ended` is told when the process ends by itself, and why."""
         super().__init__(index, name)
         self._loop = loop
         self._world = world

@@ -1,4 +1,4 @@
-"""Looks into instances while they run: for the most of what is bounded, and for what has to happen sometimes."""
+"""Looks into instances while they run: for the peaks of what is bounded, and for what has to happen sometimes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mainspring.testing.simulation.plan import World
 from mainspring.timers.carrier import TimerCarrier
 
 MANY: Final = 100
-"""Destinations whose circuits are not all looked at."""
+"""With more destinations than this, not all circuits are looked at."""
 
 
 class Observer:
     def __init__(
         self, world: World, nodes: Mapping[str, Inhabitant], namespace: Namespace, *, sometimes: Callable[[str], None]
     ) -> None:
-        """`nodes` are all processes that there were, by name."""
+        """`nodes` are all processes there ever were, by name."""
         self._world = world
         self._nodes = nodes
         self._namespace = namespace
@@ -31,7 +31,7 @@ class Observer:
         self._open_circuits: dict[str, int] = {}
 
     def committed(self, commit: Commit) -> None:
-        """Something was written, and who asked for it does not know yet."""
+        """Something was written, and whoever asked for it does not know yet."""
         if commit.verb == "renew":
             node = self._nodes.get(commit.node)
             ownership = node.instance.ownership if node is not None and node.instance is not None else None
@@ -43,7 +43,7 @@ class Observer:
                 self._find_older(node, uuid, commit.delivery_id)
 
     def _find_older(self, node: Inhabitant, uuid: str, delivery_id: str) -> None:
-        """Does this instance still have another delivery of a row in hand that was written just now?"""
+        """Does this instance still have another delivery in hand of a row that was just written?"""
         engine = _engine_of(node)
         row = engine.dispatcher.window.rows.get(uuid) if engine is not None else None
         if engine is None or row is None or row.detail.delivery_id == delivery_id:
@@ -53,7 +53,7 @@ class Observer:
         self._sometimes(f"re-created while {in_hand}")
 
     def sent(self, name: str, to_one_host: int, is_fetch: bool) -> None:
-        """A call leaves an instance, which has so many of its kind under way to one destination."""
+        """A call leaves an instance, which has this many of its kind under way to one destination."""
         if is_fetch:
             self._note(name, "fetches to a host", to_one_host)
             return
@@ -97,8 +97,8 @@ class Observer:
         self._most[name, what] = max(value, self._most.get((name, what), 0))
 
     def bounds(self) -> Iterator[Bound]:
-        """The most that was seen in each instance. What an instance knows of destinations is bounded by numbers that no
-        run comes to: none has so many. Of each it knows no more than once."""
+        """The most that was seen in each instance. What an instance knows about destinations is bounded by numbers that
+        no run reaches: none has that many. It knows each only once."""
         world = self._world
         limits = {
             "in-flight": world.in_flight_limit,

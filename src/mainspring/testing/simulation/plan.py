@@ -52,7 +52,7 @@ class Regime(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shard: Natural | None = None
     verb: str | None = None
     percent: Annotated[int, Meta(ge=1, le=100)] = 100
-    """How many of the calls it befalls: each on its own."""
+    """How many of the calls it befalls: each is decided on its own."""
 
 
 class Blow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,13 +63,13 @@ class Blow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     node: int = 0
     """-1: all of them."""
     length: int = 0
-    """pause, cut-peers: how long. store-clock, wall-clock: by how many milliseconds, also backwards."""
+    """pause, cut-peers: how long. store-clock, wall-clock: by how many milliseconds, perhaps backwards."""
     point: str = ""
     """kill, pause: not at `at`, but when the instance next comes to this crash point."""
 
 
 class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a client asks for. Fields that a verb does not need say nothing."""
+    """What a client asks for. Fields that a verb does not need mean nothing."""
 
     client: Natural
     at: Natural
@@ -81,10 +81,10 @@ class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
     awaits: bool = True
     """Whether the client waits for the answer before it goes on."""
     again: bool = False
-    """Whether it looks how things stand if it does not know what became of it."""
+    """Whether it checks how things stand if it does not know what became of it."""
     destination: Natural = 0
     delay: int | None = None
-    """Due so many milliseconds after it is asked; negative: in the past, by an instant."""
+    """Due this many milliseconds after it is asked; negative: at an instant in the past."""
     instant: Natural | None = None
     """Due at this instant of the run."""
     at_most_once: bool = False
@@ -95,7 +95,7 @@ class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
     hold: Natural = 0
     """A foreign transaction: how long it stays open. Work, the block of a lock: how long it takes."""
     job: JobTerms | None = None
-    """What a job is to be; its bounds are instants of the run. None in a foreign write: what nobody understands."""
+    """What a job is to be; its bounds are instants of the run. None in a foreign write: something incomprehensible."""
     origin: Natural | None = None
     """A fetch: which destination gets the result."""
     method: str = "GET"
@@ -110,7 +110,7 @@ class World(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     instances: Annotated[int, Meta(ge=1, le=EXECUTORS)] = 1
     starts_ms: Natural = 0
-    """How long after `EPOCH_MS` the run begins: shortly before clocks change, for one."""
+    """How long after `EPOCH_MS` the run begins: for example, shortly before clocks change."""
     shards: Count = 1
     window_limit: Count = 8192
     window_bytes: Count = 16_777_216
@@ -128,11 +128,11 @@ class World(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     latency: Natural = 0
     """Milliseconds that a call of the store takes at most, unless it meets a spike or a fault."""
     spikes: bool = False
-    """Whether one call of a hundred takes fifty times as long."""
+    """Whether one call in a hundred takes fifty times as long."""
     store_timeout: Natural = 2000
     """When a caller gives up waiting for the store."""
     sqlite: bool = False
-    """Whether rows are in SQLite, in memory, and not in dictionaries."""
+    """Whether rows are in SQLite, in memory, instead of in dictionaries."""
     notices: bool = False
     """Whether the store tells of foreign writers."""
     one_machine: bool = False
@@ -140,11 +140,11 @@ class World(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     wire: Natural = 5
     """Milliseconds that anything takes from process to process, at most."""
     wakeups_lost: Annotated[int, Meta(ge=0, le=100)] = 0
-    """Percent of what instances tell each other."""
+    """Percentage of what instances tell each other."""
     skews: Annotated[tuple[int, ...], Meta(min_length=1)] = (0,)
     """By how many milliseconds the wall clock of each instance is wrong at the start."""
     wait_seconds: Seconds = 10.0
-    """Idempotency: how long a caller waits for one who is at work."""
+    """Idempotency: how long a caller waits for another that is at work."""
     ttl_seconds: Seconds = 86_400.0
     """Idempotency: how long a result is kept."""
     resolves: bool = False
@@ -203,7 +203,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def _missing(plan: Plan) -> str:
-    """The first thing that a plan speaks of, and that is not in its world."""
+    """The first thing that a plan mentions but that is not in its world."""
     world = plan.world
     for operation in plan.operations:
         if operation.node >= world.instances:

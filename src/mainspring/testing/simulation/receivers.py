@@ -1,5 +1,5 @@
 """Who answers calls at the other end of the wire: destinations that are fast, slow, silent, refuse, flap, are gone, are
-busy, or act and cut the line. When all is healed they become fast ones, but for those that stay bad.
+busy, or act and cut the line. When all is healed they become fast ones, except for those that stay bad.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.plan import Destination, DestinationKind
 
 FLAP_US: Final = 700_000
-"""How long a flapping destination is as it is."""
+"""How long a flapping destination stays in one state."""
 
 
 def host_of(destination: int) -> str:
@@ -51,7 +51,7 @@ class Receivers:
         return replace(self._answer(host, now_us), number=number, body=desk_of(call).body(number))
 
     def answered(self, call: Call, answer: Answer, *, now_us: int, heard: bool) -> None:
-        """It has answered, or cut the line; `heard` by who called, unless that one has given up waiting."""
+        """It has answered, or cut the line; `heard` by the caller, unless that has given up waiting."""
         self._write(desk_of(call).answered(call, answer, at=now_us, heard=heard))
 
     def _answer(self, host: str, now_us: int) -> Answer:

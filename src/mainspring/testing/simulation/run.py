@@ -289,7 +289,7 @@ class Run:
                 self._loop.call_at_us(until, self._wire.cut_off.discard, node.name, context=self._context)
 
     def _step_wall(self, node: Inhabitant, by_ms: int) -> None:
-        """Of its machine: whoever is started there later finds it so."""
+        """The clock belongs to its machine: whatever is started there later finds it like that."""
         self.journal.append(Fault(at=self._loop.now_us, kind="clock", node=node.name))
         self._steps[node.index] += by_ms
         node.step_wall(by_ms)
@@ -340,7 +340,7 @@ class Run:
         self.database.regimes.remove(regime)
 
     def _heal(self) -> None:
-        """Everything is well from now on, but for what the plan leaves bad."""
+        """Everything is well from now on, except for what the plan leaves bad."""
         self.healed_at = self._loop.now_us
         self._traps.clear()
         self._receivers.healed = self.database.calm = True
@@ -383,7 +383,7 @@ class Run:
         )
 
     def _shards(self) -> Sequence[int]:
-        """Those that have to have owners at the end."""
+        """The shards that must have owners at the end."""
         return self._namespace.shards
 
     def _owners(self, alive: tuple[str, ...]) -> Iterator[Owner]:

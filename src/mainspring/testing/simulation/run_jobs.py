@@ -1,4 +1,4 @@
-"""Runs a plan of jobs. A calendar never comes to rest: what is due when all is healed is waited for, and no more."""
+"""Runs a plan of jobs. A calendar never comes to rest: only what is due when all is healed is waited for."""
 
 from __future__ import annotations
 

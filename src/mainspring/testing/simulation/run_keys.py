@@ -1,7 +1,7 @@
 """Runs a plan of programs that use the library: work that is done once for each key, and locks.
 
 When all is healed, and every lease has ended, each program that can is asked once more for every key and every lock:
-everybody has to be answered then.
+everybody has to get an answer then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mainspring.testing.simulation.users.keys import SCOPE, KeyUsers, Program
 AIR_SECONDS: Final = 4.0
 LONGEST_SECONDS: Final = 120.0
 PROBES: Final = 1_000
-"""The number of the caller who asks once more."""
+"""The number of the caller that asks once more."""
 
 
 class KeysRun(Run):

@@ -1,4 +1,4 @@
-"""Runs that are staged for a situation which chance alone brings about too seldom: what would hide it is left out.
+"""Runs that are staged for a situation that chance alone brings about too rarely: what would hide it is left out.
 
 A scene takes a plan that was drawn, and puts its own world, operations and faults in place of some of them. What it
 draws has labels of its own, so that all other runs stay as they are.
@@ -19,7 +19,7 @@ Scene = Callable[[Chance, Plan], Plan]
 
 
 def staged(chance: Chance, plan: Plan, scenes: Sequence[Scene], *, percent: float) -> Plan:
-    """The plan, or in so many runs of a hundred a scene."""
+    """The plan, or in this many runs out of a hundred a scene."""
     if not chance.percent("staged", percent):
         return plan
     return chance.one("scene", scenes)(chance, plan)
@@ -107,8 +107,8 @@ def silence(chance: Chance, plan: Plan) -> Plan:
 
 
 def bad_shard(chance: Chance, plan: Plan) -> Plan:
-    """One shard cannot be written to for a while, in which so many rows come due that hardly a batch is without one of
-    its own."""
+    """One shard cannot be written to for a while, in which so many rows come due that nearly every batch has one of
+    its rows."""
     world = replace(
         _calm(plan.world, instances=1, latency=chance.one("bad shard: latency", (20, 5))),
         shards=chance.one("bad shard: shards", (2, 4)),
@@ -136,7 +136,7 @@ def bad_shard(chance: Chance, plan: Plan) -> Plan:
 
 def second_look(chance: Chance, plan: Plan) -> Plan:
     """Rows are changed while they are begun, and are then looked at once more. Some looks fail, and late: by then the
-    row has been read anew, and its call is under way. A destination takes one at a time: a slot that is lost stops it.
+    row has been read again, and its call is under way. A destination takes one at a time: losing a slot stops it.
     """
     latency = chance.one("second look: latency", (50, 100, 20))
     world = replace(
@@ -183,8 +183,8 @@ TIMERS: Final[Sequence[Scene]] = (alone, silence, bad_shard, second_look)
 
 
 def outage(chance: Chance, plan: Plan) -> Plan:
-    """All instances are dead until runs have been missed. They are caught up with one after another, at a receiver
-    that takes its time, while the next ones come."""
+    """All instances are dead until runs have been missed. These are made up for one after another, at a slow receiver,
+    while the next ones come."""
     seconds = chance.one("outage: seconds", (3.0, 2.0))
     world = replace(
         _calm(plan.world, instances=chance.one("outage: instances", (1, 2)), latency=1),
@@ -225,8 +225,8 @@ def unwritten(chance: Chance, plan: Plan) -> Plan:
 
 
 def successor(chance: Chance, plan: Plan) -> Plan:
-    """A job is deleted and made anew while no row can be written: the clock of the old one finds the new one, which may
-    run so often and no more."""
+    """A job is deleted and recreated while no row can be written: the clock of the old one finds the new one, which may
+    run only a limited number of times."""
     world = replace(
         _calm(plan.world, instances=chance.one("successor: instances", (1, 2)), latency=1),
         destinations=(Destination(),),
@@ -256,8 +256,8 @@ JOBS: Final[Sequence[Scene]] = (outage, unwritten, successor)
 
 
 def early_successor(chance: Chance, plan: Plan) -> Plan:
-    """The store's clock jumps ahead while one program holds locks. Others, who ask for them then, get each at once, and
-    write: the holder believes in it until its next renewal, and may write before that."""
+    """The store's clock jumps ahead while one program holds locks. Others that ask for them then get each at once, and
+    write: the holder believes in its lock until its next renewal, and may write before that."""
     world = replace(_calm(plan.world, instances=3, latency=chance.one("early: latency", (1, 5, 20))), resolves=False)
     lease = round(world.lease_seconds * 1000)
     at = OPENING + 2 * lease

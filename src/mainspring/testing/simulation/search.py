@@ -1,4 +1,4 @@
-"""Runs many seeds, a process per core, and tells of each what it found."""
+"""Runs many seeds, one process per core, and reports what each found."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mainspring.testing.simulation.simulate import simulate
 from mainspring.testing.simulation.swarm import draw_plan
 
 COLLECTED: Final = 10
-"""Seeds that a process runs before its garbage is collected."""
+"""How many seeds a process runs before its garbage is collected."""
 LOOK_SECONDS: Final = 0.2
 """How often somebody asks whether the search is over."""
 
@@ -53,7 +53,7 @@ def search(
     processes: int | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[Found]:
-    """In the order in which they end; no more once `is_over`."""
+    """In the order in which they end; none after `is_over`."""
     processes = min(processes or len(os.sched_getaffinity(0)), len(seeds) // COLLECTED)
     if processes <= 1:
         for found in look_at(seeds, service):
@@ -79,7 +79,7 @@ def search(
 
 
 class _Worker:
-    """A process that is told seeds, a line each, and answers with what it found. Killed at the end of the block.
+    """A process that is given seeds, one per line, and answers with what it found. Killed at the end of the block.
 
     In a group of its own, so that an interrupt at the terminal reaches only us.
     """

@@ -1,5 +1,5 @@
 """Makes a failing history smaller, as long as the same rule is broken: fewer blows, fewer clients, fewer operations,
-less chance, and settings that are the defaults. What is drawn goes by labels, so what is left out moves nothing else.
+less chance, and default settings. Draws go by labels, so what is left out changes nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mainspring.testing.simulation.plan import Destination, Plan, World
 from mainspring.testing.simulation.simulate import Outcome, simulate
 
 LONGEST: Final = 400
-"""Runs that one history is worth."""
+"""How many runs one history is worth."""
 LABELS: Final = ("order", "dice/", "spike/", "wire/", "receiver/", "store/", "single/", "late/", "lost/", "flap/")
 
 
@@ -21,7 +21,7 @@ class Shrinking:
     def __init__(
         self, outcome: Outcome, rule: str, *, runs: int = LONGEST, told: Callable[[int], None] = print
     ) -> None:
-        """`told` hears how many runs were made."""
+        """`told` is called with how many runs were made."""
         self._best = outcome
         self._rule = rule
         self._left = runs
@@ -29,7 +29,7 @@ class Shrinking:
         self._told = told
 
     def smallest(self) -> Outcome:
-        """The smallest history that was found with so many runs."""
+        """The smallest history that was found in this many runs."""
         while self._left > 0:
             before = self._best.plan
             for way in (_fewer_regimes, _fewer_blows, _fewer_clients, _fewer_operations, _less_chance, _plainer):
@@ -105,7 +105,7 @@ def _less_chance(plan: Plan) -> Iterator[Plan]:
 
 
 def _plainer(plan: Plan) -> Iterator[Plan]:
-    """Settings as they are by default, and destinations that are fast."""
+    """Default settings, and fast destinations."""
     plain = World()
     world = plan.world
     for name in World.__struct_fields__:

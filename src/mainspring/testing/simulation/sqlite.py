@@ -16,7 +16,7 @@ from mainspring.testing.simulation.tables import Tables
 
 
 class _InMemory(Database, frozen=True, kw_only=True):
-    """One connection for the writer and all who read."""
+    """One connection for the writer and all readers."""
 
     connection: apsw.Connection
 

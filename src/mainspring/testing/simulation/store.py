@@ -1,4 +1,4 @@
-"""What an instance has of the simulated database: a `Store` whose every verb is a question to it."""
+"""What an instance sees of the simulated database: a `Store` whose every verb is a request to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mainspring.unreadable import Unreadable
 T = TypeVar("T")
 
 RECORD_VERBS: Final = {INSTANCES: "renew", KEYS: "claim", LOCKS: "lock"}
-"""By which faults know the writes of a collection; those of all others are a `record`."""
+"""The verbs by which faults know the writes of a collection; writes of all others are a `record`."""
 
 
 class SimulatedStore:
@@ -145,23 +145,23 @@ class SimulatedStore:
         return await self._database.read(self._caller, verb, read, shards)
 
     async def _change(
-        self, verb: str, lane: str, request: Write | BeginAttempts | FinishAttempts | Claim | Release
+        self, verb: str, queue: str, request: Write | BeginAttempts | FinishAttempts | Claim | Release
     ) -> list[Verdict]:
         if not request.items:
             return []
-        await self._database.change(self._caller, verb, lane, request)
+        await self._database.change(self._caller, verb, queue, request)
         return request.answer
 
 
 class LookingStore(SimulatedStore):
-    """For whoever looks at what is there: answers at once, and nothing befalls it."""
+    """For looking at what is there: answers at once, and nothing befalls it."""
 
     async def _read(self, verb: str, read: Callable[[], T], shards: Sequence[int] = ()) -> T:
         return read()
 
 
 class NoticingStore(SimulatedStore):
-    """One that also tells of foreign writers."""
+    """A store that also tells of foreign writers."""
 
     async def foreign_writes(self) -> int:
         return await self._read("foreign_writes", lambda: self._database.foreign_writes(self._caller))

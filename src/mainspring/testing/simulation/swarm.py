@@ -1,4 +1,4 @@
-"""Draws a plan from a seed: every run is another world, in which about half of what can happen does not happen.
+"""Draws a plan from a seed: every run is a different world, in which about half of what can happen does not.
 
 A run in which everything happens finds less than many runs in which few things happen often: rare combinations need
 the rest to be quiet.
@@ -30,15 +30,15 @@ from mainspring.testing.simulation.plan import (
 )
 
 STAGED: Final = 6
-"""So many runs of a hundred are scenes."""
+"""How many runs out of a hundred are scenes."""
 STORE_VERBS: Final = ("begin", "finish", "write", "claim", "release", "renew", "load_due", "next_due", "shards", "get")
 KINDS: Final[tuple[DestinationKind, ...]] = ("slow", "silent", "refusing", "flapping", "gone", "busy", "cuts")
 REGIMES: Final[tuple[RegimeKind, ...]] = ("refuse", "lose", "hang", "late")
 BLOWS: Final[tuple[BlowKind, ...]] = ("kill", "pause", "stop", "restart", "join", "cut-peers")
 SINGLE_CALLS: Final = 15
-"""In so many runs of a hundred the store fails for some calls, and not for those beside them."""
+"""In how many runs out of a hundred the store fails for some calls, but not for those beside them."""
 WALL_STEPS: Final = 8
-"""In so many runs of a hundred the wall clock of a machine is moved."""
+"""In how many runs out of a hundred the wall clock of a machine is moved."""
 DAY: Final = 86_400_000
 STEPS: Final = (5_000, -5_000, 3_600_000, -3_600_000, 3 * DAY, -3 * DAY, 40 * DAY)
 VERBS: Final = {
@@ -75,7 +75,7 @@ def draw_plan(seed: int, service: str = "timers") -> Plan:
 
 
 def service_of(seed: int, service: str) -> str:
-    """Of `all`, the one whose turn it is at a seed: its history is the same as that of the service alone."""
+    """For `all`, the service whose turn it is at a seed: its history is the same as with that service alone."""
     from mainspring.testing.simulation.services import SERVICES  # noqa: PLC0415  (as above)
 
     return list(SERVICES)[seed % len(SERVICES)] if service == "all" else service
@@ -101,7 +101,7 @@ def draw_timers(chance: Chance, seed: int) -> Plan:
 def draw_world(chance: Chance) -> World:
     instances = chance.one("instances", (1, 2, 3, 3, 4, 5))
     latency = chance.one("latency", (1, 0, 5, 20, 50, 200))
-    # A lease has to be long enough for the store to renew it: six questions, one after the other.
+    # A lease has to be long enough for the store to renew it: six requests, one after another.
     lease = max(chance.one("lease", (2.0, 0.5, 1.0, 3.0, 6.0)), latency / 50)
     renew = lease / 1.2 if latency <= lease * 20 and chance.percent("late renewals", 10) else lease / 3
     destinations = _destinations(chance)
@@ -229,7 +229,7 @@ def _due(chance: Chance, shared: int) -> dict[str, Any]:
 def draw_regimes(
     chance: Chance, world: World, end: int, verbs: Sequence[str] = STORE_VERBS, *, shards: int = 0
 ) -> tuple[Regime, ...]:
-    """`shards` of a service's own come behind those of timers."""
+    """A service's own `shards` come after those of timers."""
     kinds = chance.some("regime kind", REGIMES)
     if not kinds or not chance.percent("store faults", 60):
         return ()
@@ -283,8 +283,8 @@ def draw_blows(chance: Chance, world: World, end: int, points: Sequence[str] = c
 
 
 def _wall_step(chance: Chance, world: World, end: int) -> list[Blow]:
-    """Somebody sets the clock of a machine. Who runs there goes by the store's; who is started there has to ask first,
-    so that it is often started anew."""
+    """Somebody sets the clock of a machine. A process that runs there goes by the store's; one that is started there
+    has to ask first, so it is often restarted."""
     at, node = chance.number("wall step at", OPENING, end), chance.one("wall step node", world.nodes)
     found = [Blow(at=at, kind="wall-clock", node=node, length=chance.one("wall step", STEPS))]
     if chance.percent("wall step, started anew", 50):

@@ -1,4 +1,4 @@
-"""Draws what users of fetches do, and what only fetches know of the world."""
+"""Draws what users of fetches do, and the parts of the world that only fetches have."""
 
 from __future__ import annotations
 

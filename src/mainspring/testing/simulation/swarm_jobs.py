@@ -1,4 +1,4 @@
-"""What users of jobs do, drawn from a seed: few names, short calendars, and all that can be changed about them."""
+"""What users of jobs do, drawn from a seed: few names, short calendars, and every way of changing them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mainspring.testing.simulation.plan import OPENING, Operation, Plan, World
 from mainspring.testing.simulation.swarm import STORE_VERBS, draw_blows, draw_regimes, draw_world
 
 STAGED: Final = 12
-"""So many runs of a hundred are scenes."""
+"""How many runs out of a hundred are scenes."""
 OWN_SHARDS: Final = 32
 """Of clocks and of runs."""
 VERBS: Final = {

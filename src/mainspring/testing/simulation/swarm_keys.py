@@ -12,10 +12,10 @@ from mainspring.testing.simulation.plan import OPENING, Destination, Operation, 
 from mainspring.testing.simulation.swarm import draw_blows, draw_regimes, draw_world
 
 STAGED: Final = 6
-"""So many runs of a hundred are scenes."""
+"""How many runs out of a hundred are scenes."""
 STORE_VERBS: Final = ("claim", "lock", "record", "get_record", "time")
 VERBS: Final = {"call": 50, "other": 10, "cancelled": 10, "failing": 10, "forget": 5, "hold": 20}
-"""`other` has another payload; `cancelled` and `failing` are calls that end so."""
+"""`other` has another payload; `cancelled` and `failing` are calls that end that way."""
 
 
 def draw_keys(chance: Chance, seed: int) -> Plan:
@@ -36,7 +36,7 @@ def draw_keys(chance: Chance, seed: int) -> Plan:
 def _world(chance: Chance) -> World:
     drawn = draw_world(chance)
     programs = chance.one("programs", (2, 1, 3))
-    # A store that stalls applies what it was sent long after: what keeps that out is kept as long as a result is.
+    # A store that stalls applies what it was sent long afterwards: what keeps that out is kept as long as a result is.
     latest = drawn.store_timeout / 1000 * 1.5 + 3 * drawn.lease_seconds
     return replace(
         drawn,

@@ -1,4 +1,4 @@
-"""A journal for people: one line per event, the broken ids marked, the rules that they broke last.
+"""A journal for people: one line per event, the broken ids marked, the broken rules last.
 
 +12.034  i2   commit finish t3 v2→0 D=b7c1 fence 4 done succeeded        one who did something, and what
 +12.040  c1   ok     delete-17 t3 D=b7c1                                     ! marks lines of a broken id
@@ -66,7 +66,7 @@ def _ids(event: AnyEvent) -> set[str]:
 
 
 def job_of(id: str) -> str:
-    """The job that a row or a record is of, if it is of one."""
+    """The job that a row or a record belongs to, if any."""
     collection, _, key = id.partition("/")
     return key if collection == "jobs:meta" else collection.removeprefix("launch:").partition("@")[0]
 

@@ -15,7 +15,7 @@ from mainspring.testing.simulation.loop import SimulatedLoop
 from mainspring.testing.simulation.node import Died
 
 UNWINDINGS: Final = 200
-"""How often a coroutine may wait once more while it is closed."""
+"""How often a coroutine may wait again while it is being closed."""
 
 
 @contextmanager
@@ -33,10 +33,13 @@ def quiet() -> Iterator[None]:
 
 
 def unwind(loop: SimulatedLoop) -> None:
-    """Close every coroutine that still waits, the dead ones' included: nothing that happens now counts."""
+    """Close every coroutine that still waits, including those of the dead: nothing that happens now counts."""
     loop.set_exception_handler(lambda _loop, _context: None)
     asyncio._set_running_loop(loop)
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # of those that want to wait while they are closed
+    hook, sys.unraisablehook = (
+        sys.unraisablehook,
+        lambda _: None,
+    )  # for those that want to wait while being closed
     try:
         while tasks := [task for task in asyncio.all_tasks(loop) if _is_open(task)]:
             for task in sorted(tasks, key=hash):

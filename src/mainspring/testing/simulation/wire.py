@@ -1,5 +1,5 @@
 """The network between the processes of a run: requests of clients to instances, of instances to each other, and calls
-of instances to receivers. Each takes a drawn while there and back, and goes on when who sent it is gone.
+of instances to receivers. Each takes a drawn time there and back, and goes on even if its sender is gone.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Wire:
         peer: Callable[[str], Peer | None],
         sent: Callable[[str, int, bool], None],
     ) -> None:
-        """`peer` finds who listens at an address; `sent` is told of every call that leaves an instance or an executor,
-        how many it has under way to the same destination then, and whether it is that of a fetch."""
+        """`peer` finds who listens at an address; `sent` is told about every call that leaves an instance or an
+        executor, how many it then has under way to the same destination, and whether the call is that of a fetch."""
         self._loop = loop
         self._world = world
         self._draws = draws
@@ -111,7 +111,7 @@ class Wire:
             future.set_result(Reply(answer.status, answer.headers, answer.body, False, "", "", True, elapsed))
 
     def reset(self, name: str) -> None:
-        """A process is gone, and with it its connections."""
+        """A process is gone, and its connections with it."""
         for node, host in [key for key in self.to_hosts if key[0] == name]:
             del self.to_hosts[node, host]
         for future in self._open.pop(name, []):
@@ -184,7 +184,7 @@ class Wire:
 
 
 class SimulatedSender:
-    """In the place of `delivery.sender.Sender`."""
+    """Takes the place of `delivery.sender.Sender`."""
 
     def __init__(self, wire: Wire, node: str, guard: Guard) -> None:
         self._wire = wire
@@ -210,7 +210,7 @@ class SimulatedSender:
 
 
 class SimulatedTransport(AsyncTransport):
-    """In the place of the SDK's: the way of one operation of a client."""
+    """Takes the place of the SDK's: carries one operation of a client."""
 
     def __init__(self, wire: Wire, client: str, operation: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""One process of a search: a seed a line in, what became of it a line out."""
+"""One process of a search: one seed per line in, what became of it per line out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to tell of a run."""
+"""What there is to say about a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mainspring.testing.oracle.history import Violation
 from mainspring.testing.oracle.journal import AnyEvent, Call, Info, Invoke, Ok, Reply
 
 LOSSES = frozenset({"T1", "Live"})
-"""Rules that are broken where something that was promised does not happen."""
+"""Rules that are broken when something that was promised does not happen."""
 HEADINGS = (
     *(
         "store",
@@ -37,7 +37,7 @@ class Figures:
     blows: Counter[str]
     calls: int
     duplicates: int
-    """Calls of a delivery that its receiver had accepted before, and said so: whoever heard it has died or frozen."""
+    """Calls of a delivery that its receiver had already accepted, and said so: whoever heard it has died or frozen."""
     verbs: Counter[str]
     points: Counter[str]
     """Crash points at which servers ended."""
@@ -54,7 +54,7 @@ class Figures:
         return not self.violations and not self.stale_writes
 
     def row(self) -> str:
-        """One of the table in docs/guides/operating.md."""
+        """A row of the table in docs/guides/operating.md."""
         blows = self.blows
         cells = (
             *(self.store, f"{self.seconds:.0f}", f"{self.acknowledged:,}", f"{self.unknown:,}", blows["kill"]),

@@ -1,4 +1,4 @@
-"""Timers that are created in the transaction of somebody else, which stays open for a while: on the SQL stores.
+"""Timers that are created in somebody else's transaction, which stays open for a while: on the SQL stores.
 
 Whoever cannot commit knows that nothing was done; whoever gets no answer to its commit knows nothing.
 """
@@ -24,7 +24,7 @@ from mainspring.wire.instants import to_instant, to_ms
 
 CONNECT_SECONDS: Final = 2.0
 SQLITE_HOLD_MS: Final = 50
-"""One writer at a time holds up all others there."""
+"""There, one writer at a time holds up all others."""
 
 
 def has_transactions(store_url: str) -> bool:
@@ -51,7 +51,7 @@ class Foreigner:
                 await commit()
         except MainspringError:
             raise
-        except Exception as error:  # a driver's, of any kind: what matters is how far it came
+        except Exception as error:  # any kind, from a driver: what matters is how far it got
             failed = StoreUnavailable(f"{type(error).__name__}: {error}")
             failed.outcome_unknown = committing
             raise failed from error
@@ -78,7 +78,7 @@ class Foreigner:
 
 @asynccontextmanager
 async def _transaction(url: str) -> AsyncIterator[tuple[Any, Callable[[], Any]]]:
-    """A connection with a transaction, and how to commit it; without that it is rolled back."""
+    """A connection with a transaction, and how to commit it; otherwise it is rolled back."""
     match urlsplit(url).scheme:
         case "postgresql":
             import asyncpg  # type: ignore[import-untyped]  # noqa: PLC0415  (each store has its own driver)

@@ -1,7 +1,7 @@
 """Hundreds of destinations: each a loopback address of its own, so that each is a host with a lane of its own.
 
-How they behave is decided by the receivers of the simulation; here they get sockets. One that refuses is not listened
-at until all is healed.
+The receivers of the simulation decide how they behave; here they get sockets. Nobody listens at one that refuses until
+all is healed.
 """
 
 from __future__ import annotations

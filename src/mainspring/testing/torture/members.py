@@ -1,4 +1,4 @@
-"""The servers of a run: each is a process that dies, and is there again after a while, at the same address."""
+"""The servers of a run: each is a process that dies and is back after a while, at the same address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mainspring.testing.torture.relay import Relay
 
 CRASH_POINTS: Final = tuple(name for name in crashpoint.NAMES if not name.startswith(("fetch", "run", "clock")))
 ARMED: Final = 0.3
-"""So many starts have a crash point armed."""
+"""The share of starts that have a crash point armed."""
 POLL_SECONDS: Final = 0.05
 
 
@@ -96,7 +96,7 @@ class Member:
             if crashed:
                 self.reached[self._point] += 1
             elif self._wants_points and self._point:
-                self._points.append(self._point)  # it did not come there
+                self._points.append(self._point)  # it did not get there
             if not self._expected and not crashed:
                 self.failures.append(f"{self.name} ended with {code}: {self.process.tail()[-500:]}")
             if not self._expected:
@@ -147,7 +147,7 @@ class Member:
         )
 
     async def heal(self) -> None:
-        """Whatever was planned for it does not happen any more."""
+        """Whatever was planned for it no longer happens."""
         self.arms = False
         self.process.send(signal.SIGCONT)
         if self._point:

@@ -1,4 +1,4 @@
-"""Stands between one instance and its database: lets everything through until it is told to cut or to hold the line."""
+"""Stands between one instance and its database: lets everything through until told to cut or hold the line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Relay:
         except OSError:
             return  # the database is away
         except asyncio.CancelledError:
-            task.uncancel()  # by `cut` and `close` alone
+            task.uncancel()  # only `cut` and `close` cancel
         finally:
             for each in writers:
                 each.transport.abort()

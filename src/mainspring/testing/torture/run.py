@@ -43,7 +43,7 @@ PENDING: Final = (State.SCHEDULED, State.RUNNING, State.RETRYING)
 SOON_MS: Final = 600_000
 """What is due later than that is not waited for."""
 UNAWAITED: Final = 20
-"""So many answers a client leaves unread at most."""
+"""How many answers a client leaves unread at most."""
 PAUSES: Final = (0, 10, 50, 200)
 BLOWS: Final = {"kill": 4, "pause": 2, "stop": 2, "cut": 3, "hold": 2, "database": 1}
 
@@ -60,17 +60,17 @@ class Torture:
     destinations: int = 200
     lease_seconds: float = 3.0
     server_urls: Sequence[str] = ()
-    """The URL of the store for each server, where they shall not all use the same."""
+    """The URL of the store for each server, if they should not all use the same."""
     restart_database: Callable[[], None] | None = None
     """Kills the database and starts it again. None: it is left in peace, and so are the lines to it."""
     blows: dict[str, int] = field(default_factory=lambda: BLOWS)
-    """How often each kind of blow falls, beside the others."""
+    """How often each kind of blow falls, relative to the others."""
     points: Sequence[str] = ()
     """Crash points that servers are to end at, each at least once; then, and if there are none, any of them."""
     is_armed: bool = True
     """Whether servers that come back may have a crash point armed."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of the servers, in place of what the seed says."""
+    """Settings of the servers that override what the seed says."""
     surroundings: Mapping[str, str] = field(default_factory=dict)
     """More environment variables for the servers."""
 
@@ -204,7 +204,7 @@ class _Run:
         return sum((member.blows for member in self._members), self._blows.copy())
 
     async def _rest(self) -> None:
-        """Until nothing is pending but what is due much later; what still is after a while is the oracle's to judge."""
+        """Until nothing is pending but what is due much later; the oracle judges what still is after a while."""
         with suppress(TimeoutError):
             async with asyncio.timeout(REST_SECONDS):
                 while await self._is_pending():  # noqa: ASYNC110 - the store is asked, nobody tells
@@ -303,7 +303,7 @@ class _Run:
 
 
 def _verbs(wanted: Torture) -> list[str]:
-    """What users may ask for. In half of the runs nobody acts on all timers at once: that could explain anything."""
+    """What users may ask for. In half of the runs nobody acts on all timers at once: that could excuse anything."""
     are_wide = random.Random(f"{wanted.seed}/wide").random() < 0.5
     return [
         verb

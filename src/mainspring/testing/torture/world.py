@@ -1,4 +1,4 @@
-"""What a run is made of, drawn from its seed: small limits, and hundreds of destinations of which some are bad."""
+"""What a run is made of, drawn from its seed: small limits, and hundreds of destinations, some of them bad."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mainspring.testing.simulation.swarm import POLICIES
 KINDS: Final[tuple[DestinationKind, ...]] = ("slow", "silent", "refusing", "flapping", "gone", "busy", "cuts")
 CALL_TIMEOUT_MS: Final = 5000
 WIRE_MS: Final = 1000
-"""From the commit of a begin to the receiver, on a machine that does other things, too."""
+"""From the commit of a begin to the receiver, on a machine that also does other things."""
 EARLY_MS: Final = 50
 
 

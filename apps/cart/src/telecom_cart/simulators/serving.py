@@ -54,6 +54,5 @@ class _OwnSite:
 
 
 def _drop(listener: Listener, request: Request) -> None:
-    for connection in list(listener.state.connections):
-        if getattr(connection, "client", None) == (request.client and tuple(request.client)):
-            connection.transport.abort()
+    if request.client is not None:
+        listener.cut_off((request.client.host, request.client.port))

@@ -1,4 +1,4 @@
-"""Clients of a service, whatever it is: each carries out its operations in turn, and writes down what it is told."""
+"""Clients of any service: each carries out its operations in turn, and writes down what it is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients of fetches: they ask for calls, for the same ones again, for their end, and want some no more."""
+"""Clients of fetches: they request calls, request the same ones again, ask how they ended, and cancel some."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from mainspring.testing.simulation.users.clients import Clients
 from mainspring.wire.instants import to_ms
 
 PATIENCE_MS: Final = 15_000
-"""How long a client waits for the expiry of a record at most."""
+"""How long a client waits at most for the expiry of a record."""
 BESIDE_MS: Final = 50
-"""So close to the expiry is at the expiry."""
+"""This close to the expiry counts as at the expiry."""
 LONGEST_MS: Final = 3_000
 """How long a call may take at most."""
 AIR_MS: Final = 5_000
@@ -111,7 +111,7 @@ class FetchUsers(Clients):
                 raise AssertionError(verb)
 
     def _note_expiry(self, req_id: str) -> None:
-        record = self._tables.get_record(FETCHES, req_id, now=0)  # also one that has expired
+        record = self._tables.get_record(FETCHES, req_id, now=0)  # even one that has expired
         if (
             record is not None
             and record.expires_at is not None
@@ -147,7 +147,7 @@ class FetchUsers(Clients):
         )
 
     def _fetches(self) -> Iterator[tuple[Fetch, Timer | None]]:
-        """Every fetch with its row, those included whose record has expired and was not removed yet."""
+        """Every fetch with its row, including those whose record has expired but was not removed yet."""
         namespace = self._namespace()
         if namespace is None:
             return
@@ -177,7 +177,7 @@ class FetchUsers(Clients):
 
 
 def life_of(req_id: str, created_ms: int) -> str:
-    """Which of the fetches of an id: there is another one when the record of the last has expired."""
+    """Which of the fetches of an id: there is a new one when the record of the last has expired."""
     return f"{req_id}@{created_ms}"
 
 

@@ -16,7 +16,7 @@ from mainspring.jobs.ledger import Ledger
 from mainspring.jobs.messages import ListRuns, RunView
 from mainspring.jobs.record import Routing
 from mainspring.jobs.registry import JOBS, Registry
-from mainspring.jobs.rows import Rows
+from mainspring.jobs.row_store import RowStore
 from mainspring.jobs.runs import RunReader
 from mainspring.model import Record
 from mainspring.namespaces.service import NamespaceService
@@ -160,7 +160,7 @@ class JobUsers(Clients):
         reader = RunReader(
             registry=Registry(store, clock, Routing(), randomness=dice, check_url=lambda _: None),
             ledger=Ledger(store, clock, retention_ms=0),
-            rows=Rows(store=store, namespaces=namespaces, clock=clock, randomness=dice, wake=lambda _, __: None),
+            rows=RowStore(store=store, namespaces=namespaces, clock=clock, randomness=dice, wake=lambda _, __: None),
         )
         for name in names:
             cursor: Any = msgspec.UNSET
@@ -171,7 +171,7 @@ class JobUsers(Clients):
         return runs
 
     def count(self, runs: Sequence[RunView], operations: Sequence[Operation]) -> None:
-        """Tell what happens sometimes, if it did."""
+        """Report what happens sometimes, if it did."""
         if any(
             isinstance(event, Commit)
             and event.verb == "write"

@@ -61,7 +61,7 @@ class Ledger:
         )
 
     def find(self, key: str) -> Resolved[str] | NotDone | None:
-        """What a program finds out. Only what is over is certain; work of the dead is."""
+        """What a program finds out. Only what is over is certain; work of the dead is over."""
         works = self._works.get(key, {})
         done = [token for token, (_, stage) in works.items() if stage == "done"]
         if done:
@@ -83,7 +83,7 @@ class Belief:
         self.held = held
         self.since = since
         self.until = since
-        """As far as it was seen."""
+        """Up to when it was seen."""
 
     def look(self, now: int) -> None:
         """Whoever believes in it now has believed in it up to now."""
@@ -122,7 +122,7 @@ class Program(Inhabitant):
         clock = SimulatedClock(loop, skew_ms=skew_ms)
         self._clocks += (self._clock, clock)
         claims = RecordsStore(self._store, clock=clock).waiting()
-        claims.looks_first = world.sqlite  # as with SQLite, where a look costs little
+        claims.looks_first = world.sqlite  # as with SQLite, where a look is cheap
         model = LoopModel(monotonic=self._clock.monotonic, entropy=self._dice.randbytes)
         self.processor: Processor[dict[str, str], str] = Processor(
             claims,
@@ -143,7 +143,7 @@ class Program(Inhabitant):
         """It waits for its callers."""
 
     def stop(self) -> None:
-        """As `asyncio.run` ends: all that runs is cancelled, and waited for."""
+        """As `asyncio.run` ends: everything that runs is cancelled and waited for."""
         self._loop.call_soon(self._begin_to_stop, context=self.context)
 
     def _begin_to_stop(self) -> None:
@@ -253,7 +253,7 @@ class KeyUsers:
         return not any(program.is_alive for program in self._under_way.values())
 
     def ask(self, name: str, operation: Operation) -> None:
-        """Have an operation carried out by its program, if that is alive."""
+        """Have an operation carried out by its program, if it is alive."""
         program = self._program(operation.node)
         if isinstance(program, Program) and program.is_alive:
             self._under_way[name] = program
@@ -393,7 +393,7 @@ class KeyUsers:
         )
 
     def end(self) -> None:
-        """Tell of those that nobody has given up: their programs are dead, or stand still."""
+        """Record those that nobody has given up: their programs are dead, or stand still."""
         for belief in self._beliefs:
             self._tell(belief)
         self._beliefs.clear()

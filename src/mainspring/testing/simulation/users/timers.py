@@ -46,7 +46,7 @@ class TimerAsking:
     ) -> None:
         """`wall_ms` is the store's clock, by which clients set theirs, and `beginning_ms` what it says at the start of
         the run; `host` names a destination, `address` the process that an instance number is at the moment; `connect`
-        gives a client for an operation; `foreign` creates a timer in a transaction of somebody else."""
+        gives a client for an operation; `foreign` creates a timer in somebody else's transaction."""
         self._world = world
         self._write = write
         self._now_us = now_us
@@ -198,7 +198,7 @@ async def _create(timers: AsyncTimers, request: CreateTimer) -> TimerView:
 
 
 def _changes(operation: Operation, wanted: CreateTimer) -> dict[str, Any]:
-    """An update: of the payload, of the time unless that is an hour away, and sometimes of the destination."""
+    """An update of the payload, of the time unless that is an hour away, and sometimes of the destination."""
     changes: dict[str, Any] = {"payload": wanted.payload}
     if _moves(operation):
         if wanted.execute_at is not UNSET:

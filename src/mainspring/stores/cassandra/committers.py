@@ -1,7 +1,7 @@
 """One committer for each partition that something is written to.
 
-A partition takes one conditional write after the other, at some milliseconds each, and two at once only disturb each
-other. So every partition has one lane, and a lane one group on its way. What waits is counted for all of them together.
+A partition takes one conditional write after another, at a few milliseconds each, and two at once only disturb each
+other. So every partition has one committer, with one group on its way. What waits is counted for all of them together.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ async def all_of(waits: Sequence[Awaitable[T]]) -> list[T]:
     return [result for result in results if not isinstance(result, BaseException)]
 
 
-class Lanes(Generic[Key, Item, Answer]):
-    """Hands groups to `commit`, which answers for every item, or raises for the whole group."""
+class Committers(Generic[Key, Item, Answer]):
+    """Hands groups to `commit`, which returns an answer for every item, or raises for the whole group."""
 
     def __init__(self, commit: Callable[[Key, list[Item]], Awaitable[list[Answer]]], *, room: Room) -> None:
         self._commit = commit
         self._room = room
         self._admission = Admission()
         self._slots = asyncio.Semaphore(PARTITIONS_AT_ONCE)
-        self._lanes: dict[Key, Committer[Items[Item, Answer]]] = {}
+        self._committers: dict[Key, Committer[Items[Item, Answer]]] = {}
 
     async def submit(self, key: Key, items: Sequence[Item], *, size: int = 0) -> list[Answer]:
-        """The answers to these items, which stay together and in order behind what was submitted before."""
-        lane = self._lanes.get(key) or self._lane(key)
+        """The answers to these items, which stay together and in order after what was submitted before."""
+        committer = self._committers.get(key) or self._committer(key)
         request: Items[Item, Answer] = Items(items, size)
-        answered = lane.put(request)
-        self._lanes[key] = lane  # until it is idle
+        answered = committer.put(request)
+        self._committers[key] = committer  # until it is idle
         await answered
         return request.answer
 
-    def _lane(self, key: Key) -> Committer[Items[Item, Answer]]:
+    def _committer(self, key: Key) -> Committer[Items[Item, Answer]]:
         return Committer(
             together(partial(self._write, key)),
             room=self._room,
             admission=self._admission,
-            when_idle=partial(self._lanes.pop, key),
+            when_idle=partial(self._committers.pop, key),
         )
 
     async def close(self) -> None:
         """Wait for everything that was admitted."""
         self._admission.close()
-        for lane in list(self._lanes.values()):
-            await lane.close()
+        for committer in list(self._committers.values()):
+            await committer.close()
 
     async def _write(self, key: Key, items: list[Item]) -> list[Answer]:
         async with self._slots:

@@ -1,0 +1,170 @@
+"""ASGI, both ways: any application of it behind our listener, and our routes within somebody else's server.
+
+Our own applications do not need it: they get a request as a whole, and their answers are written in one piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from mainspring.api.exchange import CLOSE, STATUS_LINES, Exchange, Head, PeerGone
+
+if TYPE_CHECKING:
+    from mainspring.api.received import Received
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
+_WITHOUT_BODY: Final = (204, 304)
+
+
+class Served:
+    """An ASGI application that answers what our listener receives."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        self._app = app
+
+    async def answer(self, exchange: Exchange) -> None:
+        await self._app(*exchange.asgi())
+
+
+def parts_of(received: Received) -> Receive:
+    """How an application gets the body."""
+    is_taken = False
+
+    async def receive() -> Message:
+        nonlocal is_taken
+        if is_taken:
+            await received.end_of_all()
+        part = None if is_taken else await received.part()
+        if part is None:
+            return {"type": "http.disconnect"}
+        body, is_taken = part
+        return {"type": "http.request", "body": body, "more_body": not is_taken}
+
+    return receive
+
+
+def sender_to(received: Received) -> Send:
+    """How an application answers."""
+    return _Sender(received).send
+
+
+class _Sender:
+    """Nobody here knows the application, so its headers are looked at, and its body is framed."""
+
+    def __init__(self, received: Received) -> None:
+        self._received = received
+        self._head = b""
+        """Until it leaves, with the first part of the body."""
+        self._left: int | None = None
+        """Bytes of the body that are missing; None: it is sent in chunks."""
+        self._has_body = True
+
+    async def send(self, message: Message) -> None:
+        received = self._received
+        kind = message["type"]
+        if received.is_answered or (kind == "http.response.start") == bool(self._head or received.has_begun):
+            if received.is_cut_off and not received.is_answered:
+                return
+            raise RuntimeError(f"Expected another message of an ASGI application, got {kind!r}")
+        if kind == "http.response.start":
+            self._start(message["status"], list(message.get("headers", ())))
+        elif kind == "http.response.body":
+            await self._go_on(message.get("body", b""), is_last=not message.get("more_body", False))
+        else:
+            raise RuntimeError(f"Expected a message of an answer, got {kind!r}")
+
+    def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._has_body = self._received.method != "HEAD" and status not in _WITHOUT_BODY
+        lines = [STATUS_LINES[HTTPStatus(status)]]
+        for given, value in headers:
+            if not _NAME.fullmatch(given) or not _VALUE.fullmatch(value):
+                raise RuntimeError("Expected headers without control characters, got others")
+            name = given.lower()
+            if name == b"content-length":
+                self._left = int(value)
+            elif name == b"connection" and b"close" in value.lower():
+                self._received.keep_alive = False
+                continue
+            elif name == b"transfer-encoding":
+                continue  # it is we who frame the body
+            lines.append(b"%b: %b\r\n" % (name, value))
+        if self._has_body and self._left is None:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        self._head = b"".join(lines)
+
+    async def _go_on(self, body: bytes, *, is_last: bool) -> None:
+        received = self._received
+        start = b""
+        if not received.has_begun:
+            if not await received.begin():
+                return
+            start = self._head + (b"\r\n" if received.keep_alive else CLOSE + b"\r\n")
+        elif not await received.has_room():
+            return
+        if not self._has_body:
+            received.write(start, b"")
+        elif self._left is None:
+            last = b"0\r\n\r\n" if is_last else b""
+            received.write(start, (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + last)
+        else:
+            self._left -= len(body)
+            if self._left < 0 or (is_last and self._left):
+                raise RuntimeError("Expected a body of the length that its header names, got another")
+            received.write(start, body)
+        if is_last:
+            await received.over()
+
+
+class Mounted(Exchange):
+    """A request that somebody else's server has received."""
+
+    __slots__ = ("_receive", "_scope", "_send")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = list(scope["headers"])
+        super().__init__(scope["method"], scope["path"], headers, dict(headers))
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+
+    @property
+    def reader(self) -> asyncio.Transport | None:
+        transport: asyncio.Transport | None = self._scope.get("state", {}).get("transport")
+        return transport
+
+    def recognise(self) -> bool:
+        recognise: Callable[[], bool] | None = self._scope.get("state", {}).get("recognise")
+        return recognise is None or recognise()
+
+    async def body(self, limit: int) -> bytes | None:
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise PeerGone
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                return None
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    async def answer(self, head: Head, request_id: str, body: bytes) -> None:
+        own = [(b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode("ascii"))]
+        await self._send({"type": "http.response.start", "status": head.status, "headers": head.headers + own})
+        await self._send({"type": "http.response.body", "body": body})
+
+    def asgi(self) -> tuple[Scope, Receive, Send]:
+        return self._scope, self._receive, self._send
