@@ -54,9 +54,19 @@ VERBS: Final = (
     "close_cart",
     "*",
 )
-HIDING: Final = (FaultKind.APPLY_THEN_DROP, FaultKind.APPLY_THEN_5XX, FaultKind.APPLY_LATER, FaultKind.DELAY)
+PROCESSING: Final = (FaultKind.PROCESSING, FaultKind.PROCESSING_THEN_DROP)
+HIDING: Final = (
+    FaultKind.APPLY_THEN_DROP,
+    FaultKind.APPLY_THEN_5XX,
+    FaultKind.APPLY_THEN_THROTTLE,
+    FaultKind.APPLY_THEN_REFUSE,
+    FaultKind.APPLY_LATER,
+    FaultKind.DELAY,
+    *PROCESSING,
+)
 WAITS: Final = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.3, 1.0, 5.0, 12.0, 25.0)
 LAG_SECONDS: Final = 8.0
+TIMEOUT_SECONDS: Final = 3.0
 QUIET_SECONDS: Final = 330.0
 MOST_SECONDS: Final = 7_200.0
 SETTINGS: Final = Settings(
@@ -113,7 +123,11 @@ class History:
         self.platform = DriftingPlatform(loop.time)
         lookup = Lookup(self.chance.choice((0.0, LAG_SECONDS)))
         self.platform.lookup_lag_seconds = self.chance.uniform(0, LAG_SECONDS) if lookup.lag_seconds else 0.0
-        self.provider = DoubleProvider(self.platform, faults=Faults(), lookup=lookup, timeout_seconds=3.0)
+        is_atomic = self.chance.choice((True, False))
+        self.platform.lingers_seconds = 0.0 if is_atomic else self.chance.choice((0.0, 1.0, 5.0))
+        self.provider = DoubleProvider(
+            self.platform, faults=Faults(), lookup=lookup, timeout_seconds=TIMEOUT_SECONDS, is_atomic=is_atomic
+        )
         self.machine = Random(self.chance.getrandbits(32))
         """The chance of the machine: of ids, and of what is added to waits."""
         self.ms = Mainspring("memory://", clock=SimulatedClock(loop), randomness=self.machine)
@@ -313,7 +327,8 @@ class History:
         if self.chance.random() < 0.5:  # what hides whether there is an order
             verb, kind = "checkout", self.chance.choice(HIDING)
         times = self.chance.choice((1, 1, 1, 2, 4, None if verb != "checkout" else 1))
-        fault = Fault(kind, times, self.chance.choice((0.02, 0.05, 1.0, 5.0, 12.0, 30.0)))
+        seconds = self.chance.choice((0.02, 0.05, 1.0, 5.0, 12.0, 30.0))
+        fault = Fault(kind, times, min(seconds, TIMEOUT_SECONDS - 0.1) if kind in PROCESSING else seconds)
         self.say(f"{verb} meets {fault}")
         if kind is FaultKind.PRICE_DRIFT and times != 1:
             self.platform.price_drift = 1  # for everybody, until it is well again
@@ -350,7 +365,7 @@ class History:
         ambushed = self.awake
         for each in ambushed:
             each.gate.freezes_before = "checkout"
-        self.provider.faults.add("checkout", Fault(self.chance.choice(HIDING), 1, 5.0))
+        self.provider.faults.add("checkout", Fault(self.chance.choice(HIDING), 1, TIMEOUT_SECONDS - 0.1))
         self.say("who orders next freezes before it")
         await self._check_out()
         await asyncio.sleep(self.chance.uniform(0, self.settings.attempt_seconds + 5))

@@ -35,8 +35,22 @@ SENT: Final = "sent"
 """Between the request to the platform and its reply."""
 FROZEN: Final = "frozen"
 """Not killed, but stopped before the request, and woken up when others have recovered."""
-PLACES: Final = (*crashes.STEPS, crashes.FENCED, SENT, FROZEN)
-FAULTS: Final = ("", "applyThenDrop", "applyThen5xx", "applyLater", "failBefore", "failedOrder400", "throttle")
+PLACES: Final = (*crashes.STEPS, crashes.FENCED, SENT, FROZEN, crashes.ACCEPTED)
+LATER: Final = ("processing", "processingThenDrop")
+"""Only Shopify makes orders later, and only then says that it has accepted them."""
+FAULTS: Final = (
+    "",
+    "applyThenDrop",
+    "applyThen5xx",
+    "applyLater",
+    "failBefore",
+    "failedOrder400",
+    "throttle",
+    "applyThenThrottle",
+    "applyThenRefuse",
+    *LATER,
+)
+COMPLETION_SECONDS: Final = 6
 LAG_SECONDS: Final = 3
 ATTEMPT_SECONDS: Final = 3
 PATIENCE_SECONDS: Final = 60
@@ -44,6 +58,10 @@ ITEMS: Final[tuple[dict[str, Any], ...]] = (
     {"productId": "phone", "name": "A phone", "type": "device", "quantity": 1, "price": 499_00},
     {"productId": "plan-10", "name": "10 GB", "type": "plan", "quantity": 2, "price": 25_00},
 )
+
+
+FIXED: Final = {crashes.FENCED: "applyLater", SENT: "", crashes.ACCEPTED: "processing"}
+"""What has to befall the request for a place to be reached."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +83,10 @@ def matrix() -> Iterator[Case]:
             continue  # what befalls it is that it takes long
         if place == crashes.FENCED and fault not in ("applyLater", "failBefore"):
             continue  # only then there is something to fence
+        if provider != "shopify" and (fault in LATER or place == crashes.ACCEPTED):
+            continue
+        if place == crashes.ACCEPTED and fault not in ("", "processing"):
+            continue
         for is_strong, is_restart in itertools.product((True, False), (True, False)):
             yield Case(provider, place, fault, is_strong, is_restart)
 
@@ -72,13 +94,17 @@ def matrix() -> Iterator[Case]:
 def covering() -> list[Case]:
     """Every place with both providers, and every fault, look-up and successor with some."""
     chosen = []
+    either = [fault for fault in FAULTS if fault not in LATER]
     for number, place in enumerate(PLACES):
         for turn, provider in enumerate(("salesforce", "shopify")):
-            index = 2 * number + turn
-            fault = FAULTS[index % len(FAULTS)]
-            if place in (crashes.FENCED, SENT):
-                fault = "applyLater" if place == crashes.FENCED else ""
+            if place == crashes.ACCEPTED and provider != "shopify":
+                continue
+            fault = either[(2 * number + turn) % len(either)]
+            if place in FIXED:
+                fault = FIXED[place]
             chosen.append(Case(provider, place, fault, (number + turn) % 2 == 0, (number // 2 + turn) % 2 == 0))
+    for is_strong, fault in itertools.product((True, False), LATER):
+        chosen.append(Case("shopify", crashes.ANSWERED, fault, is_strong, not is_strong))
     return chosen
 
 
@@ -134,7 +160,8 @@ class Trial:
         if case.place == SENT:
             self._steer("faults", {"verb": "checkout", "kind": "delay", "seconds": 2})
         elif case.fault:
-            self._steer("faults", {"verb": "checkout", "kind": case.fault, "seconds": 5})
+            seconds = 4 if case.fault in LATER else 5
+            self._steer("faults", {"verb": "checkout", "kind": case.fault, "seconds": seconds})
         self._struck(victim, at, cart)
         heir = other or self._cart()[1]
         order = self._ordered(heir, cart)
@@ -155,6 +182,7 @@ class Trial:
         arguments += ["--provider", self.case.provider, "--provider-url", platform, "--simulated"]
         arguments += ["--lookup", "strong" if self.case.is_strong else str(LAG_SECONDS)]
         arguments += ["--attempt-seconds", str(ATTEMPT_SECONDS), "--answer-seconds", "4"]
+        armed["TELECOM_CART_SHOPIFY_COMPLETION_SECONDS"] = str(COMPLETION_SECONDS)
         process = self._stack.enter_context(_process("telecom_cart", *arguments, folder=self._folder, **armed))
         return process, f"http://127.0.0.1:{port}/v1"
 
@@ -177,15 +205,17 @@ class Trial:
         """Check out until the victim is dead or stands still, or the second process has made the order before."""
 
         def ask() -> None:
-            for _ in range(8):  # a fault may end an attempt before the place is reached; the next one reaches it
+            # A fault may end an attempt before the place is reached; the next one reaches it.
+            while not is_over.is_set():
                 try:
                     answer = self._http.post(f"{at}/carts/ann/checkout", json={"cartId": cart})
-                except httpx.HTTPError:
+                except (httpx.HTTPError, RuntimeError):  # who was frozen answers when the trial is over
                     return
                 if answer.status_code == 200:
                     return
                 time.sleep(0.2)
 
+        is_over = threading.Event()
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
         until = time.monotonic() + PATIENCE_SECONDS
@@ -194,6 +224,7 @@ class Trial:
             if is_late or (self.case.place == SENT and not self._seen()["faults"]):
                 victim.kill()
             if victim.poll() is not None or (self.case.place == FROZEN and _is_stopped(victim.pid)):
+                is_over.set()
                 return
             time.sleep(0.02)
         raise AssertionError(f"Expected the process to reach {self.case.place}")

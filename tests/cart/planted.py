@@ -10,12 +10,21 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from mainspring.records import Records
-from telecom_cart import checkout
+from telecom_cart import checkout, recovery
 from telecom_cart.checkout import Checkouts, Placed, Wish, attempt_of
 from telecom_cart.contexts import lines_of, made_equal
 from telecom_cart.errors import CheckoutFailed, ProviderDown
 from telecom_cart.model import Attempt, Cart, Context, Stage
-from telecom_cart.provider import Absent, Provider, ProviderError, Uncertain, Unreachable
+from telecom_cart.provider import (
+    Absent,
+    Basket,
+    NotSent,
+    Provider,
+    ProviderError,
+    Refused,
+    Uncertain,
+    Unreachable,
+)
 from telecom_cart.providers.double import DoubleProvider
 from telecom_cart.queues import Queues
 from telecom_cart.recovery import Presence, Recovery
@@ -88,17 +97,17 @@ def retry_on_a_new_basket() -> AbstractContextManager[object]:
     """An order that got no answer is tried again with another basket."""
 
     def broken(submit: Any) -> Any:
-        async def again(self: Checkouts, cart: Cart) -> None:
+        async def again(self: Checkouts, cart: Cart, basket: Basket) -> None:
             send = self._provider.checkout
 
-            async def twice(context: Context, reference: str) -> Any:
+            async def twice(context: Context, reference: str, **named: Any) -> Any:
                 try:
-                    return await send(context, reference)
+                    return await send(context, reference, **named)
                 except Uncertain:
                     await _order_anew(self._provider, cart, attempt_of(cart))
                     raise
 
-            await submit(_with(self, _provider=_Instead(self._provider, checkout=twice)), cart)
+            await submit(_with(self, _provider=_Instead(self._provider, checkout=twice)), cart, basket)
 
         return again
 
@@ -175,19 +184,19 @@ def intent_after_the_call() -> AbstractContextManager[object]:
     """That an order may be made is written down when it was."""
 
     def broken(submit: Any) -> Any:
-        async def late(self: Checkouts, cart: Cart) -> None:
+        async def late(self: Checkouts, cart: Cart, basket: Basket) -> None:
             set_, prepared = self._set, replace(attempt_of(cart), stage=Stage.PREPARING, submitted_at=None)
             await set_(cart, prepared.reference, stage=Stage.PREPARING, submitted_at=None)
             send = self._provider.checkout
 
-            async def then_written(context: Context, reference: str) -> Any:
+            async def then_written(context: Context, reference: str, **named: Any) -> Any:
                 try:
-                    return await send(context, reference)
+                    return await send(context, reference, **named)
                 finally:
                     now = self._repository.now_ms()
                     await set_(cart, reference, stage=Stage.SUBMITTING, submitted_at=now)
 
-            await submit(_with(self, _provider=_Instead(self._provider, checkout=then_written)), cart)
+            await submit(_with(self, _provider=_Instead(self._provider, checkout=then_written)), cart, basket)
 
         return late
 
@@ -241,6 +250,45 @@ def changes_repeated() -> AbstractContextManager[object]:
     return _method(DoubleProvider, "_change", broken)
 
 
+def closing_is_proof() -> AbstractContextManager[object]:
+    """What could be closed is taken for not ordered, although orders are made later."""
+    truly = recovery.decide
+
+    def broken(*given: Any, **named: Any) -> recovery.Action:
+        return truly(*given, **{**named, "is_atomic": True})
+
+    return patch.object(recovery, "decide", broken)
+
+
+def one_look_that_lags() -> AbstractContextManager[object]:
+    """A refusal and one look that finds nothing are believed, although the look-up lags."""
+
+    def broken(settled: Any) -> Any:
+        return lambda self, attempt: bool(attempt.refusal) or settled(self, attempt)
+
+    return _method(Recovery, "_is_settled", broken)
+
+
+def refusal_believed() -> AbstractContextManager[object]:
+    """Who says that there is no order is not asked whether there is."""
+
+    def broken(submit: Any) -> Any:
+        async def believing(self: Checkouts, cart: Cart, basket: Basket) -> None:
+            send = self._provider.checkout
+
+            async def believed(context: Context, reference: str, **named: Any) -> Any:
+                try:
+                    return await send(context, reference, **named)
+                except Refused as refused:
+                    raise NotSent(*refused.reasons) from refused
+
+            await submit(_with(self, _provider=_Instead(self._provider, checkout=believed)), cart, basket)
+
+        return believing
+
+    return _method(Checkouts, "_submit", broken)
+
+
 PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "order before the lock": order_before_the_lock,
     "retry on a new basket": retry_on_a_new_basket,
@@ -253,4 +301,7 @@ PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "the last writer wins": last_writer_wins,
     "lag counted from the intent": lag_from_the_intent,
     "a change without an answer is repeated": changes_repeated,
+    "what was closed was not ordered": closing_is_proof,
+    "one look that lags is believed after a refusal": one_look_that_lags,
+    "a refusal is believed without asking": refusal_believed,
 }

@@ -75,10 +75,14 @@ class World:
 
 
 def simulate(
-    scenario: Callable[[World], Awaitable[None]], *, settings: Settings | None = None, lookup: Lookup | None = None
+    scenario: Callable[[World], Awaitable[None]],
+    *,
+    settings: Settings | None = None,
+    lookup: Lookup | None = None,
+    is_atomic: bool = True,
 ) -> None:
     async def main(loop: SimulatedLoop) -> None:
-        async with opened(loop, settings=settings, lookup=lookup) as world:
+        async with opened(loop, settings=settings, lookup=lookup, is_atomic=is_atomic) as world:
             await scenario(world)
 
     run_simulated(main)
@@ -86,11 +90,15 @@ def simulate(
 
 @asynccontextmanager
 async def opened(
-    loop: SimulatedLoop, *, settings: Settings | None = None, lookup: Lookup | None = None
+    loop: SimulatedLoop,
+    *,
+    settings: Settings | None = None,
+    lookup: Lookup | None = None,
+    is_atomic: bool = True,
 ) -> AsyncIterator[World]:
     settings = settings or Settings()
     platform = Platform(loop.time)
-    provider = DoubleProvider(platform, faults=Faults(), lookup=lookup)
+    provider = DoubleProvider(platform, faults=Faults(), lookup=lookup, is_atomic=is_atomic)
     ms = Mainspring("memory://", clock=SimulatedClock(loop))
     shop = Shop(ms, provider, settings)
     async with ms, shop:

@@ -23,7 +23,7 @@ from tests.cart.test_api import pointers, problem
 
 ORDER_FIELDS = {
     *("orderId", "orderNumber", "reference", "cartId", "userId", "provider", "status", "items", "totals"),
-    *("platformSubtotal", "placedAt"),
+    *("platformSubtotal", "platformCurrency", "placedAt"),
 }
 
 
@@ -320,14 +320,15 @@ async def test_a_checkout_that_failed_may_be_sent_again_as_it_is_when_it_says_so
     assert (response.status_code, response.json()["replayed"]) == (200, False)
 
 
-async def test_a_platform_that_wants_fewer_requests_at_the_order_is_away_for_a_while(cart: Served) -> None:
+async def test_a_platform_that_wants_fewer_requests_at_the_order_is_asked_before_that_is_told(cart: Served) -> None:
     await cart.add()
     await cart.synced()
     cart.fault("checkout", FaultKind.THROTTLE)
     response = await cart.check_out()
-    assert "wants fewer requests" in problem(response, 503, "EXTERNAL_PROVIDER_ERROR")["detail"]
-    assert response.headers["retry-after"] == "10"
-    assert (await cart.cart())["checkoutError"]["code"] == "EXTERNAL_PROVIDER_ERROR"
+    refused = problem(response, 422, "CHECKOUT_FAILED")
+    assert "wants fewer requests" in refused["detail"]
+    assert refused["retryable"]
+    assert (await cart.cart())["checkoutError"]["code"] == "CHECKOUT_FAILED"
     assert (await cart.check_out()).status_code == 200
 
 

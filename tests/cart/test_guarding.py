@@ -36,6 +36,8 @@ def lacking(**wrong: Any) -> Provider:
         ("timeout_seconds", None),
         ("timeout_seconds", 0),
         ("timeout_seconds", "3"),
+        ("is_atomic", None),
+        ("is_atomic", 1),
     ],
 )
 def test_what_a_provider_lacks_is_said_when_the_shop_is_made(name: str, value: object) -> None:
@@ -64,8 +66,8 @@ def test_an_order_of_which_a_provider_says_what_it_may_not_is_unknown_and_asked_
         cart = await world.fill()
         order = world.provider.checkout
 
-        async def ordered(context: Any, reference: str) -> Any:
-            await order(context, reference)
+        async def ordered(context: Any, reference: str, **named: Any) -> Any:
+            await order(context, reference, **named)
             return await broken()
 
         world.provider.checkout = ordered  # type: ignore[method-assign]

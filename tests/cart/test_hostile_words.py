@@ -26,6 +26,11 @@ ECHOES = (
     f"password={SECRET}",
     f"set-cookie: sid={SECRET}",
     f"?key={SECRET}",
+    f"https://x/?id=gid%3A%2F%2Fshopify%2FCart%2F1%3Fkey%3D{SECRET}",
+    f"Access token shpat_{SECRET} is invalid",
+    f"the token {SECRET} is not known",
+    f'{{\\"key\\":\\"{SECRET}\\"}}',
+    f"shpca_{SECRET}",
 )
 FORGED = "no\n2026-01-01 00:00:00 INFO telecom_cart [-] all is well\x1b[31m\u202e\x00"
 

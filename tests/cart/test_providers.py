@@ -52,6 +52,12 @@ class TestDoubleWithEventualLookup(ProviderConformance):
         return DoubleShop(EVENTUAL)
 
 
+class TestDoubleThatMakesOrdersLater(ProviderConformance):
+    @pytest.fixture
+    async def shop(self) -> ObedientShop:
+        return DoubleShop(STRONG, is_atomic=False)
+
+
 class TestSalesforce(ProviderConformance):
     @pytest.fixture
     async def shop(self, salesforce: Served) -> AsyncIterator[ObedientShop]:

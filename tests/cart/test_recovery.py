@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -26,9 +27,9 @@ def test_an_order_is_looked_for_by_the_clock_of_the_platform_whatever_ours_says(
         world.platform.clock = lambda: asyncio.get_running_loop().time() - 86_400
         find, asked = world.provider.find_order, []
 
-        async def noted(context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
+        async def noted(context: Context, reference: str, *, since: int, ticket: str = "") -> Found | Absent | Unsure:
             asked.append(since)
-            return await find(context, reference, since=since)
+            return await find(context, reference, since=since, ticket=ticket)
 
         world.provider.find_order = noted  # type: ignore[method-assign]
         world.fault("checkout", FaultKind.APPLY_THEN_DROP)
@@ -98,9 +99,9 @@ def test_what_is_unknown_is_asked_again_after_five_seconds_doubling_and_by_a_rep
         asked: list[int] = []
         find = world.provider.find_order
 
-        async def counted(context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
+        async def counted(context: Context, reference: str, **named: Any) -> Found | Absent | Unsure:
             asked.append(round(world.platform.now() - begun))
-            return await find(context, reference, since=since)
+            return await find(context, reference, **named)
 
         world.provider.find_order = counted  # type: ignore[method-assign]
         world.fault("find_order", FaultKind.DOWN, times=None)
@@ -262,9 +263,9 @@ def test_an_order_that_was_sent_late_is_waited_for_as_long_as_the_look_up_lags()
         world.platform.lookup_lag_seconds = 20
         send = world.provider.checkout
 
-        async def frozen(context: Context, reference: str) -> PlacedOrder:
+        async def frozen(context: Context, reference: str, **named: Any) -> PlacedOrder:
             await asyncio.sleep(55)
-            await send(context, reference)
+            await send(context, reference, **named)
             await asyncio.sleep(10**6)
             raise AssertionError
 
@@ -286,9 +287,9 @@ def test_an_order_that_is_made_between_two_questions_is_found() -> None:
         send, validate = world.provider.checkout, world.provider.validate_context
         asked = asyncio.Event()
 
-        async def frozen(context: Context, reference: str) -> PlacedOrder:
+        async def frozen(context: Context, reference: str, **named: Any) -> PlacedOrder:
             await asked.wait()
-            await send(context, reference)
+            await send(context, reference, **named)
             await asyncio.sleep(10**6)
             raise AssertionError
 

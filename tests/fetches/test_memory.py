@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import socket
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -134,6 +134,65 @@ def test_a_site_takes_no_more_than_it_leaves_and_holds_nobody_up_who_waits_behin
     for share in shares:
         share.give_back()
     assert memory.taken == 30
+
+
+class Crowd:
+    """Little answers of which one comes whenever another goes, so that they take all that they get."""
+
+    def __init__(self, memory: FetchMemory, sites: int, tier: Tier, size: int) -> None:
+        self._memory, self._sites, self._tier, self._size = memory, sites, tier, size
+        self._held: deque[Share] = deque()
+        self._next = 0
+        self.served = 0
+        while self._next == self.served:
+            self._come()
+
+    def _come(self) -> None:
+        site, self._next = f"crowd {self._next % self._sites}", self._next + 1
+        share = self._memory.share(site, lambda: self._tier)
+        share.wanted = self._size
+        if self._memory.ask(share, lambda: self._go_on(share)):
+            self._go_on(share)
+
+    def _go_on(self, share: Share) -> None:
+        self.served += 1
+        self._held.append(share)
+
+    def turn(self) -> None:
+        """Another one comes, and the one that has been here longest goes."""
+        self._come()
+        self._held.popleft().give_back()
+
+
+@pytest.mark.parametrize("site", ["other", "crowd 0"])
+@pytest.mark.parametrize("tier", Tier)
+@pytest.mark.parametrize("crowd_tier", Tier)
+def test_little_answers_that_never_stop_coming_do_not_keep_a_large_one_from_its_room_nor_stop_for_it(
+    crowd_tier: Tier, tier: Tier, site: str
+) -> None:
+    memory, told = FetchMemory(64_000), list[str]()
+    crowd = Crowd(memory, 4, crowd_tier, 900)
+    _ask(memory, site, 10_000, told, tier)
+    before, turns = crowd.served, 0
+    while not told:
+        crowd.turn()
+        turns += 1
+        assert turns < 100, "until those who came before have gone"
+    assert crowd.served - before >= turns // 8
+
+
+def test_a_large_answer_for_which_no_room_comes_holds_up_no_little_one() -> None:
+    memory, told = FetchMemory(64_000), list[str]()
+    for n in range(5):
+        _ask(memory, f"slow {n}", 4_000, told)
+    told.clear()
+    _ask(memory, "large", 20_000, told)
+    shares = deque(_ask(memory, f"little {n}", 1_000, told) for n in range(8))
+    assert told == [f"little {n}" for n in range(8)], "some at a time"
+    for n in range(8, 100):
+        shares.popleft().give_back()
+        shares.append(_ask(memory, f"little {n}", 1_000, told))
+        assert told[-1] == f"little {n}", "for as long as that takes"
 
 
 @pytest.mark.parametrize("tier", Tier)

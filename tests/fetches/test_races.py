@@ -7,6 +7,7 @@ import logging
 import random
 from collections import Counter
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -192,3 +193,35 @@ def test_a_cancelled_fetch_is_definite_only_if_it_was_never_called() -> None:
             return definite
 
     assert min(run_simulated(main).values()) > 10, "both have happened"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "give up"])
+def test_a_fetch_that_was_ended_with_an_answer_that_got_lost_is_not_counted_as_waiting_for_ever(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        async with world(loop, fetch_limit=1) as here:
+            here.watch()
+            here.network.behave = lambda _: (10_000.0, answer())
+            await here.fetches.create(asking("http://busy.example/", timeout_seconds=1800.0))
+            await asyncio.sleep(1)
+            asked = await here.fetches.create(asking("http://t.example/", timeout_seconds=5.0))
+            put, lost = here.store.put_record, 0
+
+            async def put_and_lose(*arguments: Any, **fields: Any) -> Any:
+                nonlocal lost
+                written = await put(*arguments, **fields)
+                if arguments[1] == asked.req_id and not lost:
+                    lost += 1
+                    raise StoreUnavailable("The answer is lost")
+                return written
+
+            monkeypatch.setattr(here.store, "put_record", put_and_lose)
+            if verb == "cancel":
+                with pytest.raises(StoreUnavailable):
+                    await here.fetches.cancel(FetchRef(req_id=asked.req_id))
+            await asyncio.sleep(60)
+            assert lost == 1
+            assert here.fetching._recent.pending(lambda _: True) == 0
+
+    run_simulated(main)

@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
-from mainspring.model import Delivery, Shard
+from mainspring.kernel.engine import Engine
+from mainspring.model import Delivery, Shard, Timer
 from mainspring.store import BATCH_LIMIT, Verdict
 from tests.kernel.cluster import NAMESPACE, Cluster, done
 from tests.kernel.test_engine import simulate
@@ -256,5 +258,40 @@ def test_an_instance_that_stops_while_it_claims_begins_nothing_in_what_it_gains(
         await asyncio.sleep(60)
         assert len(cluster.ledger.sendings) == 24
         assert await cluster.rows() == []
+
+    simulate(scenario)
+
+
+def test_a_hand_over_of_many_shards_looks_through_the_rows_in_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each shard would hold up the loop for seconds."""
+    monkeypatch.setattr("tests.kernel.cluster.NAMESPACE", replace(NAMESPACE, shard_count=64))
+    looks: list[int] = []
+
+    class Rows(dict[str, Timer]):
+        def values(self) -> Any:
+            looks[-1] += 1
+            return super().values()
+
+    good = Engine._hand_over
+
+    async def hand_over(self: Engine) -> None:
+        looks.append(0)
+        await good(self)
+
+    monkeypatch.setattr(Engine, "_hand_over", hand_over)
+
+    async def scenario(cluster: Cluster) -> None:
+        looks.append(0)
+        cluster.behave = lambda _: (600.0, done())
+        first = await cluster.join("a")
+        first.engine.dispatcher.window.rows = Rows()
+        for number in range(100):
+            await cluster.create(f"t{number}")
+        await asyncio.sleep(1)
+        await cluster.join("b")
+        await asyncio.sleep(10)
+        assert first.engine._draining
+        assert 0 < first.engine.owned_shards < 64, "shards without a call have gone already"
+        assert max(looks) == 1
 
     simulate(scenario)

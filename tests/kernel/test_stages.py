@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from random import Random
 
 import pytest
 
 from mainspring.kernel.carrier import Ending, Lane
+from mainspring.kernel.lanes import LaneState
 from mainspring.kernel.settings import EngineSettings
+from mainspring.kernel.stages import Stages
+from mainspring.kernel.turns import Turns
 from mainspring.model import Result, State, Timer
 from mainspring.store import Finish, Verdict
 from tests.kernel.cluster import NAMESPACE, Cluster, LedgerCarrier, Member, done
@@ -46,13 +50,33 @@ def expect_one_stage_each(member: Member) -> None:
     assert window.bytes == sum(window._sizes.values())
     assert stages._bytes._calls.keys() == (in_flight | unrecorded) & window._sizes.keys()
     assert stages._bytes._taken == sum(window.size(str(uuid)) for uuid in stages._bytes._calls)
+    assert {lane for lane, _ in dispatcher._calls.values()} <= set(lanes)
+    assert {part for part, _, _ in stages._bytes._calls.values()} <= {lane.large for lane in lanes}
     for lane in lanes:
+        assert dispatcher._lanes.get(lane.name) is lane
         assert lane.large.queued == sum(window._sizes[timer.uuid] for timer in lane.queue.large)
-        assert lane.turn if lane.queue else lane.weight == lane.large.weight == 0
+        assert bool(lane.turn) == bool(lane.queue)
+        assert lane.queue or lane.weight == lane.large.weight == 0
+    expect_one_turn_each(stages._turns, lanes)
     weights = {window._places: [lane.weight for lane in lanes], window._bytes: [lane.large.weight for lane in lanes]}
     for room, of_lanes in weights.items():
         assert room.everybody.weight == sum(of_lanes)
         assert room.queues == sum(weight > 0 for weight in of_lanes)
+
+
+def expect_one_turn_each(turns: Turns, lanes: list[LaneState]) -> None:
+    """Each lane that waits is listed where it says, and nobody else is listed: no lane of the same name, either."""
+    ready = [
+        (rota._tier, lane)
+        for rota in turns._ready
+        for sites in rota._lanes.values()
+        for waiting in sites.values()
+        for lane in waiting
+    ]
+    assert sum(rota.size for rota in turns._ready) == len(ready)
+    assert Counter(ready) == Counter((lane.turn_tier, lane) for lane in lanes if lane.turn == "ready")
+    assert set(turns._resting) == {lane for lane in lanes if lane.turn in ("resting", "short")}
+    assert set(turns._short) == {lane for lane in lanes if lane.turn == "short"}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -267,5 +291,74 @@ def test_rows_that_were_found_in_flight_and_cannot_be_recorded_leave_places_to_o
         late = lateness(cluster, "good/t")
         assert len(late) == 20
         assert max(late) < 500
+
+    simulate(scenario)
+
+
+def _in_one_shard(timer_id: str) -> str:
+    """A name like this one in the shard that all of them are in: one page shows them together."""
+    names = (f"{timer_id}{number}" for number in range(1000))
+    return next(name for name in names if NAMESPACE.key_of(name).shard_id == 0)
+
+
+def test_a_lane_that_was_short_and_then_forgotten_takes_nothing_from_the_next_one_of_its_name() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.lane_limit = 1
+        cluster.behave = lambda timer: (
+            {"hog": 600.0, "busy": 0.004}.get(timer.timer_id.partition("/")[0], 1.0),
+            done(),
+        )
+        member = await cluster.join("a")
+        for timer_id, size in (("hog/big", 590), ("x/large", 20), ("other/large", 45)):
+            payload = '"' + "x" * size + '"'
+            await cluster.create(_in_one_shard(timer_id), url=f"http://{timer_id[:3]}", payload=payload)
+            await asyncio.sleep(0.2)
+        assert len(member.engine.dispatcher._stages._turns._short) == 2
+        for number in range(1000):  # others, who give back what lanes may be short of
+            await cluster.create(f"busy/{number}", url=f"http://busy{number % 3}")
+            if number == 100:
+                # What waits is changed: so it leaves the memory, and finds no room there again. Small ones do.
+                row = await cluster.change(_in_one_shard("x/large"), due_at=cluster.clock.now_ms() - 1)
+                for k in range(3):
+                    await cluster.create(_in_one_shard(f"x/small{k}-"), url="http://x/l", announce=False)
+                cluster.announce(row)
+            await asyncio.sleep(0.002)
+            expect_one_stage_each(member)
+        await asyncio.sleep(10)
+        assert not [row for row in await cluster.rows() if "/small" in row.timer_id]
+
+    simulate(scenario, EngineSettings(window_limit=8, window_bytes=1000, page_size=50))
+
+
+@pytest.mark.parametrize("step", ["release", "_fill", "gone"])
+def test_an_unforeseen_error_while_others_get_what_a_call_has_given_back_loses_no_outcome(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    good = getattr(Stages, step)
+
+    def broken(self: Stages, *arguments: object) -> None:
+        good(self, *arguments)
+        if cluster_is_broken:
+            raise KeyError("unforeseen")
+
+    monkeypatch.setattr(Stages, step, broken)
+    cluster_is_broken = False
+
+    async def scenario(cluster: Cluster) -> None:
+        nonlocal cluster_is_broken
+        retry = Ending(outcome=Result.FAILED, next="retry", next_at=cluster.clock.now_ms() + 5000, started_at=0)
+        cluster.behave = lambda timer: (1.0, done() if timer.attempts > 1 else retry)
+        member = await cluster.join("a")
+        for number in range(20):
+            await cluster.create(f"n/{number}", url=f"http://host{number}")
+        await asyncio.sleep(0.5)
+        cluster_is_broken = True
+        await asyncio.sleep(2)
+        cluster_is_broken = False
+        assert {row.state for row in await cluster.rows()} == {State.RETRYING}
+        expect_one_stage_each(member)
+        await asyncio.sleep(10)
+        assert await cluster.rows() == []
+        assert len(cluster.ledger.sendings) == 40
 
     simulate(scenario)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.loop import Process, SimulatedLoop, context_of
+from mainspring.testing.simulation.unwinding import unwind
 
 
 def run(main: Callable[[SimulatedLoop], Coroutine[Any, Any, None]], *, seed: int = 1) -> None:
@@ -113,3 +116,19 @@ def test_a_muted_label_draws_only_what_is_harmless() -> None:
     assert {draws.draw("store/i2/begin", 100) for _ in range(50)} == {0}
     assert len({draws.draw("wire/i1", 100) for _ in range(50)}) > 10
     assert not any(draws.chance("store/spike", 99) for _ in range(50))
+
+
+def test_a_task_that_has_not_begun_when_the_run_is_over_leaves_nothing_that_was_never_awaited() -> None:
+    async def work() -> None:
+        """It would."""
+
+    async def see_through(coroutine: Coroutine[Any, Any, None]) -> None:
+        await coroutine
+
+    loop = SimulatedLoop()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        loop.create_task(see_through(work()))
+        unwind(loop)
+        gc.collect()
+    assert [str(warning.message) for warning in told] == []

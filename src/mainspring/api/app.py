@@ -222,7 +222,7 @@ class App:
             await _send_problem(exchange, internal(request_id=request_id))
 
     async def _body_of(self, exchange: Exchange) -> bytes:
-        length = exchange.fields.get(b"content-length", b"0")
+        length = exchange.fields.get(b"content-length", b"0").rstrip(b" \t")
         if length.isdigit() and len(length) <= 18 and int(length) <= self._max_body_bytes:
             body = await exchange.body(self._max_body_bytes)
             if body is not None:

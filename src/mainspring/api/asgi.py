@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from mainspring.api.exchange import CLOSE, STATUS_LINES, Exchange, Head, PeerGone
+from mainspring.api.exchange import CLOSE, Exchange, Head, PeerGone, status_line
 
 if TYPE_CHECKING:
     from mainspring.api.received import Received
@@ -64,66 +63,71 @@ class _Sender:
 
     def __init__(self, received: Received) -> None:
         self._received = received
+        self._expects: Literal["start", "first part", "part", "nothing"] = "start"
         self._head = b""
         """Until it leaves, with the first part of the body."""
         self._left: int | None = None
-        """Bytes of the body that are missing; None: it is sent in chunks."""
+        """Bytes of the body that are missing, if its length is known."""
         self._has_body = True
+        self._is_chunked = False
 
     async def send(self, message: Message) -> None:
-        received = self._received
         kind = message["type"]
-        if received.is_answered or (kind == "http.response.start") == bool(self._head or received.has_begun):
-            if received.is_cut_off and not received.is_answered:
-                return
+        if kind == "http.response.start" and self._expects == "start":
+            self._expects = "first part"
+            self._start(message["status"], message.get("headers", ()))
+        elif kind == "http.response.body" and self._expects in ("first part", "part"):
+            await self._go_on(bytes(message.get("body", b"")), is_last=not message.get("more_body", False))
+        elif not self._received.is_cut_off:
             raise RuntimeError(f"Expected another message of an ASGI application, got {kind!r}")
-        if kind == "http.response.start":
-            self._start(message["status"], list(message.get("headers", ())))
-        elif kind == "http.response.body":
-            await self._go_on(message.get("body", b""), is_last=not message.get("more_body", False))
-        else:
-            raise RuntimeError(f"Expected a message of an answer, got {kind!r}")
 
-    def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        self._has_body = self._received.method != "HEAD" and status not in _WITHOUT_BODY
-        lines = [STATUS_LINES[HTTPStatus(status)]]
+    def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        received = self._received
+        lines = [status_line(status)]
         for given, value in headers:
             if not _NAME.fullmatch(given) or not _VALUE.fullmatch(value):
                 raise RuntimeError("Expected headers without control characters, got others")
             name = given.lower()
             if name == b"content-length":
+                if self._left is not None:
+                    raise RuntimeError("Expected one content-length, got two")
                 self._left = int(value)
             elif name == b"connection" and b"close" in value.lower():
-                self._received.keep_alive = False
+                received.keep_alive = False
                 continue
             elif name == b"transfer-encoding":
                 continue  # it is we who frame the body
             lines.append(b"%b: %b\r\n" % (name, value))
-        if self._has_body and self._left is None:
+        self._has_body = received.method != "HEAD" and status not in _WITHOUT_BODY
+        self._is_chunked = self._has_body and self._left is None and not received.is_old
+        if self._is_chunked:
             lines.append(b"transfer-encoding: chunked\r\n")
         self._head = b"".join(lines)
 
     async def _go_on(self, body: bytes, *, is_last: bool) -> None:
         received = self._received
-        start = b""
-        if not received.has_begun:
-            if not await received.begin():
-                return
-            start = self._head + (b"\r\n" if received.keep_alive else CLOSE + b"\r\n")
-        elif not await received.has_room():
+        framed = self._framed(body, is_last=is_last)
+        is_first, self._expects = self._expects == "first part", "nothing" if is_last else "part"
+        if not await (received.begin() if is_first else received.has_room()):
             return
+        start = b""
+        if is_first:
+            start = self._head + (b"\r\n" if received.keep_alive else CLOSE + b"\r\n")
+        received.write(start, framed)
+        if is_last:
+            await received.over()
+
+    def _framed(self, body: bytes, *, is_last: bool) -> bytes:
         if not self._has_body:
-            received.write(start, b"")
-        elif self._left is None:
-            last = b"0\r\n\r\n" if is_last else b""
-            received.write(start, (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + last)
-        else:
+            return b""
+        if self._left is not None:
             self._left -= len(body)
             if self._left < 0 or (is_last and self._left):
                 raise RuntimeError("Expected a body of the length that its header names, got another")
-            received.write(start, body)
-        if is_last:
-            await received.over()
+        if not self._is_chunked:
+            return body
+        chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+        return chunk + b"0\r\n\r\n" if is_last else chunk
 
 
 class Mounted(Exchange):

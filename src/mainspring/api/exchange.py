@@ -13,12 +13,18 @@ from mainspring.api.routes import Headers
 if TYPE_CHECKING:
     from mainspring.api.asgi import Receive, Scope, Send
 
-STATUS_LINES: Final = {status: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
+_PHRASES: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
 CLOSE: Final = b"connection: close\r\n"
 
 
 class PeerGone(Exception):
     """There is nobody left to answer."""
+
+
+def status_line(status: int) -> bytes:
+    if not 200 <= status <= 599:
+        raise RuntimeError(f"Expected the status of an answer, got {status}")
+    return b"HTTP/1.1 %d %b\r\n" % (status, _PHRASES.get(status, b""))
 
 
 class Head:
@@ -29,7 +35,7 @@ class Head:
     def __init__(self, status: int, headers: Headers) -> None:
         self.status = status
         self.headers = headers
-        self.lines = STATUS_LINES[HTTPStatus(status)] + b"".join(b"%b: %b\r\n" % header for header in headers)
+        self.lines = status_line(status) + b"".join(b"%b: %b\r\n" % header for header in headers)
 
 
 class Exchange(ABC):

@@ -4,41 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import select
-from typing import Final
+from typing import Final, Literal
 
+Reason = Literal["unparsed", "pipeline", "body"]
+"""What has arrived and is not parsed; requests that wait for the answers to earlier ones; a body that nobody reads."""
 READ_BYTES: Final = 16_384
 """How much may be held for every connection: read, but not parsed yet."""
 
 
 class Flow:
-    """Reading goes on when nobody is against it: neither the request that is being answered, nor the listener while
-    something waits to be parsed."""
+    """Nothing is read while anything stands against it, and there may be several reasons at once."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._is_paused = False
-        self._is_held = False
+        self._reasons = set[Reason]()
         self.read_paused = False
         self.write_paused = False
         self._writable: asyncio.Event | None = None
 
-    def hold(self, held: bool) -> None:
-        if held is not self._is_held:
-            self._is_held = held
-            self._apply()
-
-    def pause_reading(self) -> None:
-        if not self._is_paused:
-            self._is_paused = True
-            self._apply()
-
-    def resume_reading(self) -> None:
-        if self._is_paused:
-            self._is_paused = False
-            self._apply()
-
-    def _apply(self) -> None:
-        wanted = self._is_paused or self._is_held
+    def hold(self, reason: Reason, held: bool) -> None:
+        """Have this stand against reading, or no more."""
+        if held:
+            self._reasons.add(reason)
+        else:
+            self._reasons.discard(reason)
+        wanted = bool(self._reasons)
         if wanted == self.read_paused or self._transport.is_closing():
             return
         self.read_paused = wanted

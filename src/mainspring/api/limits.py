@@ -21,6 +21,11 @@ class Watched(Protocol):
         """Where its peer is."""
         ...
 
+    @property
+    def is_due_answers(self) -> bool:
+        """Whether its peer waits for any."""
+        ...
+
     def check_deadlines(self) -> None:
         """Called at every tick."""
         ...

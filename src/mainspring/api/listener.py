@@ -97,12 +97,15 @@ def cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
 async def _drain(guard: ListenerState, drain_seconds: float) -> None:
     for connection in tuple(guard.connections):
         connection.shut_down()
-    if guard.tasks:
-        await asyncio.wait(tuple(guard.tasks), timeout=drain_seconds)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(drain_seconds):
+            while guard.tasks or any(connection.is_due_answers for connection in guard.connections):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
     late = tuple(guard.tasks)
     for task in late:
         task.cancel()
-    await asyncio.gather(*late, return_exceptions=True)
+    if late:
+        await asyncio.wait(late, timeout=CLOSE_SECONDS)
     for _ in range(int(CLOSE_SECONDS / 0.01)):  # the last answers may still be on their way out
         if not guard.connections:
             return

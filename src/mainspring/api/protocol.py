@@ -45,7 +45,8 @@ FRAMING_PER_BYTE: Final = 16
 SKIPPED_BYTES: Final = 4_194_304
 """How much is read of an unwanted body, so that its sender gets to read the answer: a peer that is cut off loses it."""
 LINGER_TICKS: Final = 2
-_UNFORESEEN: Final = "The details are in the server's log, under the request id."
+_FAILED: Final = Objection("internal", "The details are in the server's log, under the request id.")
+_STOPPED: Final = Objection("unavailable", "The server stops")
 FRESH_SECONDS: Final = 0.05
 """A peer that has connected this recently may have sent a request that is not read yet."""
 
@@ -123,6 +124,10 @@ class GuardedProtocol(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.flow.resume_writing()
 
+    @property
+    def is_due_answers(self) -> bool:
+        return self._answering is not None or bool(self.pipeline)
+
     def shut_down(self) -> None:
         """Close, after the answers that are due."""
         if self._is_answering():
@@ -170,11 +175,11 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         if (self.pipeline and self._answering is None) or (self._unparsed and len(self.pipeline) < AHEAD):
             self._wait_for_turn()
         else:
-            self.flow.hold(bool(self._unparsed))
+            self.flow.hold("unparsed", bool(self._unparsed))
 
     def _wait_for_turn(self) -> None:
         self._waits_for_turn = True
-        self.flow.hold(True)
+        self.flow.hold("unparsed", True)
         if self._guard.crowd.is_known(self):
             self._loop.call_soon(self._go_on)
         else:
@@ -187,8 +192,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         if self.pipeline and self._answering is None:
             self._start(*self.pipeline.popleft())
         self._parse()
-        if not self.pipeline:
-            self.flow.resume_reading()
+        self.flow.hold("pipeline", bool(self.pipeline))
 
     def _skip(self, size: int) -> None:
         """Throw away what arrives after the last request, one read per turn."""
@@ -272,7 +276,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         if previous is None or previous.is_answered:
             self._start(received, app)
         else:
-            self.flow.pause_reading()
+            self.flow.hold("pipeline", True)
             self.pipeline.append((received, app))
 
     def on_body(self, body: bytes) -> None:
@@ -318,11 +322,17 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             await app.answer(received)
             if not received.is_answered and not received.is_cut_off:
                 raise RuntimeError("Expected an answer of the application, got none")
-        except Exception:
-            logger.exception("the application failed", extra={"fields": {"path": received.path}})
-            if not received.has_begun and await received.has_room():
-                self.transport.write(refusal("internal", _UNFORESEEN, request_id_of(received.fields)))
-            self.transport.close()
+        except BaseException as error:  # noqa: BLE001 - whatever an application does, its peer gets an end
+            task = asyncio.current_task()
+            is_stopped = task is not None and task.cancelling() > 0
+            if not is_stopped:
+                note = logger.info if received.is_cut_off else logger.error  # a peer that leaves is no alarm
+                note("the application failed", exc_info=error, extra={"fields": {"path": received.path}})
+            if received.has_begun:
+                self.transport.close()
+            else:
+                received.keep_alive = False
+                await Refusing(_STOPPED if is_stopped else _FAILED).answer(received)
         finally:
             self._guard.tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
@@ -339,8 +349,6 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         self._guard.crowd.touch(self)
         if self.pipeline or self._unparsed:
             self._go_on_in_turn()
-        else:
-            self.flow.resume_reading()
 
     def _leave(self, *, linger: bool) -> None:
         """Close after the last answer. Closing on a peer that is still sending would take the answer from it."""
@@ -354,8 +362,8 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         self._unparsed.clear()
         self.pipeline.clear()
         self.transport.write_eof()
-        self.flow.hold(self._waits_for_turn)
-        self.flow.resume_reading()
+        self.flow.hold("unparsed", self._waits_for_turn)
+        self.flow.hold("pipeline", False)
 
     def check_deadlines(self) -> None:
         """Let go of a peer that is too slow. Called at every tick."""
@@ -414,14 +422,19 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         """Answer the request that is being received with a problem, and close."""
         self._is_over = True
         received = self._received
+        if received is not None and self._in_body and self.pipeline:
+            # Those before it are due their answers, and then it gets this one.
+            received.keep_alive = False
+            self.pipeline[-1] = (received, Refusing(Objection(code, detail)))
+            return
         if received is not None and not received.is_answered and not self._in_body:
             received.keep_alive = False  # an earlier request is still due its answer, and it is the last to get one
             return
-        written = False
+        is_begun = False
         if received is not None and self._in_body:
-            written = received.has_begun or bool(self.pipeline)
+            is_begun = received.has_begun
             received.cut_off()
-        if not written:
+        if not is_begun:
             # Beyond the request that is being received, the headers are those of the one before.
             headers = dict(self._headers) if self._in_head or self._in_body else {}
             self.transport.write(refusal(code, detail, request_id_of(headers)))

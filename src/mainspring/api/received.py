@@ -106,7 +106,7 @@ class Received(Exchange):
                 self._body = bytearray(self._body)
             self._body += data
         if len(self._body) > self._limit:
-            self._flow.pause_reading()
+            self._flow.hold("body", True)
         self._wake()
 
     def end(self) -> None:
@@ -131,7 +131,7 @@ class Received(Exchange):
 
     async def _wait(self) -> None:
         """For more of the body, or for the end of all."""
-        self._flow.resume_reading()
+        self._flow.hold("body", False)
         if self._arrived is None:
             self._arrived = asyncio.Event()
         self._arrived.clear()
@@ -144,7 +144,7 @@ class Received(Exchange):
         return self._transport
 
     def recognise(self) -> bool:
-        return self._connection is not None and self._connection.recognise()
+        return self._connection is None or self._connection.recognise()  # who has left needs no place
 
     async def body(self, limit: int) -> bytes | None:
         self._limit = limit
@@ -174,9 +174,10 @@ class Received(Exchange):
         if not await self.has_room():
             return False
         self.has_begun = True
-        self._expects_continue = False
-        if not self.is_whole and not self.ends_soon:
+        # A peer that still waits to be told to go ahead may leave its body out.
+        if not self.is_whole and (self._expects_continue or not self.ends_soon):
             self.keep_alive = False
+        self._expects_continue = False
         return True
 
     async def has_room(self) -> bool:
@@ -196,6 +197,7 @@ class Received(Exchange):
     async def over(self) -> None:
         self.is_answered = True
         self._body = b""
+        self._flow.hold("body", False)
         self._wake()
         if self._connection is not None:
             self._connection.answered(self)
@@ -203,6 +205,11 @@ class Received(Exchange):
             await self._flow.drain()  # the answer takes memory until its peer has it
 
     # For any ASGI application
+
+    @property
+    def is_old(self) -> bool:
+        """HTTP/1.0 has no chunks."""
+        return self._target.version == "1.0"
 
     def asgi(self) -> tuple[Scope, Receive, Send]:
         connection = self._connection
@@ -231,7 +238,7 @@ class Received(Exchange):
         if self.is_cut_off or self.is_answered:
             return None
         part, self._body = bytes(self._body), b""
-        self._flow.resume_reading()
+        self._flow.hold("body", False)
         return part, self.is_whole
 
     async def end_of_all(self) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
-
 import msgspec
 
-from mainspring.api.exchange import CLOSE, STATUS_LINES, Exchange, Head
+from mainspring.api.exchange import CLOSE, Exchange, Head, status_line
 from mainspring.api.heads import Objection
 from mainspring.api.request_id import request_id_of
 from mainspring.api.routes import NO_CONTENT_POLICY, Headers, secure_headers
@@ -21,17 +19,21 @@ class Refusing:
 
     async def answer(self, exchange: Exchange) -> None:
         request_id = request_id_of(exchange.fields)
-        told = problem(self._refused.code, self._refused.detail, request_id=request_id)
+        told = _problem(*self._refused, request_id)
         await exchange.answer(Head(told.status, _problem_headers(told)), request_id, msgspec.json.encode(told))
 
 
 def refusal(code: str, detail: str, request_id: str) -> bytes:
     """All bytes of an answer that is the last on its connection."""
-    told = problem(code, detail, request_id=request_id, retryable=code in ("unavailable", "request_timeout"))
+    told = _problem(code, detail, request_id)
     body = msgspec.json.encode(told)
     own = [(b"content-length", b"%d" % len(body)), (b"x-request-id", request_id.encode("ascii"))]
     lines = b"".join(b"%b: %b\r\n" % header for header in (*_problem_headers(told), *own))
-    return b"%b%b%b\r\n%b" % (STATUS_LINES[HTTPStatus(told.status)], lines, CLOSE, body)
+    return b"%b%b%b\r\n%b" % (status_line(told.status), lines, CLOSE, body)
+
+
+def _problem(code: str, detail: str, request_id: str) -> Problem:
+    return problem(code, detail, request_id=request_id, retryable=code in ("unavailable", "request_timeout"))
 
 
 def _problem_headers(told: Problem) -> Headers:

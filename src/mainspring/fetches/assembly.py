@@ -110,6 +110,7 @@ class FetchesAssembly:
             wake=wake,
             randomness=randomness,
             noted=self._noted,
+            not_pending=recent.not_pending,
             retention_ms=config.fetch_retention_ms,
         )
         self.inside = Inside(check_url=guard.check_url)
@@ -162,7 +163,6 @@ class FetchesAssembly:
             host_of=names_host,
             clock=clock,
             lives=self._lives,
-            not_pending=recent.not_pending,
             waited=overdue.waited,
             host_limit=config.host_limit,
         )

@@ -62,13 +62,11 @@ class FetchCarrier:
         host_of: Callable[[str], str],
         clock: Clock,
         lives: Callable[[str], Awaitable[bool]],
-        not_pending: Callable[[str], None],
         waited: Callable[[int], None],
         host_limit: int,
     ) -> None:
-        """`host_of` names the host of a URL; `lives` tells whether the executor of a name is alive; `not_pending`
-        is told about fetches that need no executor any more, whoever saw to that; `waited`, for how many milliseconds
-        one has waited to be begun."""
+        """`host_of` names the host of a URL; `lives` tells whether the executor of a name is alive; `waited` is told
+        for how many milliseconds one has waited to be begun."""
         self._registry = registry
         self._executor = executor
         self._requests = requests
@@ -77,7 +75,6 @@ class FetchCarrier:
         self._host_of = host_of
         self._clock = clock
         self._lives = lives
-        self._not_pending = not_pending
         self._waited = waited
         self._host_limit = host_limit
         self._hand_overs = Places(HAND_OVER_LIMIT, host_limit=HAND_OVERS_OF_ONE, clock=clock)
@@ -140,8 +137,6 @@ class FetchCarrier:
             return self._again(timer, error.detail, RETRY_MS)
         except Conflict as error:  # the record cannot be read, but may be repaired
             return self._again(timer, error.detail, LONGEST_RETRY_MS)
-        if fetch is None or fetch.state != "pending":
-            self._not_pending(timer.timer_id)
         now = self._clock.now_ms()
         if fetch is None or (fetch.expires_at is not None and fetch.expires_at <= now):
             return Ending(outcome=Result.SUCCEEDED, next="done", started_at=now, kept=False)

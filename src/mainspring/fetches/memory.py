@@ -8,8 +8,10 @@ connection is not read meanwhile.
 
 Part of each third is reserved for each tier of hosts, as slots are (`kernel.slots`): hosts that are dead or slow, new,
 or only just known cannot take it from those that answer. Within a tier, first come is first served, but no site takes
-more than it leaves to others. Whoever holds memory never waits for more, so it goes on and gives it back. An answer
-that stalls while others wait is asked to give it back: reading resumes when its turn comes again.
+more than it leaves to others. Those that want little may pass one that waits for much, but all that have passed may
+hold only a small part of the memory together: so the rest comes free for the one that waits, however many little ones
+arrive. Whoever holds memory never waits for more, so it goes on and gives it back. An answer that stalls while others
+wait is asked to give it back: reading resumes when its turn comes again.
 """
 
 from __future__ import annotations
@@ -50,12 +52,16 @@ class FetchMemory:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._little = limit // 64
+        self._for_passing = limit // 8
+        """What those may have together who have passed others."""
         self.kept = tuple(limit * part // 16 for part in _KEPT)
         """Reserved for each tier, whatever the others take."""
         self.most = 0
         """That was ever taken."""
         self._by_tier = [0] * len(Tier)
         self._by_site: Counter[str] = Counter()
+        self._passed: Counter[str] = Counter()
+        """The part of it that those have who have passed others."""
         self._waiting: dict[Share, Callable[[], None]] = {}
         self._read: dict[Share, int] = {}
         """Answers that have room, and how much of each had arrived at the last look."""
@@ -87,9 +93,10 @@ class FetchMemory:
         """Have a share take this many, now."""
         self._by_tier[share.tier] += size - share.size
         self.most = max(self.most, self.taken)
-        self._by_site[share.site] += size - share.size
-        if not self._by_site[share.site]:
-            del self._by_site[share.site]
+        for by_site in (self._by_site, self._passed) if share.has_passed else (self._by_site,):
+            by_site[share.site] += size - share.size
+            if not by_site[share.site]:
+                del by_site[share.site]
         share.size = size
 
     def ask(self, share: Share, granted: Callable[[], None]) -> bool:
@@ -104,23 +111,37 @@ class FetchMemory:
         self._read.pop(share, None)
 
     def serve(self, newcomer: Share | None = None) -> None:
-        """In the order in which they came. One that waits for others of its site holds nobody up. One that waits for
-        much does not hold up those that want little, nor another tier that still has some of its own."""
-        full = set[Tier]()
+        """In the order in which they came. One that waits for others of its site holds up no other site. One that
+        waits for much does not hold up those that want little, nor another tier that still has some of its own."""
+        held_up = set[Tier | str]()
+        """Tiers whose first one waits, and sites of which one waits that wants much."""
+        for_passing = self._for_passing
         for share in tuple(self._waiting):
             if share not in self._waiting:
                 continue
-            size = self._bounded(share.wanted, share.tier)
-            free = self.free(share.tier)
-            taken = self._by_site.get(share.site, 0)
-            if (taken and taken + size > free - size) or (share.tier in full and size > self._little):
+            tier, site = share.tier, share.site
+            size, free = self._bounded(share.wanted, tier), self.free(tier)
+            taken = self._by_site.get(site, 0) - self._passed.get(site, 0)
+            own = self.kept[tier] - self._by_tier[tier]
+            passes = bool(held_up & {tier, site}) or (size > own and not held_up.isdisjoint(Tier))
+            if passes and size > self._little:
+                if site not in held_up:
+                    held_up.add(tier)
                 continue
-            if full:
-                free = min(free, max(self._little, self.kept[share.tier] - self._by_tier[share.tier]))
+            if passes:
+                free = min(free, for_passing - self._passed.total())
+                taken = self._passed.get(site, 0)
+            if taken and taken + size > free - size:
+                if size > self._little:
+                    held_up.add(site)
+                continue
             if size > free:
-                full.add(share.tier)
+                if not passes:
+                    held_up.add(tier)
+                    for_passing = min(for_passing, self._most(tier) - size)
                 continue
             granted = self._waiting.pop(share)
+            share.has_passed = passes
             self.change(share, size)
             if share.reading is not None:
                 self._read[share] = share.reading.come
@@ -130,7 +151,11 @@ class FetchMemory:
             self._look = asyncio.get_running_loop().call_later(STALL_SECONDS, self._look_for_stalled)
 
     def _bounded(self, size: int, tier: Tier) -> int:
-        return max(1, min(size, self._limit - sum(self.kept) + self.kept[tier]))
+        return max(1, min(size, self._most(tier)))
+
+    def _most(self, tier: Tier) -> int:
+        """What a tier may have if nobody else has any."""
+        return self._limit - sum(self.kept) + self.kept[tier]
 
     def _look_for_stalled(self) -> None:
         """Somebody has waited: have those that stall give back what they hold. Hosts may be known better by now."""
@@ -156,6 +181,8 @@ class Share:
         self.tier = tier()
         """As it was when it was asked for."""
         self.size = 0
+        self.has_passed = False
+        """Whether it has that before others who came earlier."""
         self.wanted = 0
         self.reading: Reading | None = None
         """An answer that takes it."""

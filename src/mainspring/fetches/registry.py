@@ -59,9 +59,12 @@ class FetchRegistry:
         wake: Callable[[int, int], None],
         randomness: random.Random,
         noted: Callable[[Fetch], None],
+        not_pending: Callable[[str], None],
         retention_ms: int,
     ) -> None:
-        """`wake` tells the engine about a row; `noted` is told about each change of state that was written here."""
+        """`wake` tells the engine about a row; `noted` is told about each change of state that was written here, and
+        `not_pending` about each fetch that is found to need no executor any more: the answer to the write that saw to
+        that may have been lost."""
         self._records = records
         self._timers = timers
         self._namespaces = namespaces
@@ -69,12 +72,19 @@ class FetchRegistry:
         self._wake = wake
         self._random = randomness
         self._noted = noted
+        self._not_pending = not_pending
         self._retention_ms = retention_ms
         self._large = FewAtOnce(LARGE_AT_ONCE, slow=SLOW_AT_ONCE)
 
     async def find(self, req_id: str) -> Fetch | None:
+        return (await self._get(req_id))[1]
+
+    async def _get(self, req_id: str) -> tuple[Record | None, Fetch | None]:
         record = await self._records.get_record(FETCHES, req_id, now=self._clock.now_ms())
-        return None if record is None else _read(record)
+        fetch = None if record is None else _read(record)
+        if fetch is None or fetch.state != "pending":
+            self._not_pending(req_id)
+        return record, fetch
 
     async def key_of(self, req_id: str) -> TimerKey:
         """Where the row of a fetch is."""
@@ -254,10 +264,9 @@ class FetchRegistry:
         """
         while True:
             now = self._clock.now_ms()
-            record = await self._records.get_record(FETCHES, req_id, now=now)
-            if record is None:
+            record, fetch = await self._get(req_id)
+            if record is None or fetch is None:
                 return None, False
-            fetch = _read(record)
             if created_at is not None and fetch.created_at != created_at:
                 return None, False
             after = change(fetch)

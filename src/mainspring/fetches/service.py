@@ -214,10 +214,7 @@ class FetchService:
             return False
         req_id = self._recent.next_pending()
         fetch = await self._registry.find(req_id) if req_id else None
-        if fetch is not None and fetch.state == "pending":
-            return True
-        self._recent.not_pending(req_id)
-        return False
+        return fetch is not None and fetch.state == "pending"
 
     async def _find(self, req_id: str) -> Fetch:
         fetch = await self._registry.find(req_id)

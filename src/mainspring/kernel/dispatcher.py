@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from mainspring import crashpoint, telemetry
+from mainspring.background import guarded
 from mainspring.clock import Clock
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.agenda import Agenda, ShardState
@@ -33,6 +34,9 @@ from mainspring.kernel.shares import Tier
 from mainspring.kernel.stages import Stages
 from mainspring.model import State, Timer
 from mainspring.store import Begin, Store, Verdict
+from mainspring.unreadable import Unreadable, reason_of, set_aside, timer_name
+
+_NOT_GIVEN_BACK: Final = "what a timer had could not be given to others"
 
 
 class Dispatcher:
@@ -117,19 +121,31 @@ class Dispatcher:
     # --- from the reader ------------------------------------------------------------------------------
 
     def offer(self, timer: Timer, page: int) -> bool:
-        """Take a due row in, or bookmark where it is. False if it had to be left in the store."""
+        """Take a due row in, or bookmark where it is. False if it had to be left in the store.
+
+        One with which that cannot be done, for whatever reason, is set aside and tried again, and others are not.
+        """
+        try:
+            return self._offer(timer, page)
+        except Exception as error:  # noqa: BLE001 - see above
+            set_aside(Unreadable("timer", timer_name(timer.key), reason_of(error), timer.version))
+            self._find_again(timer)
+            return False
+
+    def _offer(self, timer: Timer, page: int) -> bool:
         shard = self._agenda.shards.get(timer.shard_id)
         if shard is None or shard.draining or self._is_known(timer, shard, page):
             return True
         lane = self._lane_of(timer)
-        is_lost = timer.state is State.RUNNING and self._unsent.get(timer.uuid) != (timer.version, shard.fence)
-        if not (self._stages.find if is_lost else self._stages.queue)(timer, lane):
+        lost: Ending | None = None
+        if timer.state is State.RUNNING and self._unsent.get(timer.uuid) != (timer.version, shard.fence):
+            reason = "Its owner stopped before it recorded an outcome; the call may have been made."
+            lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
+        if not (self._stages.queue if lost is None else self._stages.find)(timer, lane):
             if lane.tier is Tier.UNTRIED and lane.idle:
                 self._lanes.forget(lane)
             return False
-        if is_lost:
-            reason = "Its owner stopped before it recorded an outcome; the call may have been made."
-            lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
+        if lost is not None:
             self._finisher.end(timer, lost, fence=shard.fence, is_found=True)
         return True
 
@@ -288,17 +304,20 @@ class Dispatcher:
             return self._carrier.lost(timer, self._clock.now_ms(), reason)
 
     def _end_call(self, lane: LaneState, timer: Timer) -> None:
-        """From now on it waits for its record."""
+        """From now on it waits for its record: it gets that whatever goes wrong here, and so do others after it."""
         self._calls.pop(timer.uuid, None)
-        self._stages.await_record(timer, lane)
+        with guarded(_NOT_GIVEN_BACK):
+            self._stages.await_record(timer, lane)
 
     def _forget(self, lane: LaneState, timer: Timer) -> None:
         self._calls.pop(timer.uuid, None)
-        self._stages.release(timer, lane)
+        with guarded(_NOT_GIVEN_BACK):
+            self._stages.release(timer, lane)
         self._leave_window(timer)
 
     def _leave_window(self, timer: Timer) -> None:
-        self._stages.gone(timer)
+        with guarded(_NOT_GIVEN_BACK):
+            self._stages.gone(timer)
         if timer.uuid in self._changed:
             self.note(timer.shard_id, self._changed.pop(timer.uuid))
         if self.window.left_any:
@@ -322,10 +341,6 @@ class Dispatcher:
         """Take the queued timers of these shards out of memory; they stay in the store."""
         self.window.let_go(shard_ids, self._lanes)
 
-    def busy(self, shard_ids: set[int]) -> bool:
-        """Whether anything from these shards is in flight or not yet recorded."""
-        return self.window.busy(shard_ids)
-
     def give_up(self, shard_ids: set[int]) -> None:
         """Stop waiting for calls of these shards: their outcome is unknown, and recorded as that."""
         reason = "This instance stopped while the call was in flight; the call may have been made."
@@ -333,8 +348,8 @@ class Dispatcher:
         for uuid, call in calls.items():
             timer = self.window.rows[uuid]
             if timer.shard_id in shard_ids:
+                lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
                 if self._writing.pop(uuid, None) is None:
                     self._end_call(self._calls[uuid][0], timer)
-                lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
                 self._finisher.end(timer, lost, fence=timer.fence)
                 call.cancel()

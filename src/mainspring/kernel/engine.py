@@ -135,7 +135,7 @@ class Engine:
 
     async def _drained(self, shards: set[int], seconds: float) -> bool:
         deadline = self._clock.monotonic() + seconds
-        while self.dispatcher.busy(shards):
+        while shards & self.dispatcher.window.busy_shards():
             if self._clock.monotonic() >= deadline or not self._ownership.valid():
                 return False
             await asyncio.sleep(0.01)
@@ -226,7 +226,8 @@ class Engine:
         overdue = {s for s, since in self._draining.items() if now - since > self._settings.drain_seconds}
         if overdue:
             self.dispatcher.give_up(overdue)
-        done = [shard_id for shard_id in self._draining if not self.dispatcher.busy({shard_id})]
+        busy = self.dispatcher.window.busy_shards()
+        done = [shard_id for shard_id in self._draining if shard_id not in busy]
         for shard_id in done:
             self._draining.pop(shard_id)
             self._agenda.remove(shard_id)

@@ -120,8 +120,11 @@ class LaneState(Member):
 
     @property
     def idle(self) -> bool:
-        """Nothing to do: the lane may be forgotten, and what is known about its destination with it."""
-        return not self.queue and not self.in_flight
+        """Nothing to do, and nobody holds it: it may be forgotten, and what is known about its destination with it.
+
+        Without a queue it waits for nothing (`turns`), and has no bookmarks (`window`).
+        """
+        return not (self.queue or self.in_flight or self.large.in_flight)
 
     @property
     def _is_silent(self) -> bool:
@@ -210,6 +213,6 @@ class Lanes:
 
 
 def place_before(timer: Timer) -> Position:
-    """The position directly before a row: what is read after it begins with that row."""
-    number = int(timer.uuid, 16)
-    return Position(timer.due_at, f"{number - 1:032x}" if number else "")
+    """A position before a row and after those before it: what is read after it begins with that row, or with one of
+    nearly the same uuid. Any text will do: other programs may have written it."""
+    return Position(timer.due_at, timer.uuid[:-1])

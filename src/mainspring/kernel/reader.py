@@ -104,11 +104,15 @@ class Reader:
 
     async def loop(self) -> None:
         while True:
-            await self._sleep()
-            self._dispatcher.wake_reader.clear()
-            if self._ownership.valid():
-                await self._look()
-            self._dispatcher.serve()
+            try:
+                await self._sleep()
+                self._dispatcher.wake_reader.clear()
+                if self._ownership.valid():
+                    await self._look()
+                self._dispatcher.serve()
+            except Exception:  # noqa: BLE001 - an instance that owns shards and reads none would be worse than none
+                telemetry.logger.exception("the reader failed in an unforeseen way")
+                await asyncio.sleep(self._settings.store_retry_seconds)
 
     async def _sleep(self) -> None:
         """Wait until something is due, or somebody says that there is something to do."""

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Literal
 
+from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.kernel.lanes import Lanes, LaneState
 from mainspring.kernel.settings import EngineSettings
@@ -49,18 +50,19 @@ class Stages:
         self._later = later
         self._clock = clock
         everybody = lanes.parties.all
+        self._turns = Turns()
         self.window = Window(
             limit=settings.window_limit,
             byte_limit=settings.window_bytes,
             page_size=settings.page_size,
             lane_of=lane_of,
+            emptied=self._turns.leave,
             everybody=everybody,
         )
         # What is in flight is also in the window, and cannot give way: part of the window is for what waits.
         self._slots = Slots(min(settings.in_flight_limit, max(1, settings.window_limit * 3 // 4)), everybody)
         self._bytes = Bytes(max(1, bytes_for_large(settings.window_bytes) * 3 // 4), everybody.large)
         self._unrecorded = Unrecorded(limit=max(2, settings.window_limit * 3 // 4), clock=clock)
-        self._turns = Turns()
         self._rouse_at = 0.0
         self._any_promoted = False
         self._promote_at = 0.0
@@ -100,8 +102,8 @@ class Stages:
 
     def await_record(self, timer: Timer, lane: LaneState) -> None:
         """Its call is over."""
-        self.release(timer, lane)
         self._unrecorded.add(timer.uuid, lane.site.around[0], timer.shard_id)
+        self.release(timer, lane)
 
     def gone(self, timer: Timer) -> None:
         """It is no longer in memory."""
@@ -138,7 +140,10 @@ class Stages:
         self.give()
 
     def give(self) -> None:
-        """Whichever tier has got a slot comes last next time: none that never runs out of timers shuts out another."""
+        """Whichever tier has got a slot comes last next time: none that never runs out of timers shuts out another.
+
+        What is wrong with one lane costs no other, nor whoever has given something back.
+        """
         monotonic = self._clock.monotonic()
         first = self._first_tier
         for place in range(first, first + len(Tier)):
@@ -148,8 +153,13 @@ class Stages:
                 lane = self._turns.next(tier, free=free, kept=self._slots.kept_for_others(tier)) if free > 0 else None
                 if lane is None:
                     break
-                if self._fill(lane, tier, monotonic):
-                    self._first_tier = (tier + 1) % len(Tier)
+                try:
+                    if self._fill(lane, tier, monotonic):
+                        self._first_tier = (tier + 1) % len(Tier)
+                except Exception:  # noqa: BLE001 - see above
+                    telemetry.logger.exception("a lane cannot be served; it will be tried again")
+                    if lane.queue and not lane.turn:
+                        self._turns.wait(lane, "resting")
 
     def _fill(self, lane: LaneState, tier: Tier, monotonic: float) -> bool:
         """Returns whether the lane has taken any slots."""

@@ -36,10 +36,13 @@ class Window:
         byte_limit: int,
         page_size: int,
         lane_of: Callable[[Timer], LaneState],
+        emptied: Callable[[LaneState], None],
         everybody: Party,
     ) -> None:
+        """`emptied` is told of lanes that have nothing queued any more."""
         self._page_size = page_size
         self._lane_of = lane_of
+        self._emptied = emptied
         self.rows: dict[str, Timer] = {}
         self._places = Room(limit, everybody)
         self._small = byte_limit // (4 * limit)
@@ -176,6 +179,8 @@ class Window:
     def weigh(self, lane: LaneState) -> None:
         """The queue of a lane has changed, or the number of its calls."""
         queued = len(lane.queue)
+        if not queued:
+            self._emptied(lane)
         self._weigh(self._places, lane, queued + bool(lane.in_flight) if queued else 0)
         large = lane.large
         if large.queued or large.weight:
@@ -311,9 +316,9 @@ class Window:
             self._again.pop(shard_id, None)
             self._promoted.pop(shard_id, None)
 
-    def busy(self, shard_ids: set[int]) -> bool:
-        """Whether anything of these shards is in memory."""
-        return any(timer.shard_id in shard_ids for timer in self.rows.values())
+    def busy_shards(self) -> set[int]:
+        """Those of which anything is in memory."""
+        return {timer.shard_id for timer in self.rows.values()}
 
 
 def bytes_for_large(byte_limit: int) -> int:

@@ -133,6 +133,7 @@ class RemoteExecutor:
         )
         self._process = surroundings.identity.lease(self._clock)
         self.name = f"{pool}/{self._process.instance}"
+        recent = Recent()
         registry = FetchRegistry(
             records=self._store,
             timers=self._store,
@@ -140,7 +141,8 @@ class RemoteExecutor:
             clock=self._clock,
             wake=self._wake,
             randomness=self._random,
-            noted=Recent().noted,
+            noted=recent.noted,
+            not_pending=recent.not_pending,
             retention_ms=config.fetch_retention_ms,
         )
         results = Results(

@@ -310,6 +310,13 @@ class DueConformance:
             following = rows[index + 1 + len(expected) :]
             assert page == (expected, following[0].due_at if following else None)
 
+    async def test_a_place_may_be_a_part_of_a_uuid_and_uuids_may_be_any_text(self, store: Store) -> None:
+        uuids = ("ABCDEF", "a" * 32, "b" * 32, "not-hexadecimal")
+        rows = await create(store, *(timer(uuid, uuid=uuid) for uuid in uuids))
+        for index, uuid in enumerate(uuids):
+            page = await store.load_due(0, until=NOW, after=Position(NOW, uuid[:-1]), limit=9)
+            assert page.timers == rows[index:]
+
     async def test_more_rows_than_a_batch_may_be_due_in_one_instant(self, store: Store) -> None:
         rows = [timer(f"t{n}") for n in range(2 * BATCH_LIMIT + 500)]
         for start in range(0, len(rows), BATCH_LIMIT):

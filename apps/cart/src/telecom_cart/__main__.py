@@ -27,7 +27,8 @@ SECRETS: Final = """
 Credentials come from the environment only, because the arguments of a process are there for all to see:
   salesforce  TELECOM_CART_SALESFORCE_ORGANIZATION, _SITE, _CLIENT_ID, _CLIENT_SECRET;
               for an eventual look-up also _ADMIN_CLIENT_ID, _ADMIN_CLIENT_SECRET
-  shopify     TELECOM_CART_SHOPIFY_STOREFRONT_TOKEN, _ADMIN_TOKEN
+  shopify     TELECOM_CART_SHOPIFY_STOREFRONT_TOKEN, _ADMIN_TOKEN;
+              _COMPLETION_SECONDS (60): how long it may take to make an order that it has accepted
 """
 
 

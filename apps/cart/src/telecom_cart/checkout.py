@@ -10,12 +10,14 @@
 | 6 the order is recorded, then the attempt closed                            | order                    |
 | 7 the cart is cleaned up                                                    |                          |
 
-Steps 3 to 7 go on when the request that began them does not. What is not certain is left to `recovery`.
+Steps 3 to 7 go on when the request that began them does not. Only two outcomes of step 5 are certain: an order that was
+made, and a request that was not sent. Everything else is left to `recovery`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,6 +30,7 @@ from telecom_cart.closing import Closer, failure_of, unknown
 from telecom_cart.contexts import lines_of, made_equal, objections
 from telecom_cart.errors import (
     AmbiguousCheckout,
+    CartError,
     CartNotFound,
     CheckoutInProgress,
     EmptyCart,
@@ -37,7 +40,18 @@ from telecom_cart.errors import (
 )
 from telecom_cart.keys import Keys
 from telecom_cart.model import Attempt, Cart, Context, Order, Stage
-from telecom_cart.provider import Basket, ContextGone, Found, Provider, Refused, Uncertain, Unreachable, Unsure
+from telecom_cart.provider import (
+    Absent,
+    Basket,
+    ContextGone,
+    Found,
+    NotSent,
+    PlacedOrder,
+    Provider,
+    Refused,
+    Uncertain,
+    Unreachable,
+)
 from telecom_cart.queues import Queues
 from telecom_cart.recovery import Recovery, Unresolved
 from telecom_cart.repository import Repository
@@ -46,7 +60,13 @@ from telecom_cart.trust import Trust
 from telecom_cart.wakes import Wakes
 
 _LOOK_SECONDS: Final = 0.2
+_LET_GO_SECONDS: Final = 10.0
+"""So long a synchronisation under way is waited for."""
+_VERIFY_SECONDS: Final = 3.0
+"""How long to look for an order that was just made: that matters for later checkouts, not for this one."""
 AWAY: Final = "The platform did not take it"
+
+logger = logging.getLogger("telecom_cart")
 
 
 @dataclass(frozen=True)
@@ -180,7 +200,7 @@ class Checkouts:
         number = 1 if cart.attempt is None else cart.attempt.number + 1
         reference = f"{cart.id}-{number}"
         await self._wakes.recover(cart.user_id, cart.id, reference, in_seconds=seconds)
-        now = self._repository.now_ms()
+        now, trust = self._repository.now_ms(), await self._trust.turn()
 
         def decide(present: Cart | None) -> Cart:
             if present is None or present.id != cart.id or present.is_sealed or present.order_id:
@@ -197,6 +217,7 @@ class Checkouts:
                 items=present.items,
                 totals=present.totals(datetime.fromtimestamp(now / 1000, UTC).date()),
                 place=self._provider.place,
+                trust=trust,
             )
             return present.with_attempt(attempt, now=now)
 
@@ -257,7 +278,7 @@ class Checkouts:
             now, since = self._repository.now_ms(), basket.read_at or 0
             submitting = await self._set(cart, attempt.reference, stage=Stage.SUBMITTING, submitted_at=now, since=since)
             crashes.reach(crashes.SUBMITTING)
-            await self._submit(submitting)
+            await self._submit(submitting, basket)
         except _Lost:
             return
 
@@ -282,7 +303,7 @@ class Checkouts:
             _, basket = await made_equal(
                 self._provider, known, wanted, currency=cart.currency, keep=keep, reference=attempt.reference
             )
-        except Unreachable as error:
+        except (Unreachable, ContextGone) as error:
             await self._end(present, self._closer.not_made, f"{AWAY}: {error}")
             return None
         except Refused as refused:
@@ -300,7 +321,7 @@ class Checkouts:
         """Wait for a synchronisation under way. One that does not end keeps its basket, and there will be another."""
         present = await self._repository.cart(cart.user_id)
         clock = asyncio.get_running_loop().time
-        until = clock() + self._provider.timeout_seconds
+        until = clock() + _LET_GO_SECONDS
         while present is not None and present.id == cart.id and present.syncing is not None:
             if clock() >= until or self._repository.now_ms() >= present.syncing.until:
                 left = present.context
@@ -319,20 +340,22 @@ class Checkouts:
             raise _Lost
         return present
 
-    async def _submit(self, cart: Cart) -> None:
+    async def _submit(self, cart: Cart, basket: Basket) -> None:
         attempt = attempt_of(cart)
         assert attempt.context is not None
+
+        async def accepted(ticket: str) -> None:
+            await self._note(cart, attempt.reference, ticket=ticket)
+            crashes.reach(crashes.ACCEPTED)
+
         try:
-            placed = await self._provider.checkout(attempt.context, attempt.reference)
+            placed = await self._provider.checkout(attempt.context, attempt.reference, basket=basket, accepted=accepted)
+        except NotSent as refused:
+            await self._end(cart, self._closer.rejected, *refused.reasons)
         except Refused as refused:
             crashes.reach(crashes.ANSWERED)
-            found = await self._recovery.asked(attempt)
-            if isinstance(found, Found) and (live := [order for order in found.orders if order.is_live]):
-                await self._closer.ordered(cart, attempt, live)
-            elif isinstance(found, Unsure):
-                await self._recover(cart, attempt)
-            else:
-                await self._end(cart, self._closer.rejected, *refused.reasons)
+            await self._note(cart, attempt.reference, refusal=refused.reasons)
+            await self._recover(cart, attempt)
         except Unreachable as error:
             nothing_sent = replace(attempt, submitted_at=None)
             await self._closer.not_made(cart, nothing_sent, (f"{AWAY}: {error}",))
@@ -341,12 +364,52 @@ class Checkouts:
             await self._recover(cart, attempt)
         else:
             crashes.reach(crashes.ANSWERED)
-            with suppress(MainspringError):  # the order has to be recorded, whatever else is
-                await self._trust.note(placed)
             if placed.is_live:
-                await self._closer.ordered(cart, attempt, [placed])
+                await self._closer.ordered(cart, attempt, await self._verified(attempt, placed))
             else:
                 await self._end(cart, self._closer.rejected, f"The platform's order {placed.number} is {placed.status}")
+
+    async def _verified(self, attempt: Attempt, placed: PlacedOrder) -> list[PlacedOrder]:
+        """The orders to be recorded, of which one was placed. Whether a strong look-up finds it is seen here, and not
+        when the answer to another one was lost."""
+        is_findable, orders = placed.is_findable, [placed]
+        if is_findable and self._provider.lookup.lag_seconds == 0:
+            try:
+                async with asyncio.timeout(_VERIFY_SECONDS):
+                    found = await self._recovery.asked(attempt)
+            except TimeoutError:
+                return orders
+            if not isinstance(found, Found | Absent):
+                return orders
+            seen = found.orders if isinstance(found, Found) else ()
+            live = [order for order in seen if order.is_live]
+            is_findable = any(order.number == placed.number for order in seen)
+            if live and not is_findable:
+                said = "the platform named %s for %s, of which it has others"
+                logger.error(said, placed.number, attempt.reference)
+                orders = live
+            else:
+                orders += [order for order in live if order.number != placed.number]
+        if not is_findable:
+            logger.error("the order %s is not found by its reference %s", placed.number, attempt.reference)
+        with suppress(MainspringError):  # the order has to be recorded, whatever else is
+            await self._trust.note(replace(placed, is_findable=is_findable))
+        return orders
+
+    async def _note(self, cart: Cart, reference: str, **fields: object) -> None:
+        """Write down what the platform said, for whoever looks at the attempt, who may be somebody else by now."""
+
+        def decide(present: Cart | None) -> Cart | None:
+            if present is None or present.id != cart.id or present.attempt is None or not present.attempt.is_open:
+                return None
+            if present.attempt.reference != reference:
+                return None
+            return replace(present, attempt=replace(present.attempt, **fields))  # type: ignore[arg-type]
+
+        try:
+            await self._repository.change(cart.user_id, decide)
+        except (CartError, MainspringError) as error:  # it is found out without that, later
+            logger.warning("what the platform said of %s was not written down: %s", reference, error)
 
     async def _recover(self, cart: Cart, attempt: Attempt) -> None:
         """Ask now; and if nobody can tell, soon, not at the deadline, which was for the case that we die."""

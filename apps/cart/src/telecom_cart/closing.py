@@ -32,10 +32,12 @@ class Closer:
         if len(orders) > 1:
             numbers = ", ".join(order.number for order in orders)
             logger.error("the platform has several orders for %s: %s", attempt.reference, numbers)
-        subtotal = orders[0].subtotal
-        if differs := subtotal is not None and subtotal != attempt.totals.subtotal:
-            said = "the platform ordered %s for %s at %s, not at %s: its price changed after it was read back"
-            logger.error(said, orders[0].number, attempt.reference, subtotal, attempt.totals.subtotal)
+        subtotal, wanted = orders[0].subtotal, attempt.totals
+        currency = orders[0].currency or wanted.currency
+        if differs := subtotal is not None and (subtotal, currency) != (wanted.subtotal, wanted.currency):
+            said = "the platform ordered %s for %s at %s %s, not at %s %s: its price changed after it was read back"
+            amounts = (subtotal, currency, wanted.subtotal, wanted.currency)
+            logger.error(said, orders[0].number, attempt.reference, *amounts)
         order = await self._repository.record(
             Order(
                 id=order_id_of(cart.id),
@@ -48,6 +50,7 @@ class Closer:
                 totals=attempt.totals,
                 placed_at=self._repository.now_ms(),
                 platform_subtotal=subtotal if differs else None,
+                platform_currency=currency if differs else "",
                 others=tuple(order.number for order in orders[1:]),
                 place=attempt.place,
             )

@@ -9,12 +9,13 @@ from typing import Final
 SEALED: Final = "sealed"
 PREPARED: Final = "prepared"
 SUBMITTING: Final = "submitting"
+ACCEPTED: Final = "accepted"
 ANSWERED: Final = "answered"
 RECORDED: Final = "recorded"
 CLOSED: Final = "closed"
 FENCED: Final = "fenced"
 STEPS: Final = (SEALED, PREPARED, SUBMITTING, ANSWERED, RECORDED, CLOSED)
-"""Those of a checkout, in order; `fenced` is of a recovery."""
+"""Those of a checkout, in order. `accepted` is of one that the platform makes later, `fenced` of a recovery."""
 
 _armed: dict[str, signal.Signals] = {}
 for _variable, _signal in (("TELECOM_CART_CRASH_AT", signal.SIGKILL), ("TELECOM_CART_FREEZE_AT", signal.SIGSTOP)):

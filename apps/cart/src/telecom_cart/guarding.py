@@ -14,8 +14,10 @@ from typing import Final, TypeVar
 from telecom_cart.model import Context
 from telecom_cart.provider import (
     Absent,
+    Accepted,
     Basket,
     Closed,
+    ContextGone,
     Found,
     Health,
     Line,
@@ -68,6 +70,8 @@ def check(provider: Provider) -> None:
         wrong.append(f"a lookup that is a Lookup, got {lookup!r}")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         wrong.append(f"timeout_seconds that is a number above 0, got {seconds!r}")
+    if not isinstance(has("is_atomic"), bool):
+        wrong.append(f"is_atomic that is true or false, got {has('is_atomic')!r}")
     if wrong:
         raise BadProvider(f"Expected of the provider {type(provider).__name__}: {'; '.join(wrong)}")
 
@@ -82,6 +86,7 @@ class Guarded:
         self.place = provider.place
         self.lookup = provider.lookup
         self.timeout_seconds = provider.timeout_seconds
+        self.is_atomic = provider.is_atomic
 
     async def open_session(self) -> str:
         session = await self._kept("open_session", str, self._provider.open_session)
@@ -115,11 +120,13 @@ class Guarded:
             "set_reference", object, lambda: self._provider.set_reference(context, reference), about=context
         )
 
-    async def checkout(self, context: Context, reference: str) -> PlacedOrder:
+    async def checkout(
+        self, context: Context, reference: str, *, basket: Basket | None = None, accepted: Accepted | None = None
+    ) -> PlacedOrder:
         placed = await self._kept(
             "checkout",
             PlacedOrder,
-            lambda: self._provider.checkout(context, reference),
+            lambda: self._provider.checkout(context, reference, basket=basket, accepted=accepted),
             unknown=Uncertain,
             about=context,
             reference=reference,
@@ -127,17 +134,25 @@ class Guarded:
         _check_plain("checkout", placed.number, unknown=Uncertain)
         return placed
 
-    async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
+    async def find_order(
+        self, context: Context, reference: str, *, since: int, ticket: str = ""
+    ) -> Found | Absent | Unsure:
         try:
             found: Found | Absent | Unsure = await self._kept(
                 "find_order",
                 (Found, Absent, Unsure),
-                lambda: self._provider.find_order(context, reference, since=since),
+                lambda: self._provider.find_order(context, reference, since=since, ticket=ticket),
                 about=context,
                 reference=reference,
             )
+            if isinstance(found, Unsure) and found.told:
+                logger.warning("what became of %s is not told: %s. It said: %s", reference, found.reason, found.told)
             if isinstance(found, Found):
                 _check_plain("find_order", *(order.number for order in found.orders))
+                seen: dict[str, PlacedOrder] = {}
+                for order in found.orders:  # a list that moves while it is read shows an order twice
+                    seen.setdefault(order.number, order)
+                return Found(tuple(seen.values()))
             return found
         except ProviderError as error:
             return Unsure(str(error))
@@ -170,7 +185,11 @@ class Guarded:
         except ProviderError as error:
             if error.told:
                 logger.warning("the platform did not do %s for %s: %s. It said: %s", verb, named, error, error.told)
+            elif isinstance(error, Uncertain):
+                logger.warning("nobody knows what became of %s for %s: %s", verb, named, error)
             if isinstance(error, Uncertain) and unknown is not Uncertain:
+                raise Unreachable(str(error)) from error
+            if isinstance(error, ContextGone) and about is None:  # there was no basket that could be gone
                 raise Unreachable(str(error)) from error
             raise
         except Exception as error:

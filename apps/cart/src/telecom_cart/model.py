@@ -116,8 +116,12 @@ class Attempt:
     """Who looks what became of it."""
     unresolved: str = ""
     """Why that is not known yet."""
-    gone_at: int | None = None
-    """When its basket was first seen to be gone, with no order of it: there can be no order that is made later."""
+    ticket: str = ""
+    """What the platform tells by what became of it, if it has accepted an order to make it later."""
+    trust: int = 0
+    """`Trust.turn` when it began."""
+    refusal: tuple[str, ...] = ()
+    """For what reasons the platform said that there is no order. It is asked before that is believed."""
     place: str = ""
     """Which shop at which platform was asked to order: no other can tell what became of it."""
     needs_person: bool = False
@@ -210,11 +214,17 @@ class Order:
     totals: Totals
     placed_at: int
     platform_subtotal: int | None = None
-    """The platform decides prices, and has ordered at this other subtotal: the price changed after it was read back."""
+    """The platform decides prices, and has ordered at this other subtotal, or in another currency: that changed after
+    it was read back."""
+    platform_currency: str = ""
+    """Of `platform_subtotal`. Empty: that of the totals."""
     others: tuple[str, ...] = ()
     """More orders that the provider has for this checkout. There must be none: if there are, a person is told."""
     place: str = ""
     """Which shop at which platform has it."""
+    position: int = 0
+    """Where it stands among those of its user: behind all that were recorded before, whatever the clock said. Mostly
+    `placed_at`; 0 is that, too."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +242,7 @@ class Listed:
     order_id: str
     cart_id: str
     at: int
+    position: int = 0
 
 
 def totals_of(items: tuple[Item, ...], province: Province | None, currency: str, on: date) -> Totals:
@@ -246,9 +257,9 @@ def is_ahead(until: int, *, now: int, seconds: float) -> bool:
     return now < until <= now + round(seconds * 1000)
 
 
-def listed_key(user_id: str, placed_at: int, order_id: str) -> str:
+def listed_key(user_id: str, position: int, order_id: str) -> str:
     """Where an order stands in the list of its user: the newest one first. No id contains a slash."""
-    return f"{user_id}/{10**14 - placed_at:015}/{order_id}"
+    return f"{user_id}/{10**14 - position:015}/{order_id}"
 
 
 def order_id_of(cart_id: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ _ADDRESS: Final = "--provider-url to be the address of {name}: http:// or https:
 _SALESFORCE: Final = tuple(f"SALESFORCE_{name}" for name in ("ORGANIZATION", "SITE", "CLIENT_ID", "CLIENT_SECRET"))
 _SALESFORCE_ADMIN: Final = ("SALESFORCE_ADMIN_CLIENT_ID", "SALESFORCE_ADMIN_CLIENT_SECRET")
 _SHOPIFY: Final = ("SHOPIFY_STOREFRONT_TOKEN", "SHOPIFY_ADMIN_TOKEN")
+_SHOPIFY_COMPLETION: Final = "SHOPIFY_COMPLETION_SECONDS"
 
 
 class NotConfigured(Exception):
@@ -60,6 +62,8 @@ class PlatformChoice:
             return
         wrong = [] if _is_address(self.url) else [_ADDRESS.format(name=self.name)]
         wrong += [f"{PREFIX}{name} in the environment" for name in self._needed if not self._read(name)]
+        if self.name == "shopify" and self._completion_seconds is None:
+            wrong.append(f"{PREFIX}{_SHOPIFY_COMPLETION} to be a number of seconds from 1 to 3600")
         if wrong:
             raise NotConfigured(f"Expected {'; '.join(wrong)}.")
 
@@ -90,12 +94,18 @@ class PlatformChoice:
             admin_token_url=self.environment.get(f"{PREFIX}SALESFORCE_ADMIN_TOKEN_URL", ""),
         )
 
+    @property
+    def _completion_seconds(self) -> float | None:
+        said = self.environment.get(PREFIX + _SHOPIFY_COMPLETION, "60")
+        return float(said) if re.fullmatch(r"\d{1,4}", said) and 1 <= int(said) <= 3600 else None
+
     def _shopify(self) -> ShopifySettings:
         return ShopifySettings(
             base_url=self.url,
             storefront_token=self._read("SHOPIFY_STOREFRONT_TOKEN"),
             admin_token=self._read("SHOPIFY_ADMIN_TOKEN"),
             lookup=self.lookup,
+            completion_seconds=self._completion_seconds or ShopifySettings.completion_seconds,
         )
 
     def _read(self, name: str) -> str:

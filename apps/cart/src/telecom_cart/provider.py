@@ -11,17 +11,21 @@ Every method raises, and nothing else:
 
     ContextGone    there is no such basket: it expired, was closed, or became an order
     Refused        the platform understood and said no, for reasons; a repeat gets the same answer
+    NotSent        `checkout` alone: a refusal before an order was asked for
     Unreachable    no usable answer; nothing is known, and nothing that cannot be repeated was asked for
     Uncertain      `checkout` alone: the request may have arrived, and an order may have been made or may still be
 
-Once the request for an order has left, only a refusal in the platform's own words says that there is none: an answer
-that cannot be read is `Uncertain`. What a platform gives to be kept (sessions, ids of baskets, numbers of orders) is at
-most 255 printable characters; anything else is an answer that cannot be read.
+Once the request for an order has left, no answer is proof that there is none: a gateway may have sent it twice, and
+tell the answer to the second. A refusal in the platform's own words is `Refused`, and the cart asks before it believes
+it; what cannot be read is `Uncertain`.
+
+What a platform gives to be kept (sessions, ids of baskets, numbers of orders) is at most 255 printable characters;
+anything else is an answer that cannot be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -54,6 +58,10 @@ class Refused(ProviderError):
     """The platform said no."""
 
 
+class NotSent(Refused):
+    """It was refused before an order was asked for: there is none."""
+
+
 class Unreachable(ProviderError):
     """The platform gave no usable answer."""
 
@@ -81,6 +89,11 @@ class Basket:
     read_at: int | None = field(default=None, compare=False)
     """What the clock of the platform said, in ms since the epoch; ours may be another. None: it said nothing."""
 
+    def is_same_as(self, other: Basket) -> bool:
+        """Whether the same would be ordered, for the same price. Lines have no order."""
+        mine, theirs = ((set(each.lines), each.subtotal, each.currency) for each in (self, other))
+        return mine == theirs
+
 
 @dataclass(frozen=True)
 class PlacedOrder:
@@ -91,7 +104,9 @@ class PlacedOrder:
     subtotal: int | None = None
     """What was ordered costs this much at the platform, without taxes and shipping. None: it does not say."""
     is_findable: bool = True
-    """False: a strong `find_order` would not see it, whatever was declared. The cart then stops to believe it."""
+    """False: `find_order` would not see it, whatever was declared. The cart then stops to believe it."""
+    currency: str = ""
+    """Of `subtotal`. Empty: the platform does not say."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +126,12 @@ class Unsure:
     """The platform cannot tell now."""
 
     reason: str
+    is_being_made: bool = False
+    """It says that it has accepted the order, and is making it."""
+    needs_person: bool = False
+    """It has answered, in a way that says nothing: asking again will hardly tell more."""
+    told: str = field(default="", compare=False)
+    """As `ProviderError.told`."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +143,13 @@ class Lookup:
 
 class Closed(Enum):
     CLOSED = "closed"
-    """It was there, and can no longer be ordered."""
+    """It was there, and can no longer be ordered. Whether it was not ordered before: see `Provider.is_atomic`."""
     GONE = "gone"
     """It was gone before: expired, closed, or ordered."""
+
+
+Accepted = Callable[[str], Awaitable[None]]
+"""Writes down a ticket: what the platform will tell by what became of an order that it has accepted."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +168,11 @@ class Provider(Protocol):
     with all that is begun here, and what was begun elsewhere is not asked of this one: it has to stay the same."""
     lookup: Lookup
     timeout_seconds: float
-    """How long the platform may take over an order before it can be said to be late."""
+    """How long the platform may take to make an order that it was asked for. One that is not seen so long after its
+    basket could no longer be ordered, and after the lag of the look-up, was not made: so it must not be too short."""
+    is_atomic: bool
+    """Whether a basket that was there to be closed was certainly not ordered before. False: the platform may accept an
+    order and make it later, while its basket can still be read."""
 
     async def open_session(self) -> str:
         """Become a customer. Baskets belong to one; what is answered is kept before a basket is made."""
@@ -175,21 +204,27 @@ class Provider(Protocol):
         """What the order that is made of this basket will be found by."""
         ...
 
-    async def checkout(self, context: Context, reference: str) -> PlacedOrder:
+    async def checkout(
+        self, context: Context, reference: str, *, basket: Basket | None = None, accepted: Accepted | None = None
+    ) -> PlacedOrder:
         """Order the basket. One request that can make an order, and no repeats of it, by no layer.
 
-        A basket that is gone, or that carries another reference, is `Refused`. `Unreachable`: certainly nothing was
-        ordered."""
+        A basket that is gone, that carries another reference, or that is not the same as `basket` (what the user wants)
+        just before it is ordered, is refused: `NotSent`. A platform that accepts orders and makes them later gives a
+        ticket, which is passed to `accepted` at once. `Unreachable`: certainly nothing was ordered, because the request
+        was not sent."""
         ...
 
-    async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
+    async def find_order(
+        self, context: Context, reference: str, *, since: int, ticket: str = ""
+    ) -> Found | Absent | Unsure:
         """The orders with this reference. `since`: none can have been made before, in ms since the epoch, by the clock
-        of the platform as `Basket.read_at` told it; 0 if it told nothing. Raises nothing: what cannot be asked is
-        `Unsure`."""
+        of the platform as `Basket.read_at` told it; 0 if it told nothing. `ticket`: of the order, if there is one; as
+        long as it is being made, that is `Unsure`. Raises nothing: what cannot be asked is `Unsure`."""
         ...
 
     async def close_cart(self, context: Context) -> Closed:
-        """See to it that this basket can never be ordered: the fence. Atomic against `checkout` at the platform."""
+        """See to it that this basket can never be ordered: the fence."""
         ...
 
     async def health(self) -> Health:

@@ -5,25 +5,38 @@
 | preparing  | -                     | -          | nothing was sent: not made                                        |
 | submitting | found, live           | any        | recorded; if there are two, the first one, and a person is told   |
 | submitting | found, failed         | any        | rejected                                                          |
-| submitting | absent                | there      | the basket is closed; still absent: not made                      |
+| submitting | absent                | there      | the basket is closed, and it is asked for again                   |
+| submitting | absent                | closed,    | not made, if the platform orders and closes atomically;           |
+|            |                       | just now   | otherwise as if it was gone                                       |
 | submitting | absent                | gone       | asked again when it is gone for time-out and lag: not made;       |
 |            |                       |            | without a bound of that lag a person decides                      |
-| submitting | cannot be told        | any        | unknown, asked again later                                        |
-| submitting | denied by a person    | closed     | not made, unless it is found now                                  |
+| submitting | being made, or cannot | any        | unknown, asked again later                                        |
+|            | be told               |            |                                                                   |
+| submitting | denied by a person    | closed     | not made, unless it is found or being made now; where closing is  |
+|            |                       |            | not atomic, when it is gone for the time-out                      |
 | submitting | in another shop       | any        | unknown: nobody here is asked, those who serve it or a person are |
 
 One at a time looks, by a hold on the attempt. Closing the basket is the fence: an instance that was frozen before it
 sent its request wakes up and orders a basket that is gone.
+
+A refusal of an order that was sent is one of the things that are not known: it may be the answer to its repeat by a
+gateway. It only gives the reasons for which, in the end, it was not made.
+
+How long a basket is gone counts each process for itself, from its own first look, by a clock that only goes on: a
+clock that is set, or a machine that starts an hour ahead, ends no wait.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from typing import NoReturn
+from typing import Final, NoReturn
 
+from mainspring.errors import MainspringError
 from telecom_cart import crashes
 from telecom_cart.closing import Closer
 from telecom_cart.model import Attempt, Cart, Hold, Stage, Unknown
@@ -43,6 +56,8 @@ from telecom_cart.trust import DOUBT, Trust
 DENIED = "A person found that there is no order."
 UNBOUNDED = "The platform cannot tell; a person has to decide."
 DOUBTED = f"{DOUBT}; a person has to decide."
+_WAITING: Final = 100_000
+"""So many baskets are known to be gone; who is forgotten is waited for anew."""
 
 logger = logging.getLogger("telecom_cart")
 
@@ -57,7 +72,7 @@ class Presence(Enum):
     THERE = auto()
     GONE = auto()
     CLOSED = auto()
-    """It was there, and we closed it: nothing was ordered before, nothing can be ordered any more."""
+    """It was there, and we closed it: nothing can be ordered any more, and nothing was before if that is atomic."""
     UNKNOWN = auto()
 
 
@@ -70,7 +85,14 @@ class Action(Enum):
     ASK_A_PERSON = auto()
 
 
-def decide(found: Found | Absent | Unsure, basket: Presence, *, lookup: Lookup, is_settled: bool) -> Action:
+def decide(
+    found: Found | Absent | Unsure,
+    basket: Presence,
+    *,
+    lookup: Lookup,
+    is_atomic: bool,
+    is_settled: bool,
+) -> Action:
     """The table above. `is_settled`: the platform was asked when its basket had been gone for the time-out and lag."""
     if isinstance(found, Found):
         return Action.RECORD if any(order.is_live for order in found.orders) else Action.REJECT
@@ -78,11 +100,10 @@ def decide(found: Found | Absent | Unsure, basket: Presence, *, lookup: Lookup, 
         return Action.ASK_LATER
     if basket is Presence.THERE:
         return Action.CLOSE_BASKET
-    if basket is Presence.CLOSED:
-        return Action.NOT_MADE
-    if lookup.lag_seconds is None:
+    is_proved = is_settled or (basket is Presence.CLOSED and is_atomic)
+    if lookup.lag_seconds is None and not is_proved:
         return Action.ASK_A_PERSON
-    return Action.NOT_MADE if is_settled else Action.ASK_LATER
+    return Action.NOT_MADE if is_proved else Action.ASK_LATER
 
 
 class Recovery:
@@ -95,6 +116,8 @@ class Recovery:
         self._closer = closer
         self._trust = trust
         self._hold_seconds = hold_seconds
+        self._gone: dict[str, float] = {}
+        """By reference: since when the basket is known here to be gone, by the clock of the event loop."""
 
     async def run(self, user_id: str, cart_id: str, *, own: str = "") -> None:
         """Find out what became of the open attempt of a cart. Nothing, if there is none.
@@ -116,7 +139,7 @@ class Recovery:
         elif attempt.place != self._provider.place:
             place = attempt.place or "a platform that was not written down"
             told = f"It was begun at {place}, which is not served here; a person has to decide."
-            await self._unresolved(cart, by, told, attempt.gone_at, needs_person=True)
+            await self._unresolved(cart, by, told, needs_person=True)
         elif attempt.denied:
             await self._fence(cart, attempt, by)
         else:
@@ -125,11 +148,15 @@ class Recovery:
     async def _fence(self, cart: Cart, attempt: Attempt, by: str) -> None:
         """A person has found that there is no order: see to it that there can be none. Who looks again finds more."""
         if await self._closed(attempt) is Presence.UNKNOWN:
-            await self._unresolved(cart, by, f"{DENIED} The platform has not closed it yet.", attempt.gone_at)
+            await self._unresolved(cart, by, f"{DENIED} The platform has not closed it yet.")
+        is_over = self._provider.is_atomic or self._is_gone_for(attempt, self._provider.timeout_seconds)
         found = await self._found(attempt)
         if isinstance(found, Found) and (live := [order for order in found.orders if order.is_live]):
-            await self._closer.ordered(cart, attempt, live)
+            await self._recorded(cart, attempt, live)
+        elif not is_over or (isinstance(found, Unsure) and found.is_being_made):
+            await self._unresolved(cart, by, f"{DENIED} The platform may still make one.")
         else:
+            self._gone.pop(attempt.reference, None)
             await self._closer.not_made(cart, attempt, (DENIED,))
 
     def _taken(self, by: str, cart_id: str, own: str, cart: Cart | None) -> Cart | None:
@@ -141,8 +168,6 @@ class Recovery:
             raise Unresolved("It is still under way")
         if attempt.held is not None and attempt.held.lasts(now=now, seconds=seconds):
             raise Unresolved("Somebody else is looking")
-        if attempt.gone_at is not None and attempt.gone_at > now:
-            attempt = replace(attempt, gone_at=None)  # the clock was set back since: it is waited for anew
         return replace(cart, attempt=replace(attempt, held=Hold(by, now + round(seconds * 1000))))
 
     async def _resolve(self, cart: Cart, attempt: Attempt, by: str) -> None:
@@ -152,48 +177,76 @@ class Recovery:
             found = await self._found(attempt)
             if isinstance(found, Absent) and presence is Presence.UNKNOWN:
                 presence = await self._presence(attempt)
-            action = decide(found, presence, lookup=self._provider.lookup, is_settled=settled)
+            action = decide(
+                found,
+                presence,
+                lookup=self._provider.lookup,
+                is_atomic=self._provider.is_atomic,
+                is_settled=settled,
+            )
             if action is not Action.CLOSE_BASKET:
                 break
             presence = await self._closed(attempt)
             crashes.reach(crashes.FENCED)
-        if presence is Presence.GONE and attempt.gone_at is None:
-            attempt = replace(attempt, gone_at=self._repository.now_ms())
         match action:
             case Action.RECORD:
                 assert isinstance(found, Found)
-                live = [order for order in found.orders if order.is_live]
-                await self._closer.ordered(cart, attempt, live)
+                await self._recorded(cart, attempt, [order for order in found.orders if order.is_live])
             case Action.REJECT:
-                await self._closer.rejected(cart, attempt, ("The platform has recorded it as failed.",))
+                reasons = attempt.refusal or ("The platform has recorded it as failed.",)
+                await self._closer.rejected(cart, attempt, reasons)
             case Action.NOT_MADE:
-                await self._closer.not_made(cart, attempt, ("The platform has no order of it, and can make none.",))
+                reasons = attempt.refusal or ("The platform has no order of it, and can make none.",)
+                await self._closer.not_made(cart, attempt, reasons)
             case _:
                 reason = UNBOUNDED if action is Action.ASK_A_PERSON else _reason(found)
-                needs_person = reason in (UNBOUNDED, DOUBTED)
-                await self._unresolved(cart, by, reason, attempt.gone_at, needs_person=needs_person)
+                is_for_person = isinstance(found, Unsure) and found.needs_person
+                await self._unresolved(cart, by, reason, needs_person=is_for_person or reason == UNBOUNDED)
+        self._gone.pop(attempt.reference, None)
+
+    async def _recorded(self, cart: Cart, attempt: Attempt, live: list[PlacedOrder]) -> None:
+        for order in live:
+            if not order.is_findable:
+                with suppress(MainspringError):  # the order has to be recorded, whatever else is
+                    await self._trust.note(order)
+        await self._closer.ordered(cart, attempt, live)
 
     def _is_settled(self, attempt: Attempt) -> bool:
         """Whether an order of a basket that is gone would be seen by now. That it was sent says nothing: who sends may
         have been frozen in between."""
         lag = self._provider.lookup.lag_seconds
-        if lag is None or attempt.gone_at is None:
-            return False
-        return self._repository.now_ms() >= attempt.gone_at + (self._provider.timeout_seconds + lag) * 1000
+        return lag is not None and self._is_gone_for(attempt, self._provider.timeout_seconds + lag)
 
-    async def asked(self, attempt: Attempt) -> Found | Absent | Unsure:
+    def _is_gone_for(self, attempt: Attempt, seconds: float) -> bool:
+        since = self._gone.get(attempt.reference)
+        return since is not None and asyncio.get_running_loop().time() >= since + seconds
+
+    def _noted(self, attempt: Attempt, presence: Presence) -> Presence:
+        """Count from when the basket was last seen there."""
+        if presence is Presence.THERE:
+            self._gone.pop(attempt.reference, None)
+        elif presence is Presence.CLOSED or (presence is Presence.GONE and attempt.reference not in self._gone):
+            self._gone.pop(attempt.reference, None)
+            self._gone[attempt.reference] = asyncio.get_running_loop().time()
+        while len(self._gone) > _WAITING:
+            del self._gone[next(iter(self._gone))]
+        return presence
+
+    async def asked(self, attempt: Attempt, *, ticket: str = "") -> Found | Absent | Unsure:
         """What the platform says, as it says it."""
         assert attempt.context is not None, "Expected a basket, which is written down before it is ordered"
         try:
-            return await self._provider.find_order(attempt.context, attempt.reference, since=attempt.since)
+            return await self._provider.find_order(
+                attempt.context, attempt.reference, since=attempt.since, ticket=ticket
+            )
         except ProviderError as error:
             return Unsure(str(error))
 
     async def _found(self, attempt: Attempt) -> Found | Absent | Unsure:
         """What is believed of that."""
-        found = await self.asked(attempt)
-        if isinstance(found, Absent) and not await self._trust.believes(since=attempt.started_at):
-            return Unsure(DOUBTED)
+        found = await self.asked(attempt, ticket=attempt.ticket)
+        if isinstance(found, Absent) and not await self._trust.believes(since=attempt.trust):
+            return Unsure(DOUBTED, needs_person=True)
         return found
 
     async def _presence(self, attempt: Attempt) -> Presence:
@@ -202,7 +255,7 @@ class Recovery:
             is_there = await self._provider.validate_context(attempt.context)
         except ProviderError:
             return Presence.UNKNOWN
-        return Presence.THERE if is_there else Presence.GONE
+        return self._noted(attempt, Presence.THERE if is_there else Presence.GONE)
 
     async def _closed(self, attempt: Attempt) -> Presence:
         assert attempt.context is not None
@@ -210,11 +263,9 @@ class Recovery:
             closed = await self._provider.close_cart(attempt.context)
         except ProviderError:
             return Presence.UNKNOWN
-        return Presence.CLOSED if closed is Closed.CLOSED else Presence.GONE
+        return self._noted(attempt, Presence.CLOSED if closed is Closed.CLOSED else Presence.GONE)
 
-    async def _unresolved(
-        self, cart: Cart, by: str, reason: str, gone_at: int | None, *, needs_person: bool = False
-    ) -> NoReturn:
+    async def _unresolved(self, cart: Cart, by: str, reason: str, *, needs_person: bool = False) -> NoReturn:
         def decide(present: Cart | None) -> Cart | None:
             if present is None or present.attempt is None or present.attempt.held is None:
                 return None
@@ -227,7 +278,6 @@ class Recovery:
                 present.attempt,
                 held=None,
                 unresolved=reason,
-                gone_at=gone_at,
                 deadline_at=deadline,
                 needs_person=needs_person,
             )

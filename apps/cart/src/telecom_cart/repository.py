@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from mainspring import Mainspring
@@ -89,7 +90,11 @@ class Repository:
         return None if found is None else found.value
 
     async def record(self, order: Order) -> Order:
-        """The order of a cart: the first one that anybody recorded."""
+        """The order of a cart: the first one that anybody recorded. A user has one cart at a time, so nobody else
+        records another order of theirs meanwhile."""
+        newest = await self.orders_of(order.user_id, limit=1)
+        behind = [(each.position or each.at) + 1 for each in newest if each.order_id != order.id]
+        order = replace(order, position=max([order.placed_at, *behind]))
         try:
             stored = (await self.orders.put(order.id, order, expect=0)).value
         except Conflict:
@@ -97,7 +102,7 @@ class Repository:
             assert present is not None, "Expected an order, which is never removed"
             stored = present
         with suppress(Conflict):  # whoever recorded it before has listed it as well
-            listed = Listed(stored.id, stored.cart_id, stored.placed_at)
+            listed = Listed(stored.id, stored.cart_id, stored.placed_at, stored.position)
             await self.listed.put(_key(stored), listed, expect=0)
         return stored
 
@@ -121,4 +126,4 @@ class Repository:
 
 
 def _key(order: Order) -> str:
-    return listed_key(order.user_id, order.placed_at, order.id)
+    return listed_key(order.user_id, order.position or order.placed_at, order.id)

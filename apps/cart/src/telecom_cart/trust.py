@@ -1,4 +1,4 @@
-"""How far a look-up that is said to be strong is believed: until an order is seen that it would not find.
+"""How far a look-up is believed whose lag has a bound: until an order is seen that it would not find.
 
 That is kept in the store, so a restart does not forget it and other instances know it. When orders can be found again,
 it is believed for attempts that began after that; earlier ones are for a person.
@@ -14,15 +14,15 @@ from mainspring import Mainspring
 from mainspring.errors import Conflict
 from telecom_cart.provider import PlacedOrder, Provider
 
-DOUBT: Final = "Orders of this shop are not found by our references: its look-up is not strong"
+DOUBT: Final = "Orders of this shop are not found by our references: its look-up is not what was declared"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Whether the last order could be found by its reference, and since when that is so."""
+    """Whether the last order could be found by its reference, and how often that has become otherwise."""
 
     is_findable: bool
-    since: int
+    turn: int = 1
 
 
 class Trust:
@@ -34,26 +34,30 @@ class Trust:
 
     async def note(self, placed: PlacedOrder) -> None:
         """An order was placed."""
-        while self._is_said_to_be_strong:
+        while self._has_a_bound:
             found = await self._seen.get(self._provider.place)
             if placed.is_findable == (found is None or found.value.is_findable):
                 return
-            now = round(self._ms.now().timestamp() * 1000)
             with suppress(Conflict):
-                seen = Seen(placed.is_findable, now)
+                seen = Seen(placed.is_findable, 1 if found is None else found.value.turn + 1)
                 await self._seen.put(self._provider.place, seen, expect=found.version if found else 0)
                 return
 
+    async def turn(self) -> int:
+        """What an attempt that begins now remembers of it. No time: clocks are set."""
+        found = await self._seen.get(self._provider.place) if self._has_a_bound else None
+        return 0 if found is None else found.value.turn
+
     async def believes(self, *, since: int) -> bool:
-        """Whether an order would be seen that was asked for since then, if there was one."""
-        found = await self._seen.get(self._provider.place) if self._is_said_to_be_strong else None
-        return found is None or (found.value.is_findable and found.value.since <= since)
+        """Whether an order would be seen that was asked for since that turn, if there was one."""
+        found = await self._seen.get(self._provider.place) if self._has_a_bound else None
+        return found is None or (found.value.is_findable and found.value.turn == since)
 
     async def doubt(self) -> str:
         """What an operator is told."""
-        found = await self._seen.get(self._provider.place) if self._is_said_to_be_strong else None
+        found = await self._seen.get(self._provider.place) if self._has_a_bound else None
         return "" if found is None or found.value.is_findable else DOUBT
 
     @property
-    def _is_said_to_be_strong(self) -> bool:
-        return self._provider.lookup.lag_seconds == 0
+    def _has_a_bound(self) -> bool:
+        return self._provider.lookup.lag_seconds is not None

@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from inspect import CORO_CREATED, getcoroutinelocals, getcoroutinestate
 from types import CoroutineType
 from typing import Final
 
@@ -59,6 +60,10 @@ def _close(task: asyncio.Task[object]) -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
     assert isinstance(coroutine, CoroutineType)
+    if getcoroutinestate(coroutine) == CORO_CREATED:  # what it was to await has not begun, either
+        for waiting in getcoroutinelocals(coroutine).values():
+            if isinstance(waiting, CoroutineType):
+                waiting.close()
     for _ in range(UNWINDINGS):
         if coroutine.cr_frame is None:
             return

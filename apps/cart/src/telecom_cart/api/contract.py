@@ -79,6 +79,7 @@ _ORDER: Final = {
         **_nullable({"type": "integer"}),
         "description": "The platform ordered at this subtotal instead: its price changed at the last moment.",
     },
+    "platformCurrency": {**_nullable(_TEXT), "description": "Of platformSubtotal; null if that is null."},
     "placedAt": _INSTANT,
 }
 SCHEMAS: Final[dict[str, Any]] = {

@@ -68,6 +68,7 @@ def order_view(order: Order) -> View:
         "items": items_view(order.items),
         "totals": totals_view(order.totals),
         "platformSubtotal": order.platform_subtotal,
+        "platformCurrency": order.platform_currency or None,
         "placedAt": instant(order.placed_at),
     }
 

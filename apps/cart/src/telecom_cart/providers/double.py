@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from telecom_cart.model import Context
 from telecom_cart.provider import (
     Absent,
+    Accepted,
     Basket,
     Closed,
     ContextGone,
@@ -16,16 +19,20 @@ from telecom_cart.provider import (
     Health,
     Line,
     Lookup,
+    NotSent,
     PlacedOrder,
+    ProviderError,
     Refused,
     Uncertain,
     Unreachable,
     Unsure,
 )
 from telecom_cart.providers.faults import Fault, FaultKind, Faults
-from telecom_cart.providers.platform import Platform, StoredBasket, befall
+from telecom_cart.providers.platform import Platform, StoredBasket, StoredOrder, befall
 
 T = TypeVar("T")
+HIDDEN = (FaultKind.APPLY_THEN_DROP, FaultKind.APPLY_THEN_5XX)
+PROCESSING = (FaultKind.PROCESSING, FaultKind.PROCESSING_THEN_DROP)
 
 
 class DoubleProvider:
@@ -42,13 +49,16 @@ class DoubleProvider:
         lookup: Lookup | None = None,
         latency_seconds: float = 0.01,
         timeout_seconds: float = 10.0,
+        is_atomic: bool = True,
     ) -> None:
+        """Not `is_atomic`: it may accept an order, and make it later."""
         self.platform = platform
         self.place = f"double:{platform.run}"
         self.faults = faults or Faults()
         self.lookup = lookup or Lookup()
         self.latency_seconds = latency_seconds
         self.timeout_seconds = timeout_seconds
+        self.is_atomic = is_atomic
 
     async def open_session(self) -> str:
         return await self._call("open_session", "", lambda: self.platform.next_id("s"))
@@ -73,13 +83,13 @@ class DoubleProvider:
         )
 
     async def get_cart(self, context: Context) -> Basket:
-        def read() -> Basket:
-            basket = self._there(context)
-            lines = tuple(self.platform.lines(basket).values())
-            read_at = round(self.platform.now() * 1000)
-            return Basket(lines, self.platform.subtotal(basket), basket.currency, basket.reference, read_at)
+        return await self._call("get_cart", context.basket_id, lambda: self._read(context))
 
-        return await self._call("get_cart", context.basket_id, read)
+    def _read(self, context: Context) -> Basket:
+        basket = self._there(context)
+        lines = tuple(self.platform.lines(basket).values())
+        read_at = round(self.platform.now() * 1000)
+        return Basket(lines, self.platform.subtotal(basket), basket.currency, basket.reference, read_at)
 
     async def validate_context(self, context: Context) -> bool:
         is_there = lambda: self.platform.basket(context.basket_id) is not None  # noqa: E731
@@ -92,30 +102,74 @@ class DoubleProvider:
 
         await self._change("set_reference", context, refer)
 
-    async def checkout(self, context: Context, reference: str) -> PlacedOrder:
-        def order() -> PlacedOrder:
-            basket = self.platform.basket(context.basket_id)
-            if basket is not None and basket.reference != reference:
-                raise Refused("The basket carries another reference")
+    async def checkout(
+        self, context: Context, reference: str, *, basket: Basket | None = None, accepted: Accepted | None = None
+    ) -> PlacedOrder:
+        def order() -> PlacedOrder | str:
+            self._check(context, reference)
             placed = self.platform.order(context.basket_id)
             if placed is None:
                 raise Refused(f"There is no basket {context.basket_id}")
-            return placed.placed
+            return self._shown(placed)
 
         def fail() -> None:
             self.platform.order(context.basket_id, status="failed")
 
-        return await self._call("checkout", context.basket_id, order, failing=fail)
+        def accept(seconds: float) -> PlacedOrder | str:
+            self._check(context, reference)
+            ticket = self.platform.accept(context.basket_id, seconds)
+            if ticket is None:
+                raise Refused(f"There is no basket {context.basket_id}")
+            return ticket
 
-    async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
-        def find() -> Found | Absent:
-            seen = self.platform.orders if self.lookup.lag_seconds == 0 else self.platform.indexed()
+        there = self.platform.basket(context.basket_id)
+        if basket is not None and there is not None and not self._read(context).is_same_as(basket):
+            raise NotSent("The basket is not what was wanted any more")
+        accepting = None if self.is_atomic else accept
+        placed = await self._call("checkout", context.basket_id, order, failing=fail, accepting=accepting)
+        return placed if isinstance(placed, PlacedOrder) else await self._awaited(placed, accepted)
+
+    async def _awaited(self, ticket: str, accepted: Accepted | None) -> PlacedOrder:
+        """What became of an order that was accepted."""
+        if accepted is not None:
+            await accepted(ticket)
+        waited = 0.0
+        while (made := self._by(ticket)) is None:
+            if waited > self.timeout_seconds:
+                raise Uncertain("An order was asked for, and is still being made")
+            await asyncio.sleep(0.5)
+            waited += 0.5
+        return self._shown(made)
+
+    def _by(self, ticket: str) -> StoredOrder | None:
+        self.platform.settle()
+        return self.platform.tickets.get(ticket)
+
+    def _check(self, context: Context, reference: str) -> None:
+        basket = self.platform.basket(context.basket_id)
+        if basket is not None and basket.reference != reference:
+            raise Refused("The basket carries another reference")
+
+    def _shown(self, order: StoredOrder) -> PlacedOrder:
+        return replace(order.placed, is_findable=not self.platform.loses_references)
+
+    async def find_order(
+        self, context: Context, reference: str, *, since: int, ticket: str = ""
+    ) -> Found | Absent | Unsure:
+        def find() -> Found | Absent | Unsure:
+            seen = self.platform.searched() if self.lookup.lag_seconds == 0 else self.platform.indexed()
+            seen = [] if self.platform.loses_references else seen
             orders = tuple(order.placed for order in seen if order.reference == reference)
-            return Found(orders) if orders else Absent()
+            if orders or ticket not in self.platform.tickets:
+                return Found(orders) if orders else Absent()
+            made = self._by(ticket)
+            if made is not None:
+                return Found((self._shown(made),))
+            return Unsure("The platform is still making the order", is_being_made=True)
 
         try:
             return await self._call("find_order", context.basket_id, find)
-        except Unreachable as error:
+        except ProviderError as error:
             return Unsure(str(error))
 
     async def close_cart(self, context: Context) -> Closed:
@@ -127,7 +181,7 @@ class DoubleProvider:
     async def health(self) -> Health:
         try:
             await self._call("health", "", lambda: None)
-        except Unreachable as error:
+        except ProviderError as error:
             return Health(False, str(error))
         return Health(True)
 
@@ -150,10 +204,13 @@ class DoubleProvider:
         act: Callable[[], T],
         *,
         failing: Callable[[], None] | None = None,
+        accepting: Callable[[float], T] | None = None,
         session: str = "",
     ) -> T:
         fault = self.faults.take(verb)
         await asyncio.sleep(self.latency_seconds)
+        if fault is not None and fault.kind in PROCESSING and accepting is not None:
+            act = partial(accepting, fault.seconds)
         if fault is not None:
             await self._before(verb, basket_id, fault, act, failing=failing, session=session)
         is_dearer = fault is not None and fault.kind is FaultKind.PRICE_DRIFT
@@ -164,7 +221,12 @@ class DoubleProvider:
             self.platform.note(verb, basket_id, str(error))
             raise
         self.platform.note(verb, basket_id, "done")
-        if fault is not None and fault.kind in (FaultKind.APPLY_THEN_DROP, FaultKind.APPLY_THEN_5XX):
+        if fault is not None and fault.kind is FaultKind.APPLY_THEN_REFUSE:
+            raise Refused(f"The platform refused {verb}")
+        if fault is not None and fault.kind is FaultKind.APPLY_THEN_THROTTLE:
+            raise self._put_off(verb)
+        is_dropped = fault is not None and fault.kind is FaultKind.PROCESSING_THEN_DROP and accepting is not None
+        if fault is not None and (fault.kind in HIDDEN or is_dropped):
             raise self._hidden(verb, fault)
         await asyncio.sleep(self.latency_seconds)
         return done
@@ -184,7 +246,7 @@ class DoubleProvider:
             case FaultKind.DOWN:
                 raise Unreachable("The platform is down")
             case FaultKind.THROTTLE:
-                raise Unreachable("The platform wants fewer requests")
+                raise self._put_off(verb)
             case FaultKind.FAIL_BEFORE:
                 raise self._hidden(verb, fault)
             case FaultKind.APPLY_LATER:
@@ -205,6 +267,10 @@ class DoubleProvider:
             self.platform.note(verb, basket_id, f"late: {error}")
         else:
             self.platform.note(verb, basket_id, "late: done")
+
+    def _put_off(self, verb: str) -> Refused | Unreachable:
+        kind = Refused if verb == "checkout" else Unreachable
+        return kind("The platform wants fewer requests")
 
     def _hidden(self, verb: str, fault: Fault) -> Uncertain | Unreachable:
         kind = Uncertain if verb == "checkout" else Unreachable

@@ -32,6 +32,9 @@ class Obeying:
     def lag(self, seconds: float) -> None:
         self.platform.lookup_lag_seconds = seconds
 
+    def lose_references(self) -> None:
+        self.platform.loses_references = True
+
     def double_lines(self) -> None:
         self.platform.doubles_lines = True
 
@@ -57,10 +60,12 @@ class Obeying:
 
 
 class DoubleShop(Obeying):
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Lookup, *, is_atomic: bool = True) -> None:
         self.seconds = 1_700_000_000.0
         super().__init__(Platform(lambda: self.seconds), Faults(), has_one_basket=True, finds_many=True)
-        self.provider: Provider = DoubleProvider(self.platform, faults=self.faults, lookup=lookup, latency_seconds=0.0)
+        self.provider: Provider = DoubleProvider(
+            self.platform, faults=self.faults, lookup=lookup, latency_seconds=0.0, is_atomic=is_atomic
+        )
 
     def advance(self, seconds: float) -> None:
         self.seconds += seconds

@@ -54,6 +54,10 @@ class ObedientShop(Protocol):
         """How late a search sees orders."""
         ...
 
+    def lose_references(self) -> None:
+        """From now on orders do not carry their reference where it can be seen."""
+        ...
+
     def double_lines(self) -> None:
         """From now on a product that is added again becomes another line, if the platform can do that."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from telecom_cart.provider import (
     Closed,
     ContextGone,
     Found,
+    NotSent,
     ProviderError,
     Refused,
     Uncertain,
@@ -138,18 +140,104 @@ class OrderConformance:
         assert isinstance(await shop.provider.find_order(context, REFERENCE, since=SINCE), Found)
         assert len(shop.orders()) == 1
 
-    async def test_a_throttled_checkout_is_unreachable_and_not_repeated(self, shop: ObedientShop) -> None:
+    async def test_a_throttled_checkout_is_refused_and_not_repeated(self, shop: ObedientShop) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("checkout", Fault(FaultKind.THROTTLE))
-        with pytest.raises(Unreachable):
+        with pytest.raises(Refused) as refused:
             await shop.provider.checkout(context, REFERENCE)
+        assert not isinstance(refused.value, NotSent)
         assert shop.orders() == []
+
+    @pytest.mark.parametrize("kind", [FaultKind.APPLY_THEN_THROTTLE, FaultKind.APPLY_THEN_REFUSE])
+    async def test_a_refusal_of_an_order_that_was_sent_is_never_said_to_be_of_one_that_was_not(
+        self, shop: ObedientShop, kind: FaultKind
+    ) -> None:
+        context = await filled(shop, reference=REFERENCE)
+        shop.fault("checkout", Fault(kind))
+        with pytest.raises((Refused, Uncertain)) as raised:
+            await shop.provider.checkout(context, REFERENCE)
+        assert not isinstance(raised.value, NotSent)
+        found = await shop.provider.find_order(context, REFERENCE, since=SINCE)
+        assert isinstance(found, Found)
+        assert len(shop.orders()) == 1
+
+    @pytest.mark.parametrize("change", ["quantity", "price", "another product", "a product less", "currency"])
+    async def test_a_basket_that_is_not_what_was_wanted_any_more_is_not_ordered(
+        self, shop: ObedientShop, change: str
+    ) -> None:
+        context = await filled(shop, reference=REFERENCE)
+        wanted = await shop.provider.get_cart(context)
+        if change == "quantity":
+            await shop.provider.add_item(context, replace(PHONE, quantity=3))
+        elif change == "price":
+            shop.set_price(PHONE.product_id, 1)
+        elif change == "another product":
+            await shop.provider.add_item(context, replace(PHONE, product_id="other"))
+        elif change == "a product less":
+            await shop.provider.remove_item(context, PHONE.product_id)
+        else:
+            wanted = replace(wanted, currency="USD")
+        with pytest.raises(NotSent):
+            await shop.provider.checkout(context, REFERENCE, basket=wanted)
+        assert shop.orders() == []
+        now = await shop.provider.get_cart(context)
+        assert (await shop.provider.checkout(context, REFERENCE, basket=now)).is_live
+
+    async def test_an_order_says_its_currency(self, shop: ObedientShop) -> None:
+        context = await filled(shop, reference=REFERENCE)
+        assert (await shop.provider.checkout(context, REFERENCE)).currency == "CAD"
+
+    async def test_an_order_that_carries_no_reference_is_an_order_that_is_not_found(self, shop: ObedientShop) -> None:
+        context = await filled(shop, reference=REFERENCE)
+        shop.lose_references()
+        placed = await shop.provider.checkout(context, REFERENCE)
+        assert (placed.is_live, placed.is_findable) == (True, False)
+
+    async def test_an_order_that_was_accepted_is_unsure_until_it_is_made_and_then_found_by_its_ticket(
+        self, shop: ObedientShop
+    ) -> None:
+        if shop.provider.is_atomic:
+            pytest.skip("It makes orders at once")
+        context = await filled(shop, reference=REFERENCE)
+        shop.lag(shop.provider.lookup.lag_seconds or 0)
+        shop.fault("checkout", Fault(FaultKind.PROCESSING, seconds=500))
+        tickets: list[str] = []
+
+        async def accepted(ticket: str) -> None:
+            tickets.append(ticket)
+
+        asking = asyncio.ensure_future(shop.provider.checkout(context, REFERENCE, accepted=accepted))
+        async with asyncio.timeout(10):
+            while not tickets:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        asking.cancel()
+        await shop.provider.close_cart(context)
+        found = await shop.provider.find_order(context, REFERENCE, since=SINCE, ticket=tickets[0])
+        assert isinstance(found, Unsure)
+        assert found.is_being_made
+        shop.advance(501)
+        found = await shop.provider.find_order(context, REFERENCE, since=SINCE, ticket=tickets[0])
+        assert isinstance(found, Found)
+        assert [order.is_live for order in found.orders] == [True]
+        assert len(shop.orders()) == 1
+
+    async def test_an_order_that_was_accepted_and_whose_answer_was_lost_is_uncertain(self, shop: ObedientShop) -> None:
+        if shop.provider.is_atomic:
+            pytest.skip("It makes orders at once")
+        context = await filled(shop, reference=REFERENCE)
+        shop.fault("checkout", Fault(FaultKind.PROCESSING_THEN_DROP, seconds=30))
+        with pytest.raises(Uncertain):
+            await shop.provider.checkout(context, REFERENCE)
+        assert await shop.provider.validate_context(context)
+        assert shop.orders() == []
+        shop.advance(31)
+        assert len(shop.orders()) == 1
 
     @pytest.mark.parametrize("kind", [FaultKind.FAIL_BEFORE, FaultKind.DOWN, FaultKind.THROTTLE])
     async def test_a_checkout_that_could_not_begin_makes_no_order(self, shop: ObedientShop, kind: FaultKind) -> None:
         context = await filled(shop, reference=REFERENCE)
         shop.fault("*", Fault(kind, times=None))
-        with pytest.raises((Unreachable, Uncertain)):
+        with pytest.raises((Unreachable, Uncertain, Refused)):
             await shop.provider.checkout(context, REFERENCE)
         assert shop.orders() == []
 

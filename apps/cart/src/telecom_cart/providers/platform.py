@@ -1,8 +1,10 @@
 """A platform's memory, without a network: baskets that expire, orders, and a ledger of what was asked.
 
 The double uses it as it is, the simulators through HTTP. Ordering and closing are atomic here, as they are one step of
-one thread. What a fault made happen `later` happens before the first look at the platform after its time, as of its
-time: nobody can tell the difference, and no task has to wait for it.
+one thread, unless an order is only accepted: then it is made later, whatever becomes of its basket.
+
+What a fault made happen `later` happens before the first look at the platform after its time, as of its time: nobody
+can tell the difference, and no task has to wait for it.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ class StoredBasket:
     reference: str = ""
     is_closed: bool = False
     """Marked as closed by its owner, on a platform that cannot delete baskets."""
+    is_taken: bool = False
+    """It was ordered, or is being ordered, and can only be read."""
 
     def lines_of(self, product_id: str) -> list[str]:
         return [id for id, line in self.lines.items() if line.product_id == product_id]
@@ -50,7 +54,7 @@ class StoredOrder:
 
     @property
     def placed(self) -> PlacedOrder:
-        return PlacedOrder(self.number, self.status, self.is_live, self.subtotal)
+        return PlacedOrder(self.number, self.status, self.is_live, self.subtotal, currency=self.currency)
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,14 @@ class Platform:
         self.price_drift = 0
         self.doubles_lines = False
         """A product that is added again becomes another line, instead of more of the first."""
+        self.lingers_seconds = 0.0
+        """How long a basket can still be read after it was ordered."""
+        self.loses_references = False
+        """Orders do not carry the reference of their basket where we can see it."""
+        self.is_blind = False
+        """A search finds nothing."""
+        self.tickets: dict[str, StoredOrder | None] = {}
+        """What became of orders that were accepted. None: it is still being made."""
         self._baskets: dict[str, StoredBasket] = {}
         self._orders: list[StoredOrder] = []
         self._ledger: list[Entry] = []
@@ -142,7 +154,8 @@ class Platform:
 
     def basket_of(self, session: str) -> StoredBasket | None:
         """The open basket of a customer."""
-        return next((b for b in list(self.baskets.values()) if b.session == session and self.basket(b.id)), None)
+        theirs = (basket for basket in list(self.baskets.values()) if basket.session == session)
+        return next((basket for basket in theirs if self.basket(basket.id) and not basket.is_taken), None)
 
     def set_line(self, basket: StoredBasket, line: Line, *, line_id: str = "") -> None:
         """Make a line this one. Without `line_id`: make it the only one of its product."""
@@ -180,12 +193,31 @@ class Platform:
         """Turn a basket into an order, which consumes it. None: there is no such basket. A failed order consumes
         nothing."""
         basket = self.basket(basket_id)
-        if basket is None:
+        if basket is None or basket.is_taken:
             return None
+        return self._made(basket, number=number, status=status)
+
+    def accept(self, basket_id: str, seconds: float) -> str | None:
+        """Take a basket to be ordered so much later, as it is now. The answer is what the order can be asked for by.
+        None: there is no such basket."""
+        basket = self.basket(basket_id)
+        if basket is None or basket.is_taken:
+            return None
+        basket.is_taken = True
+        ticket, accepted = self.next_id("a"), replace(basket, lines=dict(basket.lines))
+        self.tickets[ticket] = None
+
+        def make() -> None:
+            self.tickets[ticket] = self._made(accepted)
+
+        self.later(seconds, make)
+        return ticket
+
+    def _made(self, basket: StoredBasket, *, number: str = "", status: str = "created") -> StoredOrder:
         order = StoredOrder(
             number=number or self.next_id("o"),
             reference=basket.reference,
-            basket_id=basket_id,
+            basket_id=basket.id,
             lines=tuple(self.lines(basket).values()),
             subtotal=self.subtotal(basket),
             made_at=self.now(),
@@ -194,7 +226,15 @@ class Platform:
         )
         self.orders.append(order)
         if order.is_live:
-            del self.baskets[basket_id]
+            basket.is_taken = True
+            if self.lingers_seconds:
+
+                def vanish() -> None:
+                    self.expire(basket.id)
+
+                self.later(self.lingers_seconds, vanish)
+            else:
+                self.baskets.pop(basket.id, None)
         return order
 
     def close(self, basket_id: str) -> bool:
@@ -216,7 +256,11 @@ class Platform:
     def indexed(self) -> list[StoredOrder]:
         """The orders that a search sees by now, which lags."""
         seen_at = self.now() - self.lookup_lag_seconds
-        return [order for order in self.orders if order.made_at <= seen_at]
+        return [] if self.is_blind else [order for order in self.orders if order.made_at <= seen_at]
+
+    def searched(self) -> list[StoredOrder]:
+        """The orders that a search sees that does not lag."""
+        return [] if self.is_blind else self.orders
 
     def set_status(self, number: str, status: str) -> None:
         self._orders = [replace(order, status=status) if order.number == number else order for order in self.orders]

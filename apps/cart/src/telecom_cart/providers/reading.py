@@ -24,9 +24,13 @@ MOST_MINOR = 10**15
 MOST_QUANTITY = 10**9
 _CODE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SCHEMES = re.compile(r"(?i)\b(basic|bearer)\s+[^\s\"',;]+")
+_WORDS = re.compile(r"(?i)\b(token|secret|password|key)\s+(?=\S*[\d_=])[^\s\"',;]+")
+"""A word behind one of these that is no word of a language."""
+_TOKENS = re.compile(r"\bshp[a-z]{2}_[^\s\"',;&\\]+")
+"""Shopify's begin so."""
 _NAMED = re.compile(
-    r"(?i)([\w-]*(?:token|secret|password|passwd|authorization|cookie|key|usid|credential)[\w-]*[\"']?\s*[=:]\s*[\"']?)"
-    r"(?!(?:basic|bearer)\s)[^\s&\"',;)}]+"
+    r"(?i)([\w-]*(?:token|secret|password|passwd|authorization|cookie|key|usid|credential)[\w-]*"
+    r"\\*[\"']?\s*(?:[=:]|%3[ad])\s*\\*[\"']?)(?!(?:basic|bearer)\s)[^\s&\"',;)}\\]+"
 )
 
 
@@ -128,8 +132,9 @@ def shown(value: object) -> str:
     if not isinstance(value, str):
         return ""
     cut = value[: 4 * SHOWN_CHARACTERS]
-    hidden = _NAMED.sub(r"\1***", _SCHEMES.sub(r"\1 ***", cut))
-    plain = "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in hidden)
+    for pattern, instead in ((_TOKENS, "***"), (_SCHEMES, r"\1 ***"), (_WORDS, r"\1 ***"), (_NAMED, r"\1***")):
+        cut = pattern.sub(instead, cut)
+    plain = "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in cut)
     return plain[:SHOWN_CHARACTERS]
 
 

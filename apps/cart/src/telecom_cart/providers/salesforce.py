@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +22,7 @@ from urllib.parse import quote, urlencode
 from telecom_cart.model import Context
 from telecom_cart.provider import (
     Absent,
+    Accepted,
     Basket,
     Closed,
     ContextGone,
@@ -28,6 +30,7 @@ from telecom_cart.provider import (
     Health,
     Line,
     Lookup,
+    NotSent,
     PlacedOrder,
     ProviderError,
     Refused,
@@ -86,6 +89,8 @@ class SalesforceSettings:
 
 class SalesforceProvider:
     name = "salesforce"
+    is_atomic = True
+    """An order consumes the basket, which then cannot be deleted."""
 
     def __init__(self, settings: SalesforceSettings, once: Once, *, patience: Patience | None = None) -> None:
         self.settings = settings
@@ -145,28 +150,36 @@ class SalesforceProvider:
     async def set_reference(self, context: Context, reference: str) -> None:
         await self._change(context, "PATCH", "", {REFERENCE: reference})
 
-    async def checkout(self, context: Context, reference: str) -> PlacedOrder:
-        # To read first makes sure of the token, and of the reference by which the order has to be found.
+    async def checkout(
+        self, context: Context, reference: str, *, basket: Basket | None = None, accepted: Accepted | None = None
+    ) -> PlacedOrder:
+        # To read first makes sure of the token, of the reference by which the order has to be found, and of what is
+        # ordered.
         try:
-            basket = await self._read(context)
-        except ContextGone as error:
-            raise Refused(str(error)) from None
-        if basket.get(REFERENCE) != reference:
-            raise Refused("The basket carries another reference")
+            present = await self.get_cart(context)
+        except (ContextGone, Refused) as error:
+            raise NotSent(*error.reasons, told=error.told) from None
+        if present.reference != reference:
+            raise NotSent("The basket carries another reference")
+        if basket is not None and not present.is_same_as(basket):
+            raise NotSent("The basket is not what was wanted any more")
         headers = await self._headers(context.session)
         request = Request("POST", self._url(self._orders()), headers, _json({"basketId": context.basket_id}))
         answer = await self._once(request, request_id=reference, timeout_seconds=self.timeout_seconds)
         order = placed(answer, reference)
         # Numbered otherwise, the shop lacks the hook, and a look-up by the reference is blind.
-        return replace(order, is_findable=self.lookup.lag_seconds != 0 or order.number == reference)
+        is_numbered = self.lookup.lag_seconds != 0 or order.number == reference
+        return replace(order, is_findable=order.is_findable and is_numbered)
 
-    async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
+    async def find_order(
+        self, context: Context, reference: str, *, since: int, ticket: str = ""
+    ) -> Found | Absent | Unsure:
         try:
             if self.lookup.lag_seconds == 0:
                 return await self._by_number(context, reference)
             return await self._by_search(reference, since)
         except ProviderError as error:
-            return Unsure(str(error))
+            return Unsure(str(error), told=error.told)
 
     async def close_cart(self, context: Context) -> Closed:
         """Closed is only what the platform says is deleted: who accepts, or answers something else, may not have."""
@@ -180,13 +193,17 @@ class SalesforceProvider:
         return Closed.CLOSED
 
     async def health(self) -> Health:
-        """To ask for a basket that never was wakes login and baskets, and leaves nothing behind."""
+        """To ask for a basket and an order that never were wakes login, baskets and orders, and leaves nothing behind.
+        Where orders cannot be looked up, every doubt would be left to a person."""
         try:
             self._probe = self._probe or await self._shoppers.open()
-            answer = await self._ask(self._probe, "GET", self._basket(Context(self._probe, "health")), tries=1)
-            checked(answer)
-        except ContextGone:
-            pass
+            with suppress(ContextGone):
+                checked(await self._ask(self._probe, "GET", self._basket(Context(self._probe, "health")), tries=1))
+            if self.lookup.lag_seconds == 0:
+                found_by_number(await self._ask(self._probe, "GET", self._orders("health"), tries=1), "health")
+            else:
+                admin = await self._ask("", "GET", self._all_orders, query={"limit": "1"}, tries=1, tokens=self._admins)
+                page_of(admin, offset=0, size=1)
         except ProviderError as error:
             return Health(False, str(error))
         return Health(True)
@@ -199,7 +216,6 @@ class SalesforceProvider:
 
     async def _by_search(self, reference: str, since: int) -> Found | Absent | Unsure:
         start = max(since - CLOCKS_DIFFER_BY_MS, self._searched.get(reference, 0), 0)
-        path = f"/checkout/orders/v1/organizations/{self.settings.organization}/orders"
         found: list[PlacedOrder] = []
         until, is_last = start, False
         for page in range(MOST_PAGES):
@@ -210,7 +226,7 @@ class SalesforceProvider:
                 "limit": str(PAGE_SIZE),
                 "offset": str(page * PAGE_SIZE),
             }
-            answer = await self._ask("", "GET", path, query=query, tokens=self._admins)
+            answer = await self._ask("", "GET", self._all_orders, query=query, tokens=self._admins)
             rows, is_last = page_of(answer, offset=page * PAGE_SIZE, size=PAGE_SIZE)
             found += orders_with(reference, rows)
             if page == 0:
@@ -280,6 +296,11 @@ class SalesforceProvider:
     def _orders(self, number: str = "") -> str:
         path = f"/checkout/shopper-orders/v1/organizations/{self.settings.organization}/orders"
         return f"{path}/{_part(number)}" if number else path
+
+    @property
+    def _all_orders(self) -> str:
+        """Of all customers, for admin clients."""
+        return f"/checkout/orders/v1/organizations/{self.settings.organization}/orders"
 
     def _url(self, path: str, query: Mapping[str, str] | None = None) -> str:
         return f"{self._base}{path}?{urlencode({'siteId': self.settings.site, **(query or {})})}"

@@ -23,6 +23,7 @@ from telecom_cart.providers.reading import (
 
 REFERENCE = "c_orderRef"
 PRICE = "c_unitPriceMinor"
+PASSING = (408, 425, 429)
 NO_ORDER = ("failed", "cancelled")
 
 
@@ -38,6 +39,8 @@ def checked(answer: Answer) -> dict[str, Any]:
         return document
     if not document or "type" not in document:
         raise Unreachable(f"The platform answered {answer.status} without a reason")
+    if answer.status in PASSING:
+        raise Unreachable(f"The platform answered {answer.status}", told=_refusal(document).told)
     if is_problem(document, answer, 404, "basket-not-found"):
         raise ContextGone("There is no such basket")
     raise _refusal(document)
@@ -128,15 +131,16 @@ def made_at(row: Mapping[str, Any]) -> int:
 
 
 def order_of(document: Mapping[str, Any]) -> PlacedOrder:
-    status = text(document["status"])
-    subtotal = minor_units(document.get("productSubTotal"), optional_text(document.get("currency")))
-    return PlacedOrder(text(document["orderNo"]), status, status not in NO_ORDER, subtotal)
+    status, currency = text(document["status"]), optional_text(document.get("currency"))
+    subtotal = minor_units(document.get("productSubTotal"), currency)
+    is_findable = bool(_reference(document))
+    return PlacedOrder(text(document["orderNo"]), status, status not in NO_ORDER, subtotal, is_findable, currency)
 
 
 def placed(answer: Answer, reference: str) -> PlacedOrder:
-    """What became of the request that makes an order. It is certain only if the platform says so with a reason."""
+    """What became of the request that makes an order. It is refused only if the platform says so with a reason."""
     if _is_put_off(answer):
-        raise Unreachable(f"The platform answered {answer.status}, and ordered nothing")
+        raise Refused(f"The platform answered {answer.status}, and wants another token or fewer requests")
     with understood(Uncertain):
         document = document_of(answer)
         if answer.status == 200 and document is not None:

@@ -7,6 +7,9 @@ order carries our reference as an attribute of its cart. It is looked up by the 
     strong      by `source_identifier`, which we give with the payment
     eventual    by the token of the cart, in the index of orders, which lags
 
+An order is accepted first, and made later, while its cart can still be read and emptied: so a cart that was closed may
+have been ordered (`is_atomic`). What became of what was accepted is asked for by the id of the attempt, the ticket.
+
 Nothing here makes an order but the one cartSubmitForCompletion of `checkout`, through `Once`.
 """
 
@@ -23,6 +26,7 @@ from urllib.parse import urlsplit
 from telecom_cart.model import Context
 from telecom_cart.provider import (
     Absent,
+    Accepted,
     Basket,
     Closed,
     ContextGone,
@@ -30,6 +34,7 @@ from telecom_cart.provider import (
     Health,
     Line,
     Lookup,
+    NotSent,
     PlacedOrder,
     ProviderError,
     Refused,
@@ -39,11 +44,12 @@ from telecom_cart.provider import (
 )
 from telecom_cart.providers import shopify_documents as documents
 from telecom_cart.providers.calling import Direct, Once, Patience, Request
-from telecom_cart.providers.reading import understood
+from telecom_cart.providers.reading import objects, text, understood
 from telecom_cart.providers.shopify_answers import (
     CLOSED_MARK,
     PRICE,
     REFERENCE,
+    Untold,
     amount_of,
     attribute,
     attributes_with,
@@ -58,10 +64,12 @@ from telecom_cart.providers.shopify_answers import (
     is_marked,
     line_ids,
     line_input,
+    order_of,
     orders_with,
     page_of,
     payload_of,
     quoted,
+    reference_of,
     submitted,
     throttled,
 )
@@ -80,16 +88,20 @@ class ShopifySettings:
     lookup: Lookup
     version: str = "2026-04"
     timeout_seconds: float = 10.0
+    """Of one request, and so long an order is waited for at once."""
+    completion_seconds: float = 60.0
+    """How long Shopify may take to make an order that it has accepted. It promises nothing about that."""
 
 
 class ShopifyProvider:
     name = "shopify"
+    is_atomic = False
 
     def __init__(self, settings: ShopifySettings, once: Once, *, patience: Patience | None = None) -> None:
         self.settings = settings
         self.place = f"shopify:{urlsplit(settings.base_url).netloc}"
         self.lookup = settings.lookup
-        self.timeout_seconds = settings.timeout_seconds
+        self.timeout_seconds = settings.completion_seconds
         self._once = once
         self._direct = Direct(patience, throttled=throttled)
 
@@ -133,35 +145,68 @@ class ShopifyProvider:
         attributes = {"attributes": attributes_with(cart, REFERENCE, reference)}
         await self._change(context, documents.SET_REFERENCE, "cartAttributesUpdate", attributes)
 
-    async def checkout(self, context: Context, reference: str) -> PlacedOrder:
-        started = time.monotonic()
+    async def checkout(
+        self, context: Context, reference: str, *, basket: Basket | None = None, accepted: Accepted | None = None
+    ) -> PlacedOrder:
+        until = time.monotonic() + self.settings.timeout_seconds
         try:
-            await self._prepare(context, reference)
-        except ContextGone as error:
-            raise Refused(str(error)) from None
+            await self._prepare(context, reference, basket)
+        except (ContextGone, Refused) as error:
+            raise NotSent(*error.reasons, told=error.told) from None
         variables = {"cartId": context.basket_id, "attemptToken": reference}
         request = self._request(documents.SUBMIT, variables)
-        answer = await self._once(request, request_id=reference, timeout_seconds=self.timeout_seconds)
-        order_id = await self._outcome(submitted(answer), until=started + self.timeout_seconds)
-        return await self._made(order_id, reference)
+        answer = await self._once(request, request_id=reference, timeout_seconds=self.settings.timeout_seconds)
+        ticket = submitted(answer)
+        if accepted is not None:
+            await accepted(ticket)
+        while not isinstance(outcome := await self._outcome(ticket), str):
+            if time.monotonic() + outcome > until:
+                raise Uncertain("An order was asked for, and is still being made")
+            await asyncio.sleep(outcome)
+        return await self._made(outcome, reference)
 
-    async def find_order(self, context: Context, reference: str, *, since: int) -> Found | Absent | Unsure:
+    async def find_order(
+        self, context: Context, reference: str, *, since: int, ticket: str = ""
+    ) -> Found | Absent | Unsure:
+        try:
+            found = await self._looked_up(context, reference)
+        except ProviderError as error:
+            found = Unsure(str(error), told=error.told)
+        if not ticket or (isinstance(found, Found) and any(order.is_live for order in found.orders)):
+            return found
+        try:
+            outcome = await self._outcome(ticket)
+            if isinstance(outcome, str):
+                return Found((await self._made(outcome, reference),))
+        except Refused:
+            return found  # that it failed is not believed alone
+        except Untold as error:
+            return Unsure(str(error), needs_person=True, told=error.told)
+        except ProviderError as error:
+            return Unsure(str(error), told=error.told)
+        return Unsure("The platform is still making the order", is_being_made=True)
+
+    async def _looked_up(self, context: Context, reference: str) -> Found | Absent | Unsure:
         strong = self.lookup.lag_seconds == 0
         token = context.shown_id.rpartition("/")[2]
         query = f"source_identifier:{quoted(reference)}" if strong else f"cart_token:{quoted(token)}"
         found: list[PlacedOrder] = []
         after: str | None = None
-        try:
-            for _ in range(MOST_PAGES):
-                data = await self._ask(documents.FIND_ORDER, {"query": query, "after": after}, is_admin=True)
-                with understood():
-                    nodes, after = page_of(data["orders"])
-                found += orders_with(reference, nodes)
-                if after is None:
-                    return Found(tuple(found)) if found else Absent()
-        except ProviderError as error:
-            return Unsure(str(error))
-        return Found(tuple(found)) if found else Unsure("There are more orders than can be looked through")
+        doubt = ""
+        for _ in range(MOST_PAGES):
+            data = await self._ask(documents.FIND_ORDER, {"query": query, "after": after}, is_admin=True)
+            with understood():
+                nodes, after = page_of(data["orders"])
+            found += orders_with(reference, nodes)
+            if not all(map(reference_of, nodes)):
+                doubt = "There are orders without a reference, of which one may be this"
+            if after is None:
+                break
+        else:
+            doubt = "There are more orders than can be looked through"
+        if found:
+            return Found(tuple(found))
+        return Unsure(doubt, needs_person=True) if doubt else Absent()
 
     async def close_cart(self, context: Context) -> Closed:
         """Marked first, so that whoever reads it leaves it alone; then emptied, until it is read as empty. It keeps its
@@ -185,8 +230,14 @@ class ShopifyProvider:
         raise Unreachable("The basket is being filled while it is emptied")
 
     async def health(self) -> Health:
+        """Both sides of it: a shop in which orders cannot be looked up would leave every doubt to a person."""
         try:
-            await self._ask(documents.HEALTH, {}, tries=1)
+            told = await self._ask(documents.HEALTH, {}, tries=1)
+            nobody = {"query": f"source_identifier:{quoted('health')}"}
+            seen = await self._ask(documents.HEALTH_OF_ORDERS, nobody, is_admin=True, tries=1)
+            with understood():
+                text(told["shop"]["name"])
+                objects(seen["orders"]["nodes"])
         except ProviderError as error:
             return Health(False, str(error))
         return Health(True)
@@ -194,48 +245,46 @@ class ShopifyProvider:
     async def close(self) -> None:
         await self._direct.close()
 
-    async def _prepare(self, context: Context, reference: str) -> None:
+    async def _prepare(self, context: Context, reference: str, wanted: Basket | None) -> None:
         """All that comes before the order."""
-        basket = await self._read(context)
-        if not has(basket, REFERENCE, reference):
+        cart = await self._read(context)
+        if not has(cart, REFERENCE, reference):
             raise Refused("The basket carries another reference")
-        amount = {
-            "amount": amount_of(basket_of(basket).subtotal, basket_of(basket).currency),
-            "currencyCode": basket_of(basket).currency,
-        }
+        basket = basket_of(cart)
+        if wanted is not None and not basket.is_same_as(wanted):
+            raise Refused("The basket is not what was wanted any more")
+        amount = {"amount": amount_of(basket.subtotal, basket.currency), "currencyCode": basket.currency}
         payment = {"payment": {"amount": amount, "sourceIdentifier": reference}}
         await self._change(context, documents.PAY, "cartPaymentUpdate", payment)
         payload = await self._change(context, documents.PREPARE, "cartPrepareForCompletion", {})
         check_ready(payload)
 
-    async def _outcome(self, attempt_id: str, *, until: float) -> str:
-        """The order that was made. Only what the attempt itself says is certain: to be refused the question says
-        nothing about the order."""
-        while True:
-            try:
-                data = await self._ask(documents.POLL, {"attemptId": attempt_id})
-            except ProviderError as error:
-                raise Uncertain(f"An order was asked for, and its outcome not told: {error}", told=error.told) from None
-            outcome = ended(data)
-            if isinstance(outcome, str):
-                return outcome
-            if time.monotonic() + outcome > until:
-                raise Uncertain("An order was asked for, and is still being made")
-            await asyncio.sleep(outcome)
+    async def _outcome(self, ticket: str) -> str | float:
+        """The order that was made, or the seconds after which to ask again. Only what the attempt itself says counts:
+        to be refused the question says nothing about the order."""
+        try:
+            data = await self._ask(documents.POLL, {"attemptId": ticket})
+        except ProviderError as error:
+            raise Uncertain(f"An order was asked for, and its outcome not told: {error}", told=error.told) from None
+        return ended(data)
 
     async def _made(self, order_id: str, reference: str) -> PlacedOrder:
-        """An order that was made, and what it says about itself, if it can be asked."""
-        order = PlacedOrder(order_id, "created", True)
+        """An order that was made, and what it says about itself, if it can be asked. One that carries no reference is
+        ours all the same: it was named when we asked for ours."""
         try:
             data = await self._ask(documents.GET_ORDER, {"id": order_id}, is_admin=True, tries=1)
             with understood():
                 told = data["order"]
-                is_readable, ours = told["id"] == order_id, orders_with(reference, [told])
+                carried, order = ("", None) if told is None else (reference_of(told), order_of(told))
         except ProviderError:
-            return order
-        if is_readable and not ours:
-            raise Uncertain("An order was asked for, and another one named")
-        return replace(order, subtotal=ours[0].subtotal) if is_readable else order
+            return PlacedOrder(order_id, "created", True)
+        if order is None:
+            raise Untold("An order was named that the platform does not have", told=f"It named {order_id}")
+        if order.number != order_id:
+            return PlacedOrder(order_id, "created", True)
+        if carried not in ("", reference):
+            raise Untold("An order was asked for, and another one named", told=f"It named {order_id}")
+        return replace(order, is_findable=carried == reference)
 
     async def _read(self, context: Context, *, closed_too: bool = False) -> dict[str, Any]:
         """The cart with all its lines, as a list."""

@@ -28,8 +28,13 @@ PRICE = "c_unitPriceMinor"
 CLOSED_MARK = "c_closed"
 VARIANT = "gid://shopify/ProductVariant/"
 NO_CART = ("INVALID", "INVALID_ID", "CART_DOES_NOT_EXIST")
+TRANSIENT = ("INTERNAL_SERVER_ERROR", "SERVICE_UNAVAILABLE", "THROTTLED", "TIMEOUT")
 MOST_ERRORS = 5
 """That are told of one answer."""
+
+
+class Untold(Uncertain):
+    """An order was asked for, and the platform has answered what became of it in a way that says nothing."""
 
 
 def attribute(key: str, value: str) -> dict[str, str]:
@@ -108,10 +113,16 @@ def product_of(line: Mapping[str, Any]) -> str:
     return text(line["merchandise"].get("id") or line["id"]).removeprefix(VARIANT)
 
 
+@understood()
+def reference_of(node: Mapping[str, Any]) -> str:
+    """What an order carries. Empty: nothing."""
+    return _attributes(node["customAttributes"]).get(REFERENCE, "")
+
+
 def refusal(errors: object) -> Refused:
     """What Shopify will not do, for these errors. Users are told their codes, operators what they say."""
     listed = objects(errors)
-    codes = dict.fromkeys(filter(None, (code_of(each.get("code")) or error_code([each]) for each in listed)))
+    codes = dict.fromkeys(filter(None, (code_of(each.get("code")) or error_code(each) for each in listed)))
     told = "; ".join(filter(None, (shown(each.get("message")) for each in listed[:MOST_ERRORS])))
     reasons = [f"The platform refused it: {code}" for code in list(codes)[:MOST_ERRORS]]
     return Refused(*(reasons or ["The platform refused it"]), told=told)
@@ -119,16 +130,20 @@ def refusal(errors: object) -> Refused:
 
 def throttled(answer: Answer) -> float | None:
     """Shopify says it with 200, and not for how long; its points come back by the second."""
-    if b"THROTTLED" in answer.body and error_code((document_of(answer) or {}).get("errors")) == "THROTTLED":
+    if b"THROTTLED" in answer.body and "THROTTLED" in error_codes((document_of(answer) or {}).get("errors")):
         return 1.0
     return throttled_for(answer)
 
 
-def error_code(errors: object) -> str:
-    """Of the first error. Empty, if it has none."""
-    first = errors[0] if isinstance(errors, list) and errors else None
-    extensions = first.get("extensions") if isinstance(first, dict) else None
+def error_code(error: object) -> str:
+    """Empty, if it has none."""
+    extensions = error.get("extensions") if isinstance(error, dict) else None
     return code_of(extensions.get("code")) if isinstance(extensions, dict) else ""
+
+
+def error_codes(errors: object) -> list[str]:
+    """Of all errors that have one."""
+    return list(filter(None, map(error_code, errors))) if isinstance(errors, list) else []
 
 
 @understood()
@@ -138,9 +153,12 @@ def data_of(answer: Answer) -> dict[str, Any]:
     if answer.status != 200 or got is None:
         raise Unreachable(f"The platform answered {answer.status} without a reason")
     if errors := got.get("errors"):
-        if error_code(errors) == "INTERNAL_SERVER_ERROR":
-            raise Unreachable("The platform answered INTERNAL_SERVER_ERROR")
-        raise refusal(errors)
+        refused = refusal(errors)
+        passing = next((code for code in error_codes(errors) if code in TRANSIENT), "")
+        if passing or not error_codes(errors):
+            # It says nothing about what was asked for: that would be userErrors.
+            raise Unreachable(f"The platform answered {passing or 'errors without a code'}", told=refused.told)
+        raise refused
     data = got.get("data")
     if not isinstance(data, dict):
         raise Unreadable("Expected data")
@@ -165,7 +183,10 @@ def _is_id(error: Mapping[str, Any]) -> bool:
 @understood()
 def created_in(data: Mapping[str, Any]) -> str:
     """The id of the cart that was made."""
-    return text(payload_of(data, "cartCreate")["cart"]["id"])
+    payload = data["cartCreate"]
+    if errors := objects(payload["userErrors"]):
+        raise refusal(errors)  # also of an id: there is no basket yet that could be gone
+    return text(payload["cart"]["id"])
 
 
 @understood()
@@ -203,14 +224,16 @@ def order_of(node: Mapping[str, Any]) -> PlacedOrder:
     is_live = not optional_text(node["cancelledAt"])
     status = (optional_text(node.get("displayFinancialStatus")) or "created").lower() if is_live else "cancelled"
     money = (node.get("subtotalPriceSet") or {}).get("presentmentMoney") or {}
-    subtotal = minor_units(money.get("amount"), optional_text(money.get("currencyCode")))
-    return PlacedOrder(text(node["id"]), status, is_live, subtotal)
+    currency = optional_text(money.get("currencyCode"))
+    subtotal = minor_units(money.get("amount"), currency)
+    return PlacedOrder(text(node["id"]), status, is_live, subtotal, currency=currency)
 
 
 def submitted(answer: Answer) -> str:
-    """The id of the attempt that was accepted. That nothing was ordered is certain only if Shopify says so."""
+    """The ticket: the id of the attempt that was accepted. That nothing was ordered is refused only if Shopify says
+    so."""
     if _is_put_off(answer):
-        raise Unreachable("The platform wants another token or fewer requests, and ordered nothing")
+        raise Refused("The platform wants another token or fewer requests")
     with understood(Uncertain):
         got = document_of(answer) if answer.status == 200 else None
         if got is None or got.get("errors"):
@@ -239,7 +262,7 @@ def _is_put_off(answer: Answer) -> bool:
         return answer.status == 200 and result["__typename"] == "SubmitThrottled" and "attemptId" not in result
     if not got.get("errors"):
         return False
-    is_throttled = answer.status == 200 and error_code(got["errors"]) == "THROTTLED"
+    is_throttled = answer.status == 200 and "THROTTLED" in error_codes(got["errors"])
     return is_throttled or answer.status in (401, 403, 429, 430)
 
 
@@ -247,6 +270,8 @@ def _is_put_off(answer: Answer) -> bool:
 def ended(data: Mapping[str, Any]) -> str | float:
     """What became of an attempt: the id of its order, or the seconds after which to ask again."""
     attempt = data["cartCompletionAttempt"]
+    if attempt is None:
+        raise Untold("An order was accepted, and what became of it is not told any more")
     match attempt["__typename"]:
         case "CartCompletionSuccess":
             return text(attempt["orderId"])
@@ -254,7 +279,7 @@ def ended(data: Mapping[str, Any]) -> str | float:
             raise refusal(attempt["errors"])
         case "CartCompletionProcessing":
             return min(max(whole(attempt["pollDelay"]) / 1000, 0.01), 1.0)
-    raise Uncertain("An order was asked for, and waits for something else")
+    raise Untold("An order was asked for, and waits for something else")
 
 
 def _attributes(listed: object) -> dict[str, str]:

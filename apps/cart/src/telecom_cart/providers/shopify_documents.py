@@ -45,6 +45,11 @@ query Health {
   shop { name }
 }
 """
+HEALTH_OF_ORDERS = """
+query HealthOfOrders($query: String!) {
+  orders(first: 1, query: $query) { nodes { id } }
+}
+"""
 ADD_ITEM = f"""
 mutation AddItem($cartId: ID!, $lines: [CartLineInput!]!) {{
   cartLinesAdd(cartId: $cartId, lines: $lines) {{ cart {{ id }} {USER_ERRORS} }}

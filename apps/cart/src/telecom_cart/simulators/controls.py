@@ -31,6 +31,9 @@ HELP = {
 SETTINGS = {
     "contextLifeSeconds": ("platform", "life_seconds", float),
     "lookupLagSeconds": ("platform", "lookup_lag_seconds", float),
+    "lingersSeconds": ("platform", "lingers_seconds", float),
+    "losesReferences": ("platform", "loses_references", bool),
+    "blind": ("platform", "is_blind", bool),
     "priceDrift": ("platform", "price_drift", int),
     "doublesLines": ("platform", "doubles_lines", bool),
     "prices": ("platform", "prices", dict),

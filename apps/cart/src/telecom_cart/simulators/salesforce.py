@@ -91,6 +91,19 @@ class SalesforceSimulation(Simulation):
             "c_orderRef": basket.reference or None,
         }
 
+    def shown_order(self, order: StoredOrder) -> dict[str, object]:
+        return {
+            "orderNo": order.number,
+            "status": order.status,
+            "currency": order.currency,
+            "creationDate": datetime.fromtimestamp(order.made_at, UTC).isoformat(),
+            "productSubTotal": _amount(order.subtotal),
+            "c_orderRef": None if self.platform.loses_references else order.reference or None,
+        }
+
+    def refused(self) -> Reply:
+        return basket_not_found("")
+
     def create(self, session: str, body: Mapping[str, Any]) -> Reply:
         present = self.platform.basket_of(session)
         if present is not None:
@@ -117,18 +130,18 @@ class SalesforceSimulation(Simulation):
         assert order is not None
         if status == "failed":
             return problem(400, "order-hook-failed", "A hook refused the order, which is stored as failed")
-        return Reply(200, shown_order(order), effect=f"ordered {order.number}")
+        return Reply(200, self.shown_order(order), effect=f"ordered {order.number}")
 
     def find(self, number: str) -> Reply:
-        for order in self.platform.orders:
+        for order in self.platform.searched():
             if order.number == number:
-                return Reply(200, shown_order(order))
+                return Reply(200, self.shown_order(order))
         return problem(404, "order-not-found", f"There is no order {number}")
 
     def listed(self, query: Mapping[str, str]) -> Reply:
         start = datetime.fromisoformat(query.get("creationDateFrom", "1970-01-01T00:00:00Z")).timestamp()
         offset, limit = int(query.get("offset", 0)), int(query.get("limit", 25))
-        rows = [shown_order(order) for order in self.platform.indexed() if order.made_at >= start]
+        rows = [self.shown_order(order) for order in self.platform.indexed() if order.made_at >= start]
         return Reply(200, {"data": rows[offset : offset + limit], "limit": limit, "offset": offset, "total": len(rows)})
 
 
@@ -256,17 +269,6 @@ def problem(status: int, code: str, detail: str) -> Reply:
 
 def basket_not_found(basket_id: str) -> Reply:
     return problem(404, "basket-not-found", f"No basket with ID {basket_id!r} could be found")
-
-
-def shown_order(order: StoredOrder) -> dict[str, object]:
-    return {
-        "orderNo": order.number,
-        "status": order.status,
-        "currency": order.currency,
-        "creationDate": datetime.fromtimestamp(order.made_at, UTC).isoformat(),
-        "productSubTotal": _amount(order.subtotal),
-        "c_orderRef": order.reference or None,
-    }
 
 
 def _known(bearer: Bearer | None, act: Callable[[], Reply]) -> Callable[[], Reply]:

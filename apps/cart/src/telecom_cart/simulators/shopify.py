@@ -37,13 +37,14 @@ class Wrong(Exception):
 @dataclass
 class CompletionAttempt:
     token: str
-    result: dict[str, object]
+    order: str = ""
+    """Its number. Empty: it is being made, as the platform's ticket of the same id says."""
     polls: int = 0
 
 
 class ShopifySimulation(Simulation):
     name = "shopify"
-    extra_verbs = ("prepare_checkout", "pay_checkout", "checkout_result", "get_order")
+    extra_verbs = ("prepare_checkout", "pay_checkout", "checkout_result", "get_order", "health_of_orders")
 
     def reset(self) -> None:
         super().reset()
@@ -55,6 +56,11 @@ class ShopifySimulation(Simulation):
 
     def failed(self, status: int) -> Reply:
         return Reply(status, {"errors": "Something went wrong"}, effect=str(status))
+
+    def refused(self) -> Reply:
+        wrong = {"code": "ERROR", "field": None, "message": "It cannot be done again"}
+        payload = {"result": None, "cart": None, "userErrors": [wrong]}
+        return Reply(200, {"data": {"cartSubmitForCompletion": payload}}, effect="refused")
 
     def platform_id(self, basket_id: str) -> str:
         return basket_id.partition("?")[0].removeprefix(CART)
@@ -97,46 +103,72 @@ class ShopifySimulation(Simulation):
             return {"result": {"__typename": "CartStatusNotReady", "errors": [wrong]}, "userErrors": []}
         return {"result": {"__typename": "CartStatusReady", "cart": self._shown(basket)}, "userErrors": []}
 
-    def submit(self, given: Mapping[str, Any], *, status: str = "created") -> dict[str, object]:
+    def submit(
+        self, given: Mapping[str, Any], *, status: str = "created", seconds: float | None = None
+    ) -> dict[str, object]:
+        """`seconds`: until then the order is being made."""
         token = str(given["attemptToken"])
         for id, attempt in self.attempts.items():
             if attempt.token == token:
                 return {"result": {"__typename": "SubmitAlreadyAccepted", "attemptId": id}, "userErrors": []}
         basket = self._there(given)
-        order = self.platform.order(basket.id, status=status) if basket.lines else None
-        if order is None or not order.is_live:
+        accepted = self._accepted(basket, status, seconds) if basket.lines else None
+        if accepted is None:
             wrong = {"code": "ERROR", "message": f"The cart {self._id(basket)} cannot be ordered"}
             return {"result": {"__typename": "SubmitFailed", "errors": [wrong]}, "userErrors": []}
-        id = self.platform.next_id("a")
-        self.attempts[id] = CompletionAttempt(
-            token, {"__typename": "CartCompletionSuccess", "id": id, "orderId": ORDER + order.number}
-        )
-        return {"result": {"__typename": "SubmitSuccess", "attemptId": id, "redirectUrl": ""}, "userErrors": []}
+        ticket, number = accepted
+        self.attempts[ticket] = CompletionAttempt(token, number)
+        return {"result": {"__typename": "SubmitSuccess", "attemptId": ticket, "redirectUrl": ""}, "userErrors": []}
+
+    def _accepted(self, basket: StoredBasket, status: str, seconds: float | None) -> tuple[str, str] | None:
+        """The id of an attempt, and the number of the order if it was made at once. None: it cannot be ordered."""
+        if seconds is not None:
+            ticket = self.platform.accept(basket.id, seconds)
+            return None if ticket is None else (ticket, "")
+        order = self.platform.order(basket.id, status=status)
+        return None if order is None or not order.is_live else (self.platform.next_id("a"), order.number)
 
     def poll(self, given: Mapping[str, Any]) -> object:
         attempt = self.attempts.get(str(given["attemptId"]))
         if attempt is None:
             return None
         attempt.polls += 1
-        if attempt.polls == 1:
+        self.platform.settle()
+        made = self.platform.tickets.get(str(given["attemptId"]))
+        number = made.number if made is not None else attempt.order
+        if attempt.polls == 1 or not number:
             return {"__typename": "CartCompletionProcessing", "id": given["attemptId"], "pollDelay": POLL_DELAY_MS}
-        return attempt.result
+        return {"__typename": "CartCompletionSuccess", "id": given["attemptId"], "orderId": ORDER + number}
 
     def orders(self, given: Mapping[str, Any]) -> object:
         """Filters that are not known are ignored, as the real ones are."""
         name, _, quoted = str(given.get("query") or "").partition(":")
         wanted = quoted.strip('"')
-        seen = self.platform.orders if name == "source_identifier" else self.platform.indexed()
+        seen = self.platform.searched() if name == "source_identifier" else self.platform.indexed()
         if name == "source_identifier":
             seen = [order for order in seen if order.reference == wanted]
         elif name == "cart_token":
             seen = [order for order in seen if order.basket_id == wanted]
         start = int(given.get("after") or 0)
-        return {"nodes": [_shown_order(order) for order in seen[start : start + 50]], **_page(start, 50, len(seen))}
+        return {
+            "nodes": [self._shown_order(order) for order in seen[start : start + 50]],
+            **_page(start, 50, len(seen)),
+        }
 
     def order(self, given: Mapping[str, Any]) -> object:
         number = str(given["id"]).removeprefix(ORDER)
-        return next((_shown_order(order) for order in self.platform.orders if order.number == number), None)
+        return next((self._shown_order(order) for order in self.platform.orders if order.number == number), None)
+
+    def _shown_order(self, order: StoredOrder) -> dict[str, object]:
+        carried = [] if self.platform.loses_references else [{"key": "c_orderRef", "value": order.reference}]
+        money = {"amount": str(Decimal(order.subtotal).scaleb(-2)), "currencyCode": order.currency}
+        return {
+            "id": ORDER + order.number,
+            "cancelledAt": None if order.is_live else "2026-01-01T00:00:00Z",
+            "displayFinancialStatus": "PENDING",
+            "customAttributes": carried,
+            "subtotalPriceSet": {"presentmentMoney": money},
+        }
 
     def _basket(self, cart_id: object) -> StoredBasket | None:
         basket = self.platform.basket(self.platform_id(str(cart_id)))
@@ -218,7 +250,7 @@ class Endpoint:
         name = named[2]
         basket_id = self.simulation.platform_id(str(given.get("cartId") or given.get("id") or ""))
 
-        def act(**options: str) -> Reply:
+        def act(**options: Any) -> Reply:
             acts = self.simulation.acts()
             if name not in acts:
                 return errors("undefinedField", f"Field {name!r} does not exist")
@@ -233,8 +265,16 @@ class Endpoint:
         header = "x-shopify-access-token" if is_admin else "x-shopify-storefront-access-token"
         if not request.headers.get(header) or is_admin != name.startswith("order") or verb in self.simulation.denied:
             return errors("ACCESS_DENIED", "Access denied").response()
-        failing = (lambda: act(status="cancelled")) if verb == "checkout" else None
-        return await self.simulation.answer(request, verb, act, basket_id=basket_id, failing=failing)
+        if verb != "checkout":
+            return await self.simulation.answer(request, verb, act, basket_id=basket_id)
+        return await self.simulation.answer(
+            request,
+            verb,
+            act,
+            basket_id=basket_id,
+            failing=lambda: act(status="cancelled"),
+            accepting=lambda seconds: act(seconds=seconds),
+        )
 
 
 def simulated() -> tuple[Simulation, list[Route]]:
@@ -266,18 +306,6 @@ def _price(attributes: object, default: int) -> int:
 def _line(line: Mapping[str, Any]) -> Line:
     product_id = str(line["merchandiseId"]).removeprefix(VARIANT)
     return Line(product_id, int(line.get("quantity", 1)), _price(line.get("attributes"), 0))
-
-
-def _shown_order(order: StoredOrder) -> dict[str, object]:
-    return {
-        "id": ORDER + order.number,
-        "cancelledAt": None if order.is_live else "2026-01-01T00:00:00Z",
-        "displayFinancialStatus": "PENDING",
-        "customAttributes": [{"key": "c_orderRef", "value": order.reference}],
-        "subtotalPriceSet": {
-            "presentmentMoney": {"amount": str(Decimal(order.subtotal).scaleb(-2)), "currencyCode": order.currency}
-        },
-    }
 
 
 def _page(start: int, size: int, total: int) -> dict[str, object]:

@@ -96,6 +96,20 @@ class Simulation:
     def failed(self, status: int) -> Reply:
         raise NotImplementedError
 
+    def refused(self) -> Reply:
+        """What a repeat of a request gets whose first one was taken."""
+        raise NotImplementedError
+
+    def _instead(self, kind: FaultKind) -> Reply:
+        """What is answered although it happened."""
+        match kind:
+            case FaultKind.APPLY_THEN_THROTTLE:
+                return self.throttled()
+            case FaultKind.APPLY_THEN_REFUSE:
+                return self.refused()
+            case _:
+                return self.failed(500)
+
     def platform_id(self, basket_id: str) -> str:
         """The platform's name of a basket, of the name that the cart knows."""
         return basket_id
@@ -119,8 +133,9 @@ class Simulation:
         basket_id: str = "",
         session: str = "",
         failing: Callable[[], Reply] | None = None,
+        accepting: Callable[[float], Reply] | None = None,
     ) -> Response:
-        """Do what is asked, unless a fault befalls it."""
+        """Do what is asked, unless a fault befalls it. `accepting`: to do it only so many seconds later."""
 
         def noted(what: Callable[[], Reply], prefix: str = "") -> Reply:
             reply = what()
@@ -141,6 +156,11 @@ class Simulation:
             case FaultKind.DOWN | FaultKind.APPLY_THEN_DROP:
                 noted(act if fault.kind is FaultKind.APPLY_THEN_DROP else lambda: Reply(0, effect="down"))
                 return Dropped(self.drop, request)
+            case FaultKind.PROCESSING | FaultKind.PROCESSING_THEN_DROP if accepting is not None:
+                accept, seconds = accepting, fault.seconds
+                reply = noted(lambda: accept(seconds))
+                if fault.kind is FaultKind.PROCESSING_THEN_DROP:
+                    return Dropped(self.drop, request)
             case FaultKind.FAIL_BEFORE:
                 reply = noted(lambda: self.failed(503))
             case FaultKind.THROTTLE:
@@ -148,9 +168,9 @@ class Simulation:
             case FaultKind.APPLY_LATER:
                 self.platform.later(fault.seconds, late)
                 reply = noted(lambda: self.failed(504))
-            case FaultKind.APPLY_THEN_5XX:
+            case FaultKind.APPLY_THEN_5XX | FaultKind.APPLY_THEN_THROTTLE | FaultKind.APPLY_THEN_REFUSE:
                 noted(act)
-                reply = self.failed(500)
+                reply = self._instead(fault.kind)
             case FaultKind.FAILED_ORDER_400 if failing is not None:
                 reply = noted(failing)
             case FaultKind.PRICE_DRIFT:
