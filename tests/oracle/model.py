@@ -494,7 +494,8 @@ class Model:
             ),
             "alive": alive,
         }
-        self.write(Left(at=self.now, wall_ms=self.wall_ms, **(fields | more)))  # type: ignore[arg-type]
+        fields |= {"at": self.now, "wall_ms": self.wall_ms}
+        self.write(Left(**(fields | more)))  # type: ignore[arg-type]
 
 
 _NOBODY = Timer(id="", delivery_id="", execute_ms=0, due_ms=0, mark="")

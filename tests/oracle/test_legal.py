@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from mainspring.testing.oracle.journal import Fault
+from mainspring.testing.oracle.journal import AnyEvent, Fault
 from mainspring.testing.oracle.judge import judge
 from tests.oracle.model import LEASE_MS, WITH_COMMITS, WITHOUT, Asking, Attempt, Model, started, told
 
@@ -400,3 +400,18 @@ def test_random_legal_histories_raise_nothing() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_a_call_that_is_made_while_the_end_is_looked_at_may_be_recorded_after_that_look() -> None:
+    def journal(*, during: bool) -> list[AnyEvent]:
+        model = started()
+        model.do("create", "a", due=100)
+        model.advance(100)
+        seen = model.now
+        model.deliver("a")
+        model.advance(60_000)
+        model.leave(healed_at=0, history=(), **({"at": seen} if during else {}))
+        return told(model.journal)
+
+    assert any(finding.rule == "H" for finding in judge(journal(during=False), WITHOUT))
+    assert not any(finding.rule == "H" for finding in judge(journal(during=True), WITHOUT))
