@@ -62,6 +62,10 @@ def _checked(token: str) -> str:
 
 
 def _is_at_home(url: str, listens_on: str) -> bool:
-    """Whether a URL names this machine, or the address that the server of this configuration listens on."""
+    """Whether a URL names this machine, or the address that the server of this configuration listens on.
+
+    A token follows from that, so names below `.localhost` are not enough: some resolvers ask others about them.
+    """
     host = urlsplit(url).hostname or ""
-    return is_loopback(host) or (host == listens_on.lower() and host not in ("0.0.0.0", "::"))  # noqa: S104
+    is_here = is_loopback(host) and not host.removesuffix(".").endswith(".localhost")
+    return is_here or (host == listens_on.lower() and host not in ("0.0.0.0", "::"))  # noqa: S104
