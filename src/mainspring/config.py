@@ -23,6 +23,7 @@ from msgspec import Meta, Struct
 
 from mainspring.crashpoint import VARIABLE as CRASH_VARIABLE
 from mainspring.errors import ConfigError, FieldError, plain_words
+from mainspring.text import shown_url
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 Bytes = Annotated[int, Meta(ge=1, le=2**40)]
@@ -250,12 +251,6 @@ def load_config(
         summary = "; ".join(f"{error.pointer[1:]}: {error.detail}" for error in errors)
         raise ConfigError(f"The configuration is not valid: {summary}", errors=tuple(errors))
     return config
-
-
-def shown_url(url: str) -> str:
-    """A URL without what only its user may know, even if it is not well-formed."""
-    without_user = re.sub(r"(?s)^([a-z+]+:/+)?.*@", r"\1********@", url)
-    return re.sub(r"(?i)(password|secret|token|key)=[^&]*", r"\1=********", without_user)
 
 
 def check_token(token: str) -> None:

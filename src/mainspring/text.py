@@ -52,3 +52,9 @@ def hides_something(text: str) -> bool:
 def _json_escape(char: str) -> str:
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def shown_url(url: str) -> str:
+    """A URL without what only its user may know, even if it is not well-formed."""
+    without_user = re.sub(r"(?s)^([a-z+]+:/+)?.*@", r"\1********@", url)
+    return re.sub(r"(?i)(password|secret|token|key)=[^&]*", r"\1=********", without_user)

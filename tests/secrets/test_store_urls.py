@@ -6,12 +6,13 @@ import pytest
 
 from mainspring.client.discovery import find_url
 from mainspring.clock import SystemClock
-from mainspring.config import load_config, shown_url
+from mainspring.config import load_config
 from mainspring.delivery.guard import Guard
 from mainspring.errors import ConfigError, InvalidInput
 from mainspring.idempotency import SQLiteStore, UrlStore
 from mainspring.stores import store_from_url
 from mainspring.stores.mongodb.connection import make_client
+from mainspring.text import shown_url
 
 SERVERS = ("postgresql", "mysql", "mongodb", "cassandra", "dynamodb", "redis")
 SECRET = ("hunter", "twosix")

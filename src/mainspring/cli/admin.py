@@ -13,7 +13,8 @@ from mainspring.cli.config_flags import config_options, load, sources
 from mainspring.cli.doctor import doctor, drop_namespace
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import cell, say, show, show_document, show_rows, show_table
-from mainspring.config import SECRET_SETTINGS, shown_url
+from mainspring.config import SECRET_SETTINGS
+from mainspring.text import shown_url
 
 
 @click.group()

@@ -12,9 +12,10 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mainspring.config import PREFIX, load_config, read_token_file, shown_url
+from mainspring.config import PREFIX, load_config, read_token_file
 from mainspring.delivery.address import is_loopback
 from mainspring.errors import ConfigError
+from mainspring.text import shown_url
 
 DEFAULT_URL = "http://127.0.0.1:8700"
 

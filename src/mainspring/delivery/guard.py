@@ -17,11 +17,11 @@ from typing import Final, Literal, NoReturn
 from msgspec import Struct
 
 from mainspring import telemetry
-from mainspring.config import shown_url
 from mainspring.delivery.address import LOOPBACK, Address, Network, is_loopback, normalise, parse_ipv4, why_not_public
 from mainspring.delivery.lookup import Lookups
 from mainspring.delivery.site import site_of
 from mainspring.errors import ConfigError, InvalidInput, UnsafeTarget
+from mainspring.text import shown_url
 
 URL_LIMIT: Final = 8192
 _CACHED_URLS: Final = 16_384

@@ -31,9 +31,9 @@ import re
 from typing import Final
 
 from mainspring.clock import Clock
-from mainspring.config import shown_url
 from mainspring.errors import ConfigError
 from mainspring.store import Store
+from mainspring.text import shown_url
 
 _EXTRAS: Final = {
     "postgresql": "postgresql",
