@@ -54,6 +54,7 @@ def eventually(read: Callable[[], str], pattern: str) -> str:
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_generated_token_is_not_in_a_log_and_every_line_of_the_log_is_json(tmp_path: Path, workers: str) -> None:
     for _ in range(2):  # the first start makes it, the second finds it
@@ -67,6 +68,7 @@ def test_a_generated_token_is_not_in_a_log_and_every_line_of_the_log_is_json(tmp
         assert ready["targets"] == ["public addresses", "this machine"]
 
 
+@pytest.mark.slow
 def test_a_generated_token_is_not_in_a_log_of_plain_text_either(tmp_path: Path) -> None:
     with started(tmp_path, "--log-format", "text") as log:
         text = eventually(log.read_text, "targets ")
@@ -92,6 +94,7 @@ def test_a_generated_token_is_shown_on_a_terminal(tmp_path: Path) -> None:
         os.close(its_end)
 
 
+@pytest.mark.slow
 def test_what_ends_a_server_is_a_json_line_in_its_log(tmp_path: Path) -> None:
     done = subprocess.run(
         [*COMMAND, "serve", "--port", "0", "--host", "192.0.2.1"],

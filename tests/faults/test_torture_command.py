@@ -26,6 +26,7 @@ def command_lines(mark: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_torture_that_is_ended_leaves_no_server_behind(number: signal.Signals, tmp_path: Path) -> None:
     with subprocess.Popen(
@@ -66,6 +67,7 @@ def refused(*arguments: object) -> str:
     return ended.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_directory_that_has_no_run_cannot_be_judged(tmp_path: Path) -> None:
     assert refused(TOOL, "--judge", tmp_path / "missing").startswith("Expected the directory of a run, got ")
     assert refused(TOOL, "--judge", tmp_path).startswith("Expected the directory of a run, got ")

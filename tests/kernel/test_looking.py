@@ -268,6 +268,7 @@ def test_the_owner_of_a_shard_is_known_to_everybody() -> None:
     simulate(scenario)
 
 
+@pytest.mark.slow
 def test_what_nobody_announced_behind_a_backlog_of_thousands_fires_within_a_look_and_a_little() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.lane_limit = 1

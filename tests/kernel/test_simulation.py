@@ -20,7 +20,7 @@ from mainspring.testing.simulation import SimulatedLoop, run_simulated
 from tests.kernel.cluster import NAMESPACE, Cluster, Member, done
 
 KEPT = (129, 137, 198, 250, 258, 290)
-SEEDS = (*KEPT, *range(60))
+SEEDS = (*KEPT, *range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 60)))
 
 
 class History:

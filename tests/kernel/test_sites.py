@@ -136,6 +136,7 @@ def test_sites_without_number_that_hang_do_not_delay_calls_to_who_answers(kind: 
     simulate(scenario, SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_namespace_full_of_hanging_destinations_leaves_room_for_the_others() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.behave = lambda timer: dead(cluster) if "bad" in timer.detail.callback_url else (0.01, done())

@@ -79,7 +79,7 @@ def expect_one_turn_each(turns: Turns, lanes: list[LaneState]) -> None:
     assert set(turns._short) == {lane for lane in lanes if lane.turn == "short"}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
 def test_every_row_in_memory_is_in_exactly_one_stage_whatever_happens(seed: int) -> None:
     dice = Random(seed)
     settings = EngineSettings(
@@ -137,7 +137,7 @@ def test_every_row_in_memory_is_in_exactly_one_stage_whatever_happens(seed: int)
 
 
 @pytest.mark.parametrize("answers", [0, 10])
-@pytest.mark.parametrize("namespaces", [2, 6])
+@pytest.mark.parametrize("namespaces", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_large_rows_of_namespaces_that_hang_make_no_small_row_of_others_late(namespaces: int, answers: int) -> None:
     """Whether its destinations hang from the beginning, or were trusted before."""
 
@@ -169,6 +169,7 @@ def test_large_rows_of_namespaces_that_hang_make_no_small_row_of_others_late(nam
     simulate(scenario)
 
 
+@pytest.mark.slow
 def test_a_namespace_without_a_call_finds_bytes_for_its_first_large_row_while_others_hang_with_theirs() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.behave = lambda timer: (60.0 if "/bad" in timer.timer_id else 0.1, done())
@@ -209,7 +210,7 @@ def test_a_small_row_passes_large_ones_of_its_own_lane_that_wait_for_bytes() -> 
     simulate(scenario)
 
 
-@pytest.mark.parametrize(("rows", "payload"), [(1200, None), (80, LARGE)])
+@pytest.mark.parametrize(("rows", "payload"), [pytest.param(1200, None, marks=pytest.mark.slow), (80, LARGE)])
 @pytest.mark.parametrize("namespace", ["bad", "good"])
 def test_rows_that_wait_for_their_record_leave_places_to_others(rows: int, payload: str | None, namespace: str) -> None:
     """Nothing can be recorded in one shard; others belong to another namespace, or to the same."""
