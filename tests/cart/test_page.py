@@ -16,6 +16,8 @@ from tests.servers.chromium import Chromium
 
 pytestmark = pytest.mark.slow
 
+expect.set_options(timeout=30_000)  # where the machine is busy, processes and browser take their time
+
 
 @pytest.fixture(params=["salesforce", "shopify"])
 def page(request: pytest.FixtureRequest, chromium: Chromium, tmp_path: Path) -> Iterator[Page]:
