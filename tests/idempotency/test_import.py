@@ -27,7 +27,6 @@ IMPORTS = pytest.mark.parametrize(
         "*",
     ],
 )
-MILLISECONDS = 60
 RUNS = 5
 
 
@@ -51,14 +50,17 @@ def test_importing_it_loads_nothing_of_a_server_and_no_driver(names: str) -> Non
 
 @IMPORTS
 def test_importing_it_takes_no_time_worth_speaking_of(names: str, tmp_path: Path) -> None:
-    """With compiled files, as installed; processor time, in the one of several runs that others disturbed least."""
-    program = (
-        f"import time; began = time.process_time()\nfrom mainspring.idempotency import {names}\n"
-        "print(time.process_time() - began)"
-    )
+    """Little besides what every asynchronous program with messages imports, in the same minute on the same machine.
+
+    With compiled files, as installed; processor time, in the one of several runs that others disturbed least.
+    """
     compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    taken = [float(_run(program, **compiled)) for _ in range(1 + RUNS)]
-    assert min(taken[1:]) * 1000 < MILLISECONDS
+
+    def taken(what: str) -> float:
+        program = f"import time; began = time.process_time()\n{what}\nprint(time.process_time() - began)"
+        return min([float(_run(program, **compiled)) for _ in range(1 + RUNS)][1:])
+
+    assert taken(f"from mainspring.idempotency import {names}") < 2 * taken("import asyncio, dataclasses, msgspec")
 
 
 def test_every_public_name_is_there() -> None:
