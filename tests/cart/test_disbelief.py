@@ -20,6 +20,16 @@ from tests.cart.simulated import World, simulate
 SAID = pytest.mark.parametrize("kind", [FaultKind.APPLY_THEN_THROTTLE, FaultKind.APPLY_THEN_REFUSE])
 
 
+async def asked_until_it_is_placed(world: World, cart_id: str) -> None:
+    """Nobody is told that nothing was ordered, and in the end there is one order."""
+    for _ in range(20):
+        outcome = await world.try_to_check_out(cart_id=cart_id)
+        assert isinstance(outcome, Placed | CheckoutUnknown), repr(outcome)
+        await asyncio.sleep(1)
+    assert isinstance(outcome, Placed)
+    assert [outcome.order.number] == world.live_orders
+
+
 @SAID
 @pytest.mark.parametrize("is_atomic", [True, False])
 @pytest.mark.parametrize("lookup", [Lookup(), Lookup(20.0), Lookup(None)], ids=str)
@@ -30,12 +40,7 @@ def test_an_order_that_was_made_is_found_although_the_platform_says_no(
         cart = await world.fill()
         world.platform.lookup_lag_seconds = 0 if lookup.lag_seconds == 0 else 15
         world.fault("checkout", kind)
-        for _ in range(20):
-            outcome = await world.try_to_check_out(cart_id=cart.id)
-            assert isinstance(outcome, Placed | CheckoutUnknown), repr(outcome)
-            await asyncio.sleep(1)
-        assert isinstance(outcome, Placed)
-        assert [outcome.order.number] == world.live_orders
+        await asked_until_it_is_placed(world, cart.id)
 
     simulate(scenario, lookup=lookup, is_atomic=is_atomic)
 
@@ -68,12 +73,7 @@ def test_a_refusal_that_is_answered_while_the_order_is_being_made_is_not_believe
             return await send(context, reference)
 
         world.provider.checkout = sent_twice  # type: ignore[method-assign]
-        for _ in range(20):
-            outcome = await world.try_to_check_out(cart_id=cart.id)
-            assert isinstance(outcome, Placed | CheckoutUnknown), repr(outcome)
-            await asyncio.sleep(1)
-        assert isinstance(outcome, Placed)
-        assert [outcome.order.number] == world.live_orders
+        await asked_until_it_is_placed(world, cart.id)
 
     simulate(scenario, is_atomic=False)
 

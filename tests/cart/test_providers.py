@@ -19,6 +19,7 @@ from telecom_cart.provider import Provider
 from telecom_cart.providers.conformance import ProviderConformance
 from telecom_cart.providers.obedient_double import DoubleShop
 from telecom_cart.providers.obedient_shop import ObedientShop
+from telecom_cart.providers.order_conformance import LaterOrderConformance
 from telecom_cart.simulators.serving import serving
 from telecom_cart.simulators.simulation import Simulation
 from tests.cart.processes import ROOT, environment
@@ -52,7 +53,7 @@ class TestDoubleWithEventualLookup(ProviderConformance):
         return DoubleShop(EVENTUAL)
 
 
-class TestDoubleThatMakesOrdersLater(ProviderConformance):
+class TestDoubleThatMakesOrdersLater(ProviderConformance, LaterOrderConformance):
     @pytest.fixture
     async def shop(self) -> ObedientShop:
         return DoubleShop(STRONG, is_atomic=False)
@@ -73,7 +74,7 @@ class TestSalesforceWithEventualLookup(ProviderConformance):
             yield shop
 
 
-class TestShopify(ProviderConformance):
+class TestShopify(ProviderConformance, LaterOrderConformance):
     @pytest.fixture
     async def shop(self, shopify: Served) -> AsyncIterator[ObedientShop]:
         async with shopify_shop(*shopify, STRONG) as shop:
@@ -81,7 +82,7 @@ class TestShopify(ProviderConformance):
 
 
 @pytest.mark.slow
-class TestShopifyWithEventualLookup(ProviderConformance):
+class TestShopifyWithEventualLookup(ProviderConformance, LaterOrderConformance):
     @pytest.fixture
     async def shop(self, shopify: Served) -> AsyncIterator[ObedientShop]:
         async with shopify_shop(*shopify, EVENTUAL) as shop:

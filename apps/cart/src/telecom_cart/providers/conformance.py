@@ -5,7 +5,8 @@
         async def shop(self) -> AsyncIterator[ObedientShop]: ...   # an empty one, with your provider
 
 The names of the tests are the table of contents. They need pytest with anyio, and a platform whose faults and clock
-can be commanded; `telecom_cart.simulators` has two.
+can be commanded; `telecom_cart.simulators` has two. A platform that accepts an order and makes it later is bound to
+`order_conformance.LaterOrderConformance`, too.
 """
 
 from __future__ import annotations

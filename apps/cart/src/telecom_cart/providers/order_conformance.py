@@ -193,46 +193,6 @@ class OrderConformance:
         placed = await shop.provider.checkout(context, REFERENCE)
         assert (placed.is_live, placed.is_findable) == (True, False)
 
-    async def test_an_order_that_was_accepted_is_unsure_until_it_is_made_and_then_found_by_its_ticket(
-        self, shop: ObedientShop
-    ) -> None:
-        if shop.provider.is_atomic:
-            pytest.skip("It makes orders at once")
-        context = await filled(shop, reference=REFERENCE)
-        shop.lag(shop.provider.lookup.lag_seconds or 0)
-        shop.fault("checkout", Fault(FaultKind.PROCESSING, seconds=500))
-        tickets: list[str] = []
-
-        async def accepted(ticket: str) -> None:
-            tickets.append(ticket)
-
-        asking = asyncio.ensure_future(shop.provider.checkout(context, REFERENCE, accepted=accepted))
-        async with asyncio.timeout(10):
-            while not tickets:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        asking.cancel()
-        await shop.provider.close_cart(context)
-        found = await shop.provider.find_order(context, REFERENCE, since=SINCE, ticket=tickets[0])
-        assert isinstance(found, Unsure)
-        assert found.is_being_made
-        shop.advance(501)
-        found = await shop.provider.find_order(context, REFERENCE, since=SINCE, ticket=tickets[0])
-        assert isinstance(found, Found)
-        assert [order.is_live for order in found.orders] == [True]
-        assert len(shop.orders()) == 1
-
-    async def test_an_order_that_was_accepted_and_whose_answer_was_lost_is_uncertain(self, shop: ObedientShop) -> None:
-        if shop.provider.is_atomic:
-            pytest.skip("It makes orders at once")
-        context = await filled(shop, reference=REFERENCE)
-        shop.fault("checkout", Fault(FaultKind.PROCESSING_THEN_DROP, seconds=30))
-        with pytest.raises(Uncertain):
-            await shop.provider.checkout(context, REFERENCE)
-        assert await shop.provider.validate_context(context)
-        assert shop.orders() == []
-        shop.advance(31)
-        assert len(shop.orders()) == 1
-
     @pytest.mark.parametrize("kind", [FaultKind.FAIL_BEFORE, FaultKind.DOWN, FaultKind.THROTTLE])
     async def test_a_checkout_that_could_not_begin_makes_no_order(self, shop: ObedientShop, kind: FaultKind) -> None:
         context = await filled(shop, reference=REFERENCE)
@@ -412,3 +372,46 @@ class OrderConformance:
         third = await shop.provider.create_cart(context.session, (PHONE,), currency="CAD")
         assert (await shop.provider.get_cart(third)).reference == ""
         assert len({context, second, third}) == 3
+
+
+class LaterOrderConformance:
+    """For a platform that accepts an order and makes it later: its provider is not `is_atomic`."""
+
+    async def test_it_does_not_claim_that_orders_are_made_at_once(self, shop: ObedientShop) -> None:
+        assert not shop.provider.is_atomic
+
+    async def test_an_order_that_was_accepted_is_unsure_until_it_is_made_and_then_found_by_its_ticket(
+        self, shop: ObedientShop
+    ) -> None:
+        context = await filled(shop, reference=REFERENCE)
+        shop.lag(shop.provider.lookup.lag_seconds or 0)
+        shop.fault("checkout", Fault(FaultKind.PROCESSING, seconds=500))
+        tickets: list[str] = []
+
+        async def accepted(ticket: str) -> None:
+            tickets.append(ticket)
+
+        asking = asyncio.ensure_future(shop.provider.checkout(context, REFERENCE, accepted=accepted))
+        async with asyncio.timeout(10):
+            while not tickets:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        asking.cancel()
+        await shop.provider.close_cart(context)
+        found = await shop.provider.find_order(context, REFERENCE, since=SINCE, ticket=tickets[0])
+        assert isinstance(found, Unsure)
+        assert found.is_being_made
+        shop.advance(501)
+        found = await shop.provider.find_order(context, REFERENCE, since=SINCE, ticket=tickets[0])
+        assert isinstance(found, Found)
+        assert [order.is_live for order in found.orders] == [True]
+        assert len(shop.orders()) == 1
+
+    async def test_an_order_that_was_accepted_and_whose_answer_was_lost_is_uncertain(self, shop: ObedientShop) -> None:
+        context = await filled(shop, reference=REFERENCE)
+        shop.fault("checkout", Fault(FaultKind.PROCESSING_THEN_DROP, seconds=30))
+        with pytest.raises(Uncertain):
+            await shop.provider.checkout(context, REFERENCE)
+        assert await shop.provider.validate_context(context)
+        assert shop.orders() == []
+        shop.advance(31)
+        assert len(shop.orders()) == 1
