@@ -3,6 +3,7 @@
     world       the limits and destinations of a run, drawn from its seed
     members     the servers of a run, each back at its address some time after it died
     process     a real server process on a data directory
+    starvation  whether the machine lets a process run
     relay       stands between an instance and its database, and can cut or hold the line
     hosts       hundreds of destinations, each with a loopback address of its own
     foreign     timers that are created in somebody else's transactions

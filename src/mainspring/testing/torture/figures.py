@@ -42,6 +42,8 @@ class Figures:
     points: Counter[str]
     """Crash points at which servers ended."""
     violations: Sequence[Violation]
+    starved_seconds: float = 0.0
+    """How long the machine was too busy for a server, all servers together: counted as pauses by the oracle."""
     stale_writes: int | None = None
     """None: not counted."""
 
@@ -68,6 +70,9 @@ class Figures:
         width = max(map(len, HEADINGS))
         cells = (cell.strip() for cell in self.row().strip("|").split("|"))
         lines = [f"{heading:{width}}  {cell}" for heading, cell in zip(HEADINGS, cells, strict=True)]
+        if self.starved_seconds:
+            lines.append(f"The machine was too busy to let servers run for {self.starved_seconds:.0f} s in all.")
+            lines.append("Calls that were late or unknown because of that are no finding; take figures elsewhere.")
         return "\n".join(lines)
 
 
@@ -83,7 +88,7 @@ def figures_of(
     seconds: float,
     blows: Counter[str],
     points: Counter[str],
-    stale_writes: int | None = None,
+    starved_seconds: float = 0.0,
 ) -> Figures:
     verbs = {event.op: event.verb for event in journal if isinstance(event, Invoke)}
     accepted: set[str] = set()
@@ -105,5 +110,5 @@ def figures_of(
         duplicates=duplicates,
         verbs=Counter(verbs[event.op] for event in journal if isinstance(event, Ok)),
         violations=violations,
-        stale_writes=stale_writes,
+        starved_seconds=starved_seconds,
     )

@@ -15,6 +15,7 @@ from mainspring.testing.oracle.journal import AnyEvent, Fault
 from mainspring.testing.torture.hosts import now_us
 from mainspring.testing.torture.process import ServerProcess
 from mainspring.testing.torture.relay import Relay
+from mainspring.testing.torture.starvation import Starvation
 
 CRASH_POINTS: Final = tuple(name for name in crashpoint.NAMES if not name.startswith(("fetch", "run", "clock")))
 ARMED: Final = 0.3
@@ -45,6 +46,8 @@ class Member:
         self.blows: Counter[str] = Counter()
         self.failures: list[str] = []
         """Exits that nobody wanted."""
+        self.starved_us = 0
+        """How long the machine was too busy to let it run."""
         self.is_troubled = False
         """Something befalls it that lasts."""
         self.arms = True
@@ -60,6 +63,7 @@ class Member:
         self._write = write
         self._expected = ""
         self._closing = False
+        self._starvation = Starvation(now_us)
         self.process = self._start()
 
     @property
@@ -91,6 +95,7 @@ class Member:
             code = self.process.exit_code
             if code is None:
                 await asyncio.sleep(POLL_SECONDS)
+                self._note_starvation()
                 continue
             crashed = bool(self._point) and code == -signal.SIGKILL and self._expected != "kill"
             if crashed:
@@ -107,6 +112,11 @@ class Member:
             self.process = self._start()
             if await self.process.ready(seconds=60.0):
                 self._write(Fault(at=now_us(), kind="restart", node=self.name))
+
+    def _note_starvation(self) -> None:
+        if (starved := self._starvation.look(self.pid)) is not None:
+            self.starved_us += starved[1] - starved[0]
+            self._write(Fault(at=starved[0], until=starved[1], kind="pause", node=self.name))
 
     def _told(self, kind: str) -> None:
         self.blows[kind] += 1

@@ -198,6 +198,7 @@ class _Run:
             seconds=time.monotonic() - self._began,
             blows=self._all_blows(),
             points=sum((member.reached for member in self._members), Counter()),
+            starved_seconds=sum(member.starved_us for member in self._members) / 1_000_000,
         )
 
     def _all_blows(self) -> Counter[str]:
