@@ -14,8 +14,8 @@ from statistics import median
 
 import click
 from tests.servers.catalogue import SERVERS
-from tests.servers.obtaining import Unobtainable
 from tests.servers.server import Server
+from tests.servers.sources import Unobtainable
 
 from bench.creates import CONNECTIONS, create_load
 from bench.figures import Figure, Setting

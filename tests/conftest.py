@@ -12,9 +12,12 @@ pytest.register_assert_rewrite(
     "mainspring.testing",
     *(f"telecom_cart.providers.{name}" for name in ("conformance", "basket_conformance", "order_conformance")),
 )
-pytest_plugins = ["tests.servers.fixtures", "tests.support.target", "tests.time_limit"]
+pytest_plugins = ["tests.servers.fixtures", "tests.support.target", "tests.support.time_limit"]
 
-_ALONE: Final = tuple(Path(__file__).parent / name for name in ("cluster", "crashes", "faults", "processes"))
+_ALONE: Final = tuple(
+    Path(__file__).parent / name
+    for name in ("cluster", "crashes", "faults", "processes", "testing/attacks", "testing/fuzzing", "testing/torture")
+)
 
 
 @pytest.hookimpl(tryfirst=True)

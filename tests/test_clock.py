@@ -7,31 +7,15 @@ import random
 
 import pytest
 
-from mainspring.clock import ASK_TRIES, SystemClock, follow
+from mainspring.clock import ASK_TRIES, follow
 from mainspring.cluster.surroundings import Surroundings
 from mainspring.config import Config
 from mainspring.idempotency.claims import StoreClock
 from mainspring.processes.executor import RemoteExecutor
 from mainspring.stores.memory import MemoryStore
 from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
-from tests.kernel.cluster import Cluster
-from tests.kernel.test_engine import simulate
-
-
-class Watch(SystemClock):
-    """Time that passes when it is told to."""
-
-    seconds = 0.0
-    offset_ms = 0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def now_ms(self) -> int:
-        return round(self.seconds * 1000) + self.offset_ms
-
-    def align(self, store_ms: int) -> None:
-        self.offset_ms = store_ms - round(self.seconds * 1000)
+from tests.support.engine_cluster import Cluster, simulate
+from tests.support.watch import Watch
 
 
 class Server:

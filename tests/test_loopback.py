@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import Mainspring
-from mainspring.api.heads import hosts_on
+from mainspring.api.head_checks import hosts_on
 from mainspring.client.discovery import _is_at_home
 from mainspring.cluster.instance import Instance
 from mainspring.config import Config, load_config
@@ -20,8 +20,8 @@ from mainspring.processes.executor import RemoteExecutor
 from mainspring.processes.startup import served
 from mainspring.testing.target import TargetServer
 from mainspring.transactional import TimerWriter
-from tests.fetches.asking import asking, ended
-from tests.fetches.executors import executor
+from tests.support.executors import executor
+from tests.support.fetch_requests import asking, ended
 
 
 class Asking(Origin):

@@ -25,16 +25,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # database servers are those of the tests
 
 import msgspec
-from tests.cluster.stale_writes.counting import count_stale_writes
+from tests.cluster.stale_writes.census import count_stale_writes
 from tests.servers.catalogue import SERVERS
-from tests.servers.obtaining import Unobtainable
 from tests.servers.process import ServerFailed
 from tests.servers.server import Server
+from tests.servers.sources import Unobtainable
 
-from mainspring.testing.ending import end_at_once
 from mainspring.testing.oracle.journal import Left, read_journal
 from mainspring.testing.oracle.judge import judge
 from mainspring.testing.oracle.timeline import timeline
+from mainspring.testing.signals import end_at_once
 from mainspring.testing.torture.figures import Figures, heading
 from mainspring.testing.torture.run import Torture, kept_world, torture
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from mainspring import descriptors
 from mainspring.api import listener
-from mainspring.api.heads import hosts_on
+from mainspring.api.head_checks import hosts_on
 from mainspring.api.limits import Limits
 from mainspring.api.listener import Listener
 

@@ -25,10 +25,9 @@ from mainspring.errors import (
 )
 from mainspring.fetches.errors import FetchError
 from mainspring.wire.problems import STATUSES
-from tests.wire.test_decoding import NOT_STRICT, payload
-
-from .calling import Body, call
-from .services import TOKEN, Edge
+from tests.support.exchanges import Body, call
+from tests.support.json_bodies import NOT_STRICT, payload
+from tests.support.service_doubles import TOKEN, Edge
 
 ROUTES = all_routes(Edge().api)
 POSTS = [route for route in ROUTES if route.method == "POST"]

@@ -16,9 +16,8 @@ from mainspring.testing.attacks.alone import run
 from mainspring.testing.attacks.attack import Victim
 from mainspring.testing.attacks.catalogue import ATTACKS
 from mainspring.testing.attacks.witness import create, health, resident_bytes, witness
-from tests.client.running_server import Running, running_server
-
-from .calling import exchange
+from tests.support.exchanges import exchange
+from tests.support.running_server import Running, running_server
 
 SECONDS = 2.5
 LONGEST_WAIT = 2.0

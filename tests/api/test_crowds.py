@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
 from mainspring.api.app import build_app
-from mainspring.api.crowd import RESERVE, SENT_AWAY, Crowd, network_of
 from mainspring.api.limits import Limits
 from mainspring.api.listener import Listener, listening
-
-from .calling import exchange
-from .services import Edge
-from .test_protocol import connections_are, request, status
+from mainspring.api.peers import RESERVE, SENT_AWAY, Peers, network_of
+from tests.api.edge import Peer, connections_are, peers, request, status
+from tests.support.exchanges import exchange
+from tests.support.service_doubles import Edge
 
 PLACES = 8
-Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 
 
@@ -27,24 +24,6 @@ async def listener() -> AsyncIterator[Listener]:
     limits = Limits(connections=PLACES)
     async with listening(build_app(Edge().api), host="127.0.0.1", port=0, limits=limits, drain_seconds=1) as listener:
         yield listener
-
-
-@asynccontextmanager
-async def peers(listener: Listener, number: int, says: bytes = b"") -> AsyncIterator[list[Peer]]:
-    """Connections that are kept open; those that say something have had their answer."""
-    held: list[Peer] = []
-    try:
-        for _ in range(number):
-            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-            held.append((reader, writer))
-            if says:
-                writer.write(says)
-                await reader.readuntil(b"\r\n\r\n")
-        await asyncio.sleep(0.05)  # until all of them are accepted
-        yield held
-    finally:
-        for _, writer in held:
-            writer.close()
 
 
 async def is_closed(peer: Peer) -> bool:
@@ -172,7 +151,7 @@ class Stranger:
 @pytest.mark.parametrize("busy", [False, True])
 @pytest.mark.parametrize(("number", "leaving"), [(1, 0), (3, 0), (4, 1), (3 + 2 * SENT_AWAY, SENT_AWAY)])
 def test_with_every_look_around_a_bounded_number_of_strangers_leaves(number: int, leaving: int, busy: bool) -> None:
-    crowd = Crowd(limit=1000, stranger_limit=3)
+    crowd = Peers(limit=1000, stranger_limit=3)
     strangers = [Stranger(busy=busy) for _ in range(number)]
     assert all(crowd.admit(stranger) for stranger in strangers)
     crowd.look_around()
@@ -182,7 +161,7 @@ def test_with_every_look_around_a_bounded_number_of_strangers_leaves(number: int
 
 
 def test_beside_strangers_who_are_all_being_answered_a_token_gets_a_place_and_one_of_them_leaves() -> None:
-    crowd = Crowd(limit=4, stranger_limit=100)
+    crowd = Peers(limit=4, stranger_limit=100)
     strangers = [Stranger(busy=True) for _ in range(4)]
     friends = [Stranger(busy=True) for _ in range(5)]
     for member in (*strangers, *friends):

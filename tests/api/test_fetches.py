@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mainspring.api.app import build_app
-
-from .calling import call
-from .services import Edge
+from tests.support.exchanges import call
+from tests.support.service_doubles import Edge
 
 CREATE = b'{"reqId":"a","request":{"url":"https://example.com/x","method":"POST","body":"{}"},"context":{"order":  42}}'
 

@@ -12,20 +12,9 @@ from mainspring.api.app import build_app
 from mainspring.api.limits import Limits
 from mainspring.api.listener import Listener, listening
 from mainspring.api.protocol import AHEAD, PIECE_BYTES, GuardedProtocol
-
-from .calling import exchange
-from .services import TOKEN, Edge
-from .test_protocol import edge, listener, request, status
-
-__all__ = ["edge", "listener"]
-
-HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
-LAST = HEALTH.replace(b"host: x\r\n", b"host: x\r\nconnection: close\r\n")
-
-
-def chunked(body: bytes, *, token: str = TOKEN) -> bytes:
-    head = f"POST /v1/timers/list HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\nconnection: close\r\n"
-    return head.encode() + b"transfer-encoding: chunked\r\n\r\n" + body
+from tests.api.edge import HEALTH, LAST, chunked, request, status
+from tests.support.exchanges import exchange
+from tests.support.service_doubles import TOKEN, Edge
 
 
 async def test_a_token_in_a_trailer_is_none(listener: Listener) -> None:

@@ -14,9 +14,8 @@ from mainspring.clock import SystemClock
 from mainspring.config import Config
 from mainspring.processes import server
 from mainspring.stores.memory import MemoryStore
-
-from .calling import Answer, call
-from .services import Edge
+from tests.support.exchanges import Answer, call
+from tests.support.service_doubles import Edge
 
 TRIGGER = b'{"name":"report"}'
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mainspring.listening import Limits, Listener, listening
-
-from .calling import exchange
+from tests.api.edge import CLOSE, asked
+from tests.support.exchanges import exchange
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -41,14 +41,6 @@ async def listener() -> AsyncIterator[Listener]:
     limits = Limits(request_seconds=0.5, idle_seconds=0.5, connections=20)
     async with listening(app, limits=limits, drain_seconds=1) as listener:
         yield listener
-
-
-def asked(path: str, *, method: str = "GET", body: bytes = b"", head: str = "", version: str = "1.1") -> bytes:
-    length = f"content-length: {len(body)}\r\n" if body else ""
-    return f"{method} /{path} HTTP/{version}\r\nhost: localhost\r\n{length}{head}\r\n".encode() + body
-
-
-CLOSE = "connection: close\r\n"
 
 
 async def test_an_answer_comes_whole_or_in_pieces_with_a_length_or_without(listener: Listener) -> None:

@@ -9,11 +9,9 @@ import pytest
 
 from mainspring.api.app import build_app
 from mainspring.listening import Listener, listening
-
-from .calling import exchange
-from .services import Edge
-from .test_listening import CLOSE, asked
-from .test_protocol import connections_are, request, status
+from tests.api.edge import CLOSE, asked, connections_are, request, status
+from tests.support.exchanges import exchange
+from tests.support.service_doubles import Edge
 
 LAST = asked("", head=CLOSE)
 

@@ -13,9 +13,8 @@ from mainspring.api.docs import render
 from mainspring.api.openapi import openapi_document
 from mainspring.api.routes import Route
 from mainspring.errors import plain_words
-
-from .calling import call
-from .services import Edge
+from tests.support.exchanges import call
+from tests.support.service_doubles import Edge
 
 ROUTES = tuple(route for route in all_routes(Edge().api) if route.tag != "docs")
 DOCUMENT = openapi_document(ROUTES, version="1.2.3")

@@ -15,11 +15,9 @@ from mainspring.api.listener import listening
 from mainspring.api.pages import PAGES_AT_ONCE, SLOW_READERS
 from mainspring.store import PAGE_BYTES
 from mainspring.timers.messages import ListTimers, TimerPage
-
-from .calling import exchange
-from .services import Edge, MemoryTimers, timer_view
-from .test_crowds import peers
-from .test_protocol import request, status
+from tests.api.edge import peers, request, status
+from tests.support.exchanges import exchange
+from tests.support.service_doubles import Edge, MemoryTimers, timer_view
 
 LARGE = Raw(b'"%b"' % (b"x" * PAGE_BYTES))
 ASKING = 3 * PAGES_AT_ONCE

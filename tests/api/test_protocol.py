@@ -9,7 +9,6 @@ import re
 import socket
 import time
 import tracemalloc
-from collections.abc import AsyncIterator
 
 import pytest
 import uvloop
@@ -19,45 +18,10 @@ from mainspring.api.asgi import AsgiApp, Receive, Scope, Send
 from mainspring.api.limits import Limits
 from mainspring.api.listener import Listener, listening
 from mainspring.errors import ConfigError
-from tests.wire.test_decoding import payload
-
-from .calling import exchange
-from .services import TOKEN, Edge
-
-LIMITS = Limits(request_seconds=0.4, idle_seconds=0.8, connections=8)
-
-
-def request(body: bytes = b"{}", *, path: str = "/v1/timers/list", headers: str = "", close: bool = True) -> bytes:
-    head = (
-        f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: {len(body)}\r\n{headers}"
-    )
-    if close:
-        head += "connection: close\r\n"
-    return head.encode() + b"\r\n" + body
-
-
-@pytest.fixture
-async def edge() -> Edge:
-    return Edge()
-
-
-@pytest.fixture
-async def listener(edge: Edge) -> AsyncIterator[Listener]:
-    async with listening(build_app(edge.api), host="127.0.0.1", port=0, limits=LIMITS, drain_seconds=1) as listener:
-        yield listener
-
-
-def status(answer: bytes) -> int:
-    assert answer.startswith(b"HTTP/1.1 "), answer[:100]
-    return int(answer[9:12])
-
-
-async def connections_are(listener: Listener, number: int) -> None:
-    for _ in range(500):
-        if listener.connections == number:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"Expected {number} connections, got {listener.connections}")
+from tests.api.edge import LIMITS, connections_are, request, status
+from tests.support.exchanges import exchange
+from tests.support.json_bodies import payload
+from tests.support.service_doubles import TOKEN, Edge
 
 
 async def test_a_request_is_answered(listener: Listener) -> None:

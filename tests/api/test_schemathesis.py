@@ -20,8 +20,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from mainspring.api.app import all_routes
 from mainspring.api.openapi import openapi_document
-
-from .services import TOKEN, Edge
+from tests.support.service_doubles import TOKEN, Edge
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from bench.figures import Setting
 
 from bench import idempotency
 from mainspring.idempotency import InMemoryStore
-from tests.project.tree import ROOT
+from tests.support.source_tree import ROOT
 
 CONTENDERS = ("aws_lambda_powertools", "idempotency")
 

@@ -109,7 +109,7 @@ class DriftingPlatform(Platform):
     @price_drift.setter
     def price_drift(self, drift: int) -> None:
         if drift != self._drift:
-            self.settle()  # what was due before has the price of before
+            self.catch_up()  # what was due before has the price of before
             self.drifted_at.append(self.clock())
         self._drift = drift
 

@@ -224,15 +224,15 @@ def lag_from_the_intent() -> AbstractContextManager[object]:
     """What was to be sent so long ago is taken for sent so long ago."""
 
     def broken(_: Any) -> Any:
-        def settled(self: Recovery, attempt: Attempt) -> bool:
+        def conclusive(self: Recovery, attempt: Attempt) -> bool:
             lag = self._provider.lookup.lag_seconds
             if lag is None or attempt.submitted_at is None:
                 return False
             return self._repository.now_ms() >= attempt.submitted_at + (self._provider.timeout_seconds + lag) * 1000
 
-        return settled
+        return conclusive
 
-    return _method(Recovery, "_is_settled", broken)
+    return _method(Recovery, "_is_conclusive", broken)
 
 
 def changes_repeated() -> AbstractContextManager[object]:
@@ -263,10 +263,10 @@ def closing_is_proof() -> AbstractContextManager[object]:
 def one_look_that_lags() -> AbstractContextManager[object]:
     """A refusal and one look that finds nothing are believed, although the look-up lags."""
 
-    def broken(settled: Any) -> Any:
-        return lambda self, attempt: bool(attempt.refusal) or settled(self, attempt)
+    def broken(conclusive: Any) -> Any:
+        return lambda self, attempt: bool(attempt.refusal) or conclusive(self, attempt)
 
-    return _method(Recovery, "_is_settled", broken)
+    return _method(Recovery, "_is_conclusive", broken)
 
 
 def refusal_believed() -> AbstractContextManager[object]:

@@ -7,20 +7,20 @@ from contextlib import asynccontextmanager
 
 from telecom_cart.model import Context
 from telecom_cart.provider import Lookup, Provider
-from telecom_cart.providers.calling import Patience
 from telecom_cart.providers.faults import Fault
-from telecom_cart.providers.obedient_double import Obeying
+from telecom_cart.providers.http_calls import Patience
+from telecom_cart.providers.obedient_double import ObedientPlatform
 from telecom_cart.providers.salesforce import SalesforceProvider, SalesforceSettings
 from telecom_cart.providers.shopify import ShopifyProvider, ShopifySettings
 from telecom_cart.simulators.simulation import Simulation
-from tests.cart.remembering import RememberingOnce
+from tests.cart.remembered_once import RememberingOnce
 
 STRONG, EVENTUAL = Lookup(), Lookup(30.0)
 IMPATIENT = Patience(timeout_seconds=5, tries=2, backoff_seconds=0.001, wait_seconds=0.05)
 CLIENT, ADMIN = "hidden-client-secret", "hidden-admin-secret"
 
 
-class SimulatedShop(Obeying):
+class SimulatedShop(ObedientPlatform):
     secrets: tuple[str, ...] = (CLIENT, ADMIN)
 
     def __init__(self, simulation: Simulation, provider: Provider, *, has_one_basket: bool, finds_many: bool) -> None:

@@ -8,14 +8,14 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 
 from mainspring.errors import StoreUnavailable
 from telecom_cart.api.correlation import CorrelationFilter
 from telecom_cart.checks import MAX_ITEMS, MAX_PRICE, MAX_QUANTITY
 from telecom_cart.providers.faults import FaultKind
-from tests.cart.serving import PHONE, PLAN, Served, served
+from tests.cart.problems import pointers, problem
+from tests.cart.served_cart import PHONE, PLAN, Served, served
 
 CART_FIELDS = {
     *("id", "userId", "version", "items", "province", "currency", "totals", "createdAt", "updatedAt"),
@@ -29,20 +29,6 @@ INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 async def cart() -> AsyncIterator[Served]:
     async with served() as running:
         yield running
-
-
-def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    assert response.headers["content-type"] == "application/problem+json", response.text
-    body: dict[str, Any] = response.json()
-    assert (response.status_code, body["status"], body["code"]) == (status, status, code), body
-    assert isinstance(body["retryable"], bool)
-    assert body["detail"]
-    assert body["correlationId"] == response.headers["x-correlation-id"]
-    return body
-
-
-def pointers(body: dict[str, Any]) -> list[str]:
-    return [each["pointer"] for each in body["errors"]]
 
 
 # --- carts ----------------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from telecom_cart.api.views import instant
 from telecom_cart.errors import CartError, CartNotFound
 from telecom_cart.provider import Lookup
 from telecom_cart.providers.faults import FaultKind
-from tests.cart.serving import PLAN, Served, served
-from tests.cart.test_api import pointers, problem
+from tests.cart.problems import pointers, problem
+from tests.cart.served_cart import PLAN, Served, served
 
 ORDER_FIELDS = {
     *("orderId", "orderNumber", "reference", "cartId", "userId", "provider", "status", "items", "totals"),
@@ -168,7 +168,7 @@ async def test_nobody_settles_a_checkout_that_is_still_under_way() -> None:
         cart.fault("checkout", FaultKind.DELAY, seconds=1)
         problem(await cart.check_out(), 422, "CHECKOUT_IN_PROGRESS")
         with pytest.raises(CartNotFound):
-            await cart.shop.settling.settle("ann", order_number=None)
+            await cart.shop.settlement.settle("ann", order_number=None)
         await asyncio.sleep(1)
         assert (await cart.check_out()).json()["orderNumber"] in live_orders(cart)
 

@@ -24,7 +24,7 @@ from telecom_cart.provider import Basket, Line
 from telecom_cart.providers.faults import FaultKind
 from telecom_cart.queues import Queues
 from telecom_cart.settings import Settings
-from tests.cart.simulated import PHONE, PLAN, World, basket_of, seen, simulate, verbs, wanted
+from tests.cart.simulated_shop import PHONE, PLAN, World, basket_of, seen, simulate, verbs, wanted
 
 CASE = Item("case", "A case", "addon", 1, 10_00)
 DAY = 86_400

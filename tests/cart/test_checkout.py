@@ -26,7 +26,7 @@ from telecom_cart.providers.faults import FaultKind
 from telecom_cart.providers.platform import StoredOrder
 from telecom_cart.settings import Settings
 from telecom_cart.shop import Shop
-from tests.cart.simulated import PHONE, World, simulate
+from tests.cart.simulated_shop import PHONE, World, simulate
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from telecom_cart.model import Cart, Hold, Item, SyncStatus
 from telecom_cart.providers.faults import FaultKind
 from telecom_cart.settings import Settings
 from telecom_cart.shop import Shop
-from tests.cart.simulated import PHONE, World, seen, simulate, verbs, wanted
+from tests.cart.simulated_shop import PHONE, World, seen, simulate, verbs, wanted
 
 CASE = Item("case", "A case", "addon", 1, 10_00)
 DAY = 86_400

@@ -11,7 +11,7 @@ from telecom_cart.errors import CheckoutUnknown
 from telecom_cart.provider import Lookup
 from telecom_cart.providers.faults import FaultKind
 from telecom_cart.repository import Repository
-from tests.cart.simulated import World, simulate
+from tests.cart.simulated_shop import World, simulate
 
 HOURS = 10 * 3600
 

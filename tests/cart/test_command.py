@@ -29,11 +29,11 @@ from telecom_cart.providers.double import DoubleProvider
 from telecom_cart.providers.faults import Fault, FaultKind, Faults
 from telecom_cart.providers.platform import Platform
 from telecom_cart.repository import Repository
-from telecom_cart.serving import settling_on
+from telecom_cart.server import settlement_on
 from telecom_cart.settings import Settings
 from telecom_cart.shop import Shop
 from tests.cart.processes import COMMAND, ROOT, demo, environment, running
-from tests.cart.serving import PHONE
+from tests.cart.served_cart import PHONE
 from tests.servers.process import accepts_connections, free_port
 
 pytestmark = pytest.mark.slow
@@ -261,8 +261,8 @@ async def test_who_settles_wakes_those_who_run_and_does_not_leave_it_to_their_pa
         provider.faults.add("find_order", Fault(FaultKind.DOWN, None))
         with pytest.raises(CheckoutUnknown):
             await shop.checkouts.run("ann", Wish())
-        async with settling_on(url) as settling:
-            await settling.settle("ann", order_number=None)
+        async with settlement_on(url) as settlement:
+            await settlement.settle("ann", order_number=None)
         async with asyncio.timeout(15):
             while (await shop.carts.get("ann")).checkout_status is not CheckoutStatus.FAILED:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -282,10 +282,10 @@ async def test_to_settle_one_checkout_does_nothing_to_those_of_others(tmp_path: 
             with pytest.raises(CheckoutUnknown):
                 await shop.checkouts.run(user, Wish())
     await asyncio.sleep(0.5)  # the recovery of both is due, and nobody is there
-    async with settling_on(url) as settling:
-        await settling.settle("ann", order_number=platform.orders[0].number)
+    async with settlement_on(url) as settlement:
+        await settlement.settle("ann", order_number=platform.orders[0].number)
         await asyncio.sleep(0.5)
-        assert [cart.user_id async for cart in settling.unknown()] == ["bob"]
+        assert [cart.user_id async for cart in settlement.unknown()] == ["bob"]
     ms = Mainspring(url)
     async with ms.at_rest():
         repository = Repository(ms)

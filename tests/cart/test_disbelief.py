@@ -15,7 +15,7 @@ from telecom_cart.model import Context
 from telecom_cart.provider import Closed, Lookup, PlacedOrder
 from telecom_cart.providers.faults import FaultKind
 from telecom_cart.repository import Repository
-from tests.cart.simulated import World, simulate
+from tests.cart.simulated_shop import World, simulate
 
 SAID = pytest.mark.parametrize("kind", [FaultKind.APPLY_THEN_THROTTLE, FaultKind.APPLY_THEN_REFUSE])
 

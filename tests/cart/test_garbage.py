@@ -13,11 +13,11 @@ from starlette.routing import Route
 
 from telecom_cart.model import Context
 from telecom_cart.provider import Provider, ProviderError, Uncertain, Unsure
-from telecom_cart.providers.calling import Answer, Once, Request
+from telecom_cart.providers.http_calls import Answer, Once, Request
 from telecom_cart.providers.obedient_shop import PHONE
 from telecom_cart.providers.salesforce import SalesforceProvider, SalesforceSettings
 from telecom_cart.providers.shopify import ShopifyProvider, ShopifySettings
-from telecom_cart.simulators import serving
+from telecom_cart.simulators import server
 from telecom_cart.simulators.simulation import Simulation
 from tests.cart.shops import EVENTUAL, IMPATIENT, STRONG
 
@@ -82,8 +82,8 @@ async def nonsense(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[dict[
         return Response(told["answer"].body, told["answer"].status)
 
     routes = [Route("/{path:path}", answer, methods=["GET", "POST", "PATCH", "DELETE"])]
-    monkeypatch.setitem(serving.SIMULATIONS, "nonsense", lambda: (Simulation(), routes))
-    async with serving.serving("nonsense") as (_, address):
+    monkeypatch.setitem(server.SIMULATIONS, "nonsense", lambda: (Simulation(), routes))
+    async with server.serving("nonsense") as (_, address):
         yield told, address
 
 
@@ -117,7 +117,7 @@ async def test_nonsense_is_an_error_of_the_contract(
 
 @pytest.mark.parametrize(("platform", "provider_of"), [("salesforce", salesforce), ("shopify", shopify)])
 async def test_nonsense_instead_of_an_order_is_uncertain(platform: str, provider_of: Sends) -> None:
-    async with serving.serving(platform) as (_, address):
+    async with server.serving(platform) as (_, address):
         for status, body in [*GARBAGE, (200, {"data": {"cartSubmitForCompletion": {"result": None}}}), (500, {})]:
             provider = provider_of(address, Answering(Answer(status, {}, encoded(body))))
             context = await provider.create_cart(await provider.open_session(), [PHONE], currency="CAD")
@@ -131,7 +131,7 @@ async def test_an_accepted_order_whose_outcome_is_refused_to_us_is_uncertain() -
     """What Shopify has accepted may be ordered, whatever it says to the question what became of it."""
     accepted = {"__typename": "SubmitSuccess", "attemptId": "never-heard-of"}
     once = Answering(Answer(200, {}, encoded({"data": {"cartSubmitForCompletion": {"result": accepted}}})))
-    async with serving.serving("shopify") as (simulation, address):
+    async with server.serving("shopify") as (simulation, address):
         for denied in (False, True):
             provider = shopify(address, once)
             context = await provider.create_cart("", [PHONE], currency="CAD")

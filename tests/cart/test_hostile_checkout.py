@@ -3,42 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from mainspring import Mainspring
-from telecom_cart.checkout import Placed, Wish
-from telecom_cart.errors import CartError, CheckoutUnknown
-from telecom_cart.model import Item
-from telecom_cart.once import FetchOnce
-from telecom_cart.settings import Settings
-from telecom_cart.shop import Shop
-from tests.cart.lying import DEEP, Lie, Lying, instead, lying, raw, within
-from tests.cart.shops import STRONG
+from telecom_cart.checkout import Placed
+from telecom_cart.errors import CheckoutUnknown
+from tests.cart.hostile_shop import ITEM, asked, shopping
+from tests.cart.lying_platform import DEEP, Lie, instead, raw, within
 
-ITEM = Item("phone-1", "Phone", "device", 1, 899_99)
-HASTE = Settings(sync_delay_seconds=0.01, answer_seconds=5, retry_initial_seconds=0.2, retry_max_seconds=0.5)
 TWICE = pytest.mark.parametrize("platform", ["salesforce", "shopify"])
-
-
-@asynccontextmanager
-async def shopping(platform: str, folder: Path) -> AsyncIterator[tuple[Lying, Shop]]:
-    async with lying(platform, STRONG) as told:
-        ms = Mainspring(f"sqlite:///{folder}/cart.db", allow_loopback=True)
-        told.shop.provider._once = FetchOnce(ms)  # type: ignore[attr-defined]
-        shop = Shop(ms, told.shop.provider, HASTE)
-        async with ms, shop:
-            yield told, shop
-
-
-async def asked(shop: Shop) -> Placed | CartError:
-    try:
-        return await shop.checkouts.run("ann", Wish())
-    except CartError as error:
-        return error
 
 
 LIES: dict[str, list[tuple[str, Lie]]] = {
@@ -83,7 +57,7 @@ async def test_a_look_up_that_cannot_be_read_keeps_a_checkout_unknown_and_listed
         told.lies |= {"checkout": raw(DEEP), "find_order": raw(DEEP)}
         for _ in range(2):
             assert isinstance(await asked(shop), CheckoutUnknown)
-        assert [cart.user_id async for cart in shop.settling.unknown()] == ["ann"]
+        assert [cart.user_id async for cart in shop.settlement.unknown()] == ["ann"]
         told.lies.clear()
         async with asyncio.timeout(20):
             while not isinstance(outcome := await asked(shop), Placed):  # noqa: ASYNC110

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from telecom_cart.provider import Closed, Found, ProviderError, Uncertain, Unsure
-from tests.cart.lying import DEEP, FIRST, UNKEEPABLE, Lie, Lying, instead, lying, raw, within, without
+from tests.cart.lying_platform import DEEP, FIRST, UNKEEPABLE, Lie, Lying, instead, lying, raw, within, without
 from tests.cart.shops import EVENTUAL, STRONG
 
 SUBMIT = ("data", "cartSubmitForCompletion")

@@ -13,13 +13,13 @@ import pytest
 
 from telecom_cart.checkout import Placed
 from telecom_cart.errors import CheckoutFailed, CheckoutUnknown, ProviderDown
-from telecom_cart.guarding import Guarded
+from telecom_cart.guarded_provider import GuardedProvider
 from telecom_cart.provider import ContextGone, Lookup, ProviderError, Uncertain, Unreachable, Unsure
 from telecom_cart.providers.faults import Fault, FaultKind
 from telecom_cart.simulators.shopify import ShopifySimulation
-from tests.cart.lying import Lie, Lying, lying, raw, within
+from tests.cart.hostile_shop import ITEM, asked, shopping
+from tests.cart.lying_platform import Lie, Lying, lying, raw, within
 from tests.cart.shops import EVENTUAL, STRONG
-from tests.cart.test_hostile_checkout import ITEM, asked, shopping
 
 POLL = ("data", "cartCompletionAttempt")
 OTHERS = [{"key": "c_orderRef", "value": "cart-6-1"}]
@@ -49,7 +49,7 @@ async def test_the_order_that_is_named_is_in_the_log_whoever_asks(
     context = await shopify.filled()
     shopify.lies["get_order"] = within("data", "order", "customAttributes", value=OTHERS)
     shopify.lies["find_order"] = within("data", "orders", "nodes", value=[])
-    provider, tickets = Guarded(shopify.shop.provider), list[str]()
+    provider, tickets = GuardedProvider(shopify.shop.provider), list[str]()
 
     async def accepted(ticket: str) -> None:
         tickets.append(ticket)
@@ -177,7 +177,7 @@ async def test_a_basket_that_is_made_cannot_be_gone(shopify: Lying) -> None:
 
     provider = shopify.shop.provider
     provider.create_cart = provider.open_session = gone  # type: ignore[method-assign, assignment]
-    guarded = Guarded(provider)
+    guarded = GuardedProvider(provider)
     for act in (guarded.create_cart("", [], currency="CAD"), guarded.open_session()):
         with pytest.raises(Unreachable):
             await act
@@ -224,6 +224,6 @@ async def test_what_nobody_knows_of_is_written_to_the_log(shopify: Lying, caplog
     context = await shopify.filled()
     shopify.lies["checkout"] = raw(b"<html>", 502)
     with caplog.at_level(logging.WARNING, "telecom_cart"), pytest.raises(ProviderError):
-        await Guarded(shopify.shop.provider).checkout(context, shopify.reference)
+        await GuardedProvider(shopify.shop.provider).checkout(context, shopify.reference)
     assert shopify.reference in caplog.text
     assert "502" in caplog.text

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from telecom_cart.guarding import Guarded
+from telecom_cart.guarded_provider import GuardedProvider
 from telecom_cart.loglines import formatter
 from telecom_cart.provider import Health, ProviderError, Unsure
-from telecom_cart.providers.reading import SHOWN_CHARACTERS, shown
-from tests.cart.lying import DEEP, UNKEEPABLE, Lie, Lying, instead, lying, raw, within
+from telecom_cart.providers.answers import SHOWN_CHARACTERS, shown
+from tests.cart.lying_platform import DEEP, UNKEEPABLE, Lie, Lying, instead, lying, raw, within
 from tests.cart.shops import STRONG
 
 SECRET = "c2VjcmV0OmhpZGRlbg=="
@@ -69,7 +69,7 @@ VERBS = ("get_cart", "add_item", "set_reference", "checkout", "find_order", "clo
 async def test_users_are_never_told_what_a_platform_says_in_words(
     platform: Lying, caplog: pytest.LogCaptureFixture, said: str
 ) -> None:
-    provider = Guarded(platform.shop.provider)
+    provider = GuardedProvider(platform.shop.provider)
     context = await platform.filled()
     told: list[str] = []
     for verb in ("open_session", "health", "prepare_checkout", "pay_checkout", "checkout_result", *VERBS):

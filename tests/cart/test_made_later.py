@@ -10,7 +10,7 @@ from telecom_cart.checkout import Placed
 from telecom_cart.errors import CheckoutFailed, CheckoutUnknown
 from telecom_cart.provider import Lookup
 from telecom_cart.providers.faults import FaultKind
-from tests.cart.simulated import World, simulate
+from tests.cart.simulated_shop import World, simulate
 
 LOOKUPS = pytest.mark.parametrize("lookup", [Lookup(), Lookup(20.0), Lookup(None)], ids=str)
 
@@ -104,7 +104,7 @@ def test_without_a_bound_a_person_decides_although_the_basket_was_closed() -> No
             outcome = await world.try_to_check_out(cart_id=cart.id)
             assert isinstance(outcome, CheckoutUnknown)
             assert "a person has to decide" in str(outcome)
-        await world.shop.settling.settle("ann", order_number=None)
+        await world.shop.settlement.settle("ann", order_number=None)
         await asyncio.sleep(60)
         placed = await world.check_out(cart_id=cart.id)
         assert [placed.order.number] == world.live_orders
@@ -118,7 +118,7 @@ def test_a_person_who_finds_no_order_that_is_still_being_made_is_not_believed_to
         world.fault("checkout", FaultKind.PROCESSING_THEN_DROP, seconds=9)
         outcome = await world.try_to_check_out()
         assert isinstance(outcome, CheckoutUnknown)
-        await world.shop.settling.settle("ann", order_number=None)
+        await world.shop.settlement.settle("ann", order_number=None)
         await ends(world, cart.id)
 
     simulate(scenario, lookup=Lookup(None), is_atomic=False)
@@ -129,7 +129,7 @@ def test_a_person_who_finds_no_order_is_not_believed_while_the_platform_says_tha
         cart = await world.fill()
         world.fault("checkout", FaultKind.PROCESSING, seconds=300)
         assert isinstance(await world.try_to_check_out(), CheckoutUnknown)
-        await world.shop.settling.settle("ann", order_number=None)
+        await world.shop.settlement.settle("ann", order_number=None)
         await asyncio.sleep(120)
         assert isinstance(await world.try_to_check_out(cart_id=cart.id), CheckoutUnknown)
         await asyncio.sleep(600)

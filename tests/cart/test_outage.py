@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.cart.processes import environment, running
-from tests.cart.serving import PHONE
+from tests.cart.served_cart import PHONE
 from tests.servers.process import free_port
 
 pytestmark = pytest.mark.slow

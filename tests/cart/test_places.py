@@ -11,7 +11,7 @@ from telecom_cart.model import CheckoutStatus
 from telecom_cart.providers.double import DoubleProvider
 from telecom_cart.providers.faults import FaultKind
 from telecom_cart.providers.platform import Platform
-from tests.cart.simulated import PHONE, World, simulate
+from tests.cart.simulated_shop import PHONE, World, simulate
 
 
 async def switched(world: World) -> DoubleProvider:
@@ -39,9 +39,9 @@ def test_an_attempt_made_at_another_platform_is_never_asked_of_this_one() -> Non
         assert present.attempt.unresolved.startswith("It was begun at double:, which is not served here")
         assert [entry.verb for entry in other.platform.ledger] == []
 
-        [told] = [each async for each in world.shop.settling.unknown()]
+        [told] = [each async for each in world.shop.settlement.unknown()]
         assert told.user_id == "ann"
-        await world.shop.settling.settle("ann", order_number=world.live_orders[0])
+        await world.shop.settlement.settle("ann", order_number=world.live_orders[0])
         placed = await world.check_out(cart_id=cart.id)
         assert (placed.order.number, placed.order.place) == (world.live_orders[0], "double:")
 

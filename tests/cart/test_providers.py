@@ -14,13 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
-from telecom_cart.guarding import VERBS, check
+from telecom_cart.guarded_provider import VERBS, check
 from telecom_cart.provider import Provider
 from telecom_cart.providers.conformance import ProviderConformance
 from telecom_cart.providers.obedient_double import DoubleShop
 from telecom_cart.providers.obedient_shop import ObedientShop
 from telecom_cart.providers.order_conformance import LaterOrderConformance
-from telecom_cart.simulators.serving import serving
+from telecom_cart.simulators.server import serving
 from telecom_cart.simulators.simulation import Simulation
 from tests.cart.processes import ROOT, environment
 from tests.cart.shops import EVENTUAL, STRONG, salesforce_shop, shopify_shop

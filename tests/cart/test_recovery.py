@@ -13,10 +13,10 @@ from telecom_cart.errors import (
     CheckoutInProgress,
     CheckoutUnknown,
 )
-from telecom_cart.model import CheckoutStatus, Closing, Context
+from telecom_cart.model import AttemptOutcome, CheckoutStatus, Context
 from telecom_cart.provider import Absent, Found, Lookup, PlacedOrder, Unsure
 from telecom_cart.providers.faults import FaultKind
-from tests.cart.simulated import PHONE, World, simulate
+from tests.cart.simulated_shop import PHONE, World, simulate
 
 HIDDEN = [FaultKind.APPLY_THEN_DROP, FaultKind.APPLY_THEN_5XX]
 
@@ -143,7 +143,7 @@ def test_without_a_bound_of_the_lag_a_person_decides() -> None:
             await world.check_out()
         await asyncio.sleep(3_600)
         assert "a person has to decide" in str((await world.cart()).attempt)
-        await world.shop.settling.settle("ann", order_number=world.live_orders[0])
+        await world.shop.settlement.settle("ann", order_number=world.live_orders[0])
         placed = await world.check_out(cart_id=cart.id)
         assert [placed.order.number] == world.live_orders
 
@@ -158,7 +158,7 @@ def test_a_cart_that_a_person_found_unordered_is_open_again_when_its_basket_is_c
             world.fault(verb, FaultKind.FAIL_BEFORE, times=10**6)
         with pytest.raises(CheckoutUnknown):
             await world.check_out()
-        await world.shop.settling.settle("ann", order_number=None)
+        await world.shop.settlement.settle("ann", order_number=None)
         await asyncio.sleep(60)
         with pytest.raises(CheckoutUnknown):  # whoever was held up could still order the basket
             await world.check_out(cart_id=cart.id)
@@ -177,7 +177,7 @@ def test_an_order_that_is_there_after_all_stands_against_what_a_person_found() -
         world.fault("find_order", FaultKind.FAIL_BEFORE)
         with pytest.raises(CheckoutUnknown):
             await world.check_out()
-        await world.shop.settling.settle("ann", order_number=None)
+        await world.shop.settlement.settle("ann", order_number=None)
         await asyncio.sleep(600)
         placed = await world.check_out(cart_id=cart.id)
         assert [placed.order.number] == world.live_orders
@@ -212,7 +212,7 @@ def test_an_attempt_that_was_interrupted_before_it_was_sent_is_over_after_its_ti
         await asyncio.sleep(70)
         cart = await world.cart()
         assert cart.attempt is not None
-        assert cart.attempt.closing is Closing.NOT_MADE
+        assert cart.attempt.closing is AttemptOutcome.NOT_MADE
         assert (await world.check_out()).order
         assert len(world.live_orders) == 1
 

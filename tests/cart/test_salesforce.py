@@ -9,8 +9,8 @@ import pytest
 
 from telecom_cart.provider import Absent, Found, Line, Refused, Unsure
 from telecom_cart.providers import salesforce
-from telecom_cart.providers.reading import minor_units, shown
-from telecom_cart.simulators.serving import serving
+from telecom_cart.providers.answers import minor_units, shown
+from telecom_cart.simulators.server import serving
 from telecom_cart.simulators.simulation import Simulation
 from tests.cart.shops import EVENTUAL, STRONG, SimulatedShop, salesforce_shop
 

@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from telecom_cart.provider import ProviderError
-from telecom_cart.providers.calling import Patience
 from telecom_cart.providers.faults import Fault, FaultKind
+from telecom_cart.providers.http_calls import Patience
 from telecom_cart.providers.obedient_shop import PHONE
-from telecom_cart.simulators.serving import serving
+from telecom_cart.simulators.server import serving
 from telecom_cart.simulators.simulation import Simulation
 from tests.cart.shops import STRONG, SimulatedShop, salesforce_shop, shopify_shop
 

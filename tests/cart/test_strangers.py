@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from telecom_cart.loglines import formatter
-from telecom_cart.simulators.serving import serving as simulating
-from tests.api.calling import exchange
+from telecom_cart.simulators.server import serving as simulating
 from tests.cart.processes import running
-from tests.cart.serving import Served, served
+from tests.cart.served_cart import Served, served
 from tests.servers.process import free_port
+from tests.support.exchanges import exchange
 
 
 @pytest.fixture

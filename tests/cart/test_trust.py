@@ -14,7 +14,7 @@ from telecom_cart.model import Context
 from telecom_cart.provider import Absent, Found, PlacedOrder, Unsure
 from telecom_cart.providers.double import DoubleProvider
 from telecom_cart.providers.faults import FaultKind
-from tests.cart.simulated import World, simulate
+from tests.cart.simulated_shop import World, simulate
 
 
 class Blind(DoubleProvider):

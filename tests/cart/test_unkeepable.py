@@ -17,9 +17,9 @@ from telecom_cart.provider import Found, Refused
 from telecom_cart.providers.double import DoubleProvider
 from telecom_cart.providers.faults import FaultKind
 from telecom_cart.sync import Busy
-from tests.cart.lying import UNKEEPABLE
-from tests.cart.serving import served
-from tests.cart.simulated import PHONE, World, simulate
+from tests.cart.lying_platform import UNKEEPABLE
+from tests.cart.served_cart import served
+from tests.cart.simulated_shop import PHONE, World, simulate
 
 FOREIGN = (RecursionError("deep"), ValueError("endless"), UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), OSError())
 
@@ -76,12 +76,12 @@ def test_an_order_whose_number_cannot_be_kept_is_unknown_and_in_the_list(number:
             lambda found: Found((replace(found.orders[0], number=number),)) if isinstance(found, Found) else found,
         )(world)
         assert isinstance(await world.try_to_check_out(), CheckoutUnknown)
-        assert [cart.user_id async for cart in world.shop.settling.unknown()] == ["ann"]
+        assert [cart.user_id async for cart in world.shop.settlement.unknown()] == ["ann"]
         cart = await world.cart()
         assert cart.attempt is not None
         assert cart.attempt.held is None
         assert isinstance(await world.try_to_check_out(), CheckoutUnknown)
-        await world.shop.settling.settle("ann", order_number="it-was-there")
+        await world.shop.settlement.settle("ann", order_number="it-was-there")
         assert len(world.live_orders) == 1
 
     simulate(scenario)

@@ -13,7 +13,7 @@ from telecom_cart.errors import ProviderDown
 from telecom_cart.model import Cart, Item, SyncStatus
 from telecom_cart.providers.faults import FaultKind
 from telecom_cart.settings import Settings
-from tests.cart.simulated import PHONE, PLAN, World, simulate
+from tests.cart.simulated_shop import PHONE, PLAN, World, simulate
 
 CASE = Item("case", "A case", "addon", 1, 10_00)
 

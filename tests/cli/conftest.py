@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mainspring.cli import main
-from tests.client.running_server import Running, running_server
+from tests.support.running_server import Running, running_server
 
 Run = Callable[..., Result]
 

@@ -17,7 +17,7 @@ from mainspring.cli import COMMANDS, main
 from mainspring.cli.parameters import DURATION
 from mainspring.config import Config
 from tests.cli.conftest import Run, run_alone
-from tests.client.running_server import COMMAND, Running, clean_environment
+from tests.support.running_server import COMMAND, Running, clean_environment
 
 
 def all_commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

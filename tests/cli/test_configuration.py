@@ -15,7 +15,7 @@ from mainspring.config import Config, load_config
 from mainspring.errors import ConfigError
 from mainspring.processes.startup import read_token
 from tests.cli.conftest import run_alone
-from tests.client.running_server import COMMAND, clean_environment
+from tests.support.running_server import COMMAND, clean_environment
 
 VALIDATE = ("admin", "config", "--validate")
 GOOD_TOKEN = "0123456789-abcdefghijk"

@@ -14,7 +14,7 @@ import pytest
 from mainspring.clock import SystemClock
 from mainspring.cluster.instance import Instance
 from mainspring.config import Config
-from mainspring.idempotency.entries import COLLECTION, Entry, Header, State, encoded
+from mainspring.idempotency.entries import COLLECTION, Entry, EntryState, Header, encoded
 from mainspring.jobs.messages import CreateJob
 from mainspring.kernel.ownership import INSTANCES
 from mainspring.namespaces.messages import CreateNamespace
@@ -135,7 +135,7 @@ def test_the_doctor_names_what_cannot_be_read_and_removes_it_when_told_to(url: s
 def test_the_doctor_names_answers_kept_for_a_key_that_cannot_be_read_and_leaves_them_alone(url: str) -> None:
     async def keep(store: Store) -> None:
         now = await store.time()
-        entry = Entry(Header(state=State.DONE, fingerprint="f"), b"\xff any bytes")
+        entry = Entry(Header(state=EntryState.DONE, fingerprint="f"), b"\xff any bytes")
         for key, value in (("good", encoded(entry)), ("bad", b'{"state":"dome"}\n'), ("worse", b"\xff")):
             await store.put_record(COLLECTION, key, value, expect=0, now=now)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, run_alone
-from tests.client.running_server import clean_environment
+from tests.support.running_server import clean_environment
 
 
 @pytest.fixture(scope="module")

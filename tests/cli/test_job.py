@@ -17,7 +17,7 @@ from mainspring.cli.job_runs import duration_text
 from mainspring.clock import SystemClock
 from mainspring.stores import store_from_url
 from tests.cli.conftest import Run
-from tests.client.running_server import Running
+from tests.support.running_server import Running
 
 URL = "http://127.0.0.1:9/"
 NOWHERE = ("--callback-url", URL)

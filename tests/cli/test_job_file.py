@@ -13,7 +13,7 @@ from mainspring.cli.job_difference import Step, steps
 from mainspring.cli.job_file import Wanted, read_jobs
 from mainspring.errors import InvalidInput
 from mainspring.jobs.messages import JobView
-from tests.api.services import job_view
+from tests.support.service_doubles import job_view
 
 REPORT = """
 [jobs.report]

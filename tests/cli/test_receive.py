@@ -18,17 +18,17 @@ from functools import partial
 
 import pytest
 
-from mainspring.cli.receiver import Receiver, Script
+from mainspring.cli.receiver import DevReceiver, Script
 from mainspring.delivery.signatures import new_secret, sign
 from tests.cli.conftest import Run
-from tests.client.running_server import COMMAND, clean_environment
+from tests.support.running_server import COMMAND, clean_environment
 
 SECRET = new_secret(b"k" * 32)
 
 
 @contextmanager
 def receiving(script: Script) -> Iterator[int]:
-    with Receiver("127.0.0.1", 0, script) as receiver:
+    with DevReceiver("127.0.0.1", 0, script) as receiver:
         thread = threading.Thread(target=receiver.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.running_server import Running, running_server
+from tests.support.running_server import Running, running_server
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from mainspring.client import AsyncClient, CreateTimer, RetryPolicy, State, from_payload, to_payload
 from mainspring.errors import Conflict, InvalidInput, NetworkError, NotFound, Unauthenticated
-from tests.client.running_server import Running
+from tests.support.running_server import Running
 
 CALLBACK = "http://127.0.0.1:9/"
 FAR = datetime(2036, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -12,7 +12,7 @@ from mainspring.fetches.arguments import create_request
 from mainspring.fetches.errors import FetchError, FetchNetworkError, FetchUnreadable
 from mainspring.testing.fake_client import FakeMainspring
 from mainspring.testing.target import TargetServer
-from tests.client.running_server import Running
+from tests.support.running_server import Running
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from mainspring.errors import Conflict, InvalidInput, NetworkError, NotFound
 from mainspring.jobs.messages import BackfillView, DeletedJobView
 from mainspring.testing.fake_client import FakeMainspring
 from mainspring.testing.target import Answer, TargetServer
-from tests.api.services import job_view, run_view
-from tests.client.running_server import Running
+from tests.support.running_server import Running
+from tests.support.service_doubles import job_view, run_view
 
 URL = "http://127.0.0.1:9/"
 NEVER = "0 0 29 2 *"

@@ -21,7 +21,7 @@ from mainspring.client._sync.jobs import Jobs
 from mainspring.client._sync.namespaces import Namespaces
 from mainspring.client._sync.timers import Timers
 from mainspring.errors import NetworkError, NotFound
-from tests.client.running_server import Running
+from tests.support.running_server import Running
 
 FAR = datetime(2036, 1, 2, 3, 4, 5, tzinfo=UTC)
 GENERATOR = Path(__file__).parent.parent.parent / "tools" / "generate_sync.py"

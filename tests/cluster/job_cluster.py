@@ -28,7 +28,7 @@ from mainspring.testing.oracle.runs import Arrival, Outage, Violation, Watched, 
 from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import ServerProcess
 from mainspring.wire.instants import to_ms
-from tests.stores.sql_databases import Database
+from tests.support.sql_databases import Database
 
 SERVERS = 3
 HOUR_MS = 3_600_000

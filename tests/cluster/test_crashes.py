@@ -17,7 +17,7 @@ from mainspring.testing.torture.figures import Figures
 from mainspring.testing.torture.run import Torture, torture
 from tests.cluster.conftest import SHARED_STORES
 from tests.cluster.stale_writes.audit import Write, takeovers
-from tests.cluster.stale_writes.counting import auditing, count_stale_writes
+from tests.cluster.stale_writes.census import auditing, count_stale_writes
 from tests.servers.server import Server
 
 

@@ -21,12 +21,12 @@ from mainspring.client.transport import AsyncTransport
 from mainspring.delivery.call import Call, Reply
 from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import TOKEN, ServerProcess, serving
-from tests.faults.waiting import until, until_gone
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
 from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.server import Server
+from tests.support.patience import until, until_gone
 
 DUE = 20
 CREATES_LIMIT = 3000

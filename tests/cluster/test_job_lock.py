@@ -16,9 +16,9 @@ from mainspring.clock import wall_ms
 from mainspring.jobs.registry import JOBS
 from mainspring.testing.torture.process import ServerProcess
 from tests.cluster.job_cluster import INSIDE
-from tests.faults.waiting import until
 from tests.servers.postgresql import PostgreSQL
-from tests.stores.sql_databases import Database
+from tests.support.patience import until
+from tests.support.sql_databases import Database
 
 SERVERS = 2
 ROUNDS = 4

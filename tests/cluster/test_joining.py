@@ -14,10 +14,10 @@ from mainspring.client import AsyncClient
 from mainspring.cluster.messages import ShardView
 from mainspring.kernel.placement import Placement
 from mainspring.testing.torture.process import ServerProcess, serving
-from tests.faults.waiting import until
 from tests.servers.mongodb import MongoDB
 from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
+from tests.support.patience import until
 
 SHARE_SECONDS = 5.0
 SPREAD_SECONDS = 15.0

@@ -12,10 +12,10 @@ import pytest
 from mainspring.errors import Unavailable
 from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import ServerProcess, serving
-from tests.faults.waiting import until, until_gone
 from tests.servers.fixtures import server_params
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.server import Server
+from tests.support.patience import until, until_gone
 
 NAMES = server_params("postgresql", "mysql", "mongodb")
 GUARDED = server_params("postgresql", "mysql")

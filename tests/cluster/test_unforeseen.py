@@ -8,7 +8,7 @@ import pytest
 
 from mainspring.fetches.record import NAMESPACE
 from mainspring.jobs.reconciler import LOCK_SECONDS
-from tests.jobs.simulated import World, simulate
+from tests.support.simulated_jobs import World, simulate
 
 VERBS = ("time", "get", "list_timers", "load_due", "next_due", "shards", "get_record", "put_record", "scan_records")
 

@@ -16,7 +16,7 @@ from mainspring.client.transport import AsyncTransport
 from mainspring.delivery.call import Call, Reply
 from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import TOKEN, ServerProcess, serving
-from tests.faults.waiting import until
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow  # real processes take their time
 

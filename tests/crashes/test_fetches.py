@@ -18,7 +18,7 @@ from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.fetches.messages import FetchRef, FetchStats
 from mainspring.testing.target import TargetServer
-from tests.fetches.asking import asking, ended, until_members
+from tests.support.fetch_requests import asking, ended, until_members
 
 pytestmark = pytest.mark.slow  # real processes take their time
 

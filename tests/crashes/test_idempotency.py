@@ -9,15 +9,15 @@ from pathlib import Path
 from mainspring.idempotency import SQLiteStore
 from mainspring.idempotency.http.held_answer import Receive, Scope, Send
 from mainspring.idempotency.http.middleware import IdempotencyMiddleware
-from tests.idempotency.http.calling import Client
-from tests.project.tree import ROOT
+from tests.support.asgi_requests import Client
+from tests.support.source_tree import ROOT
 
 LEASE_SECONDS = 3.0
 DIES_AT_WORK = """
 import asyncio, os, signal, sys
 from mainspring.idempotency import SQLiteStore
 from mainspring.idempotency.http.middleware import IdempotencyMiddleware
-from tests.idempotency.http.calling import Client
+from tests.support.asgi_requests import Client
 
 async def app(scope, receive, send):
     open(sys.argv[2], "w").write("the effect")

@@ -16,8 +16,8 @@ from mainspring.clock import SystemClock
 from mainspring.origins.outbox import OUTBOX
 from mainspring.stores import store_from_url
 from mainspring.testing.target import TargetServer
-from tests.client.running_server import clean_environment
-from tests.project.tree import ROOT
+from tests.support.running_server import clean_environment
+from tests.support.source_tree import ROOT
 
 pytestmark = pytest.mark.slow  # real processes take their time
 

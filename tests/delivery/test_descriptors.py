@@ -14,7 +14,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.descriptors import is_want_of_one
 from mainspring.testing.target import TargetServer
-from tests.descriptors import no_descriptors
+from tests.support.descriptors import no_descriptors
 
 
 def post(url: str) -> Call:

@@ -8,8 +8,7 @@ import pytest
 from mainspring.delivery.address import why_not_public
 from mainspring.delivery.guard import Guard
 from mainspring.errors import ConfigError, InvalidInput, UnsafeTarget
-
-from .resolver import Resolver
+from tests.delivery.resolver import Resolver
 
 FORBIDDEN = """
 0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.127.255.254 100.100.100.200 127.0.0.1 127.255.255.254

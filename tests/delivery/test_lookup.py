@@ -17,8 +17,7 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.lookup import FOR_NEW_NAMES, FOR_SLOW_NAMES, THREADS, Lookups
 from mainspring.delivery.sender import Sender
 from mainspring.testing.target import TargetServer
-
-from .resolver import Resolver
+from tests.delivery.resolver import Resolver
 
 LATE_SECONDS = 0.5
 

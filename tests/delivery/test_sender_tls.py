@@ -11,9 +11,8 @@ from mainspring.delivery.call import Call, Reply
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.testing.target import Answer, TargetServer
-
-from .raw import raw_server
-from .resolver import Resolver
+from tests.delivery.raw import raw_server
+from tests.delivery.resolver import Resolver
 
 AUTHORITY = trustme.CA()
 

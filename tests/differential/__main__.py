@@ -18,10 +18,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from mainspring.testing.ending import end_at_once, remove_when_ended
-from tests.differential.comparing import Report, compare
+from mainspring.testing.signals import end_at_once, remove_when_ended
+from tests.differential.comparison import Report, compare
 from tests.servers.catalogue import SERVERS
-from tests.servers.obtaining import Unobtainable
+from tests.servers.sources import Unobtainable
 
 DATABASES = ("postgresql", "mysql", "mongodb", "cassandra", "dynamodb")
 

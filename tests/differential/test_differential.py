@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from mainspring.api.app import all_routes
-from tests.api.services import Edge
-from tests.differential.asking import Request
-from tests.differential.comparing import compare
+from tests.differential.comparison import compare
+from tests.differential.questions import Request
 from tests.differential.twin import Twin
 from tests.servers.catalogue import SERVERS
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
+from tests.support.service_doubles import Edge
 
 STEPS = {"postgresql": 400, "mysql": 400, "mongodb": 400, "cassandra": 200, "dynamodb": 60}
 SEED = 8

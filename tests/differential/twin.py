@@ -25,9 +25,9 @@ from mainspring.kernel.engine import Engine
 from mainspring.model import FOREVER
 from mainspring.processes.server import api_of
 from mainspring.stores import timer_store_from_url
-from tests.api.calling import call
 from tests.differential.answers import Names, comparable
-from tests.differential.asking import Request
+from tests.differential.questions import Request
+from tests.support.exchanges import call
 
 BEGINNING_MS: Final = 1_893_456_000_000
 """The year 2030. Databases that remove what has expired go by their own clocks: nothing has expired for them."""

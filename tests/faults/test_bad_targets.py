@@ -17,8 +17,7 @@ from mainspring.errors import NotFound
 from mainspring.testing.target import Answer, Behaviour, TargetServer
 from mainspring.testing.torture.process import serving
 from mainspring.timers.messages import AttemptView
-
-from .waiting import until
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow  # real processes take their time
 

@@ -19,8 +19,8 @@ from mainspring.testing.target import Answer, TargetServer
 from mainspring.testing.timer_samples import NOW, attempt, create, timer
 from mainspring.timers.messages import CreateTimer, ListHistory, ListTimers
 from tests.faults.commit_relay import CommitRelay, commit_relay
-from tests.faults.waiting import until
 from tests.servers.postgresql import PostgreSQL
+from tests.support.patience import until
 
 TIMERS = 60
 FAILING = 10

@@ -20,7 +20,7 @@ from mainspring.stores import store_from_url
 from mainspring.stores.sqlite.descriptors import identity
 from mainspring.timers.messages import CreateTimer, ListTimers, TimerRef
 from mainspring.wire.instants import to_instant
-from tests.faults.waiting import until
+from tests.support.patience import until
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.small_disk import small_disk
+from tests.support.small_disk import small_disk
 
 
 @pytest.mark.parametrize(("ci", "ends"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])

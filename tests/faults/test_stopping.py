@@ -13,8 +13,7 @@ import pytest
 from mainspring.client import Delivery, Result, State
 from mainspring.testing.target import Answer, TargetServer
 from mainspring.testing.torture.process import ServerProcess, serving
-
-from .waiting import until_gone, until_state
+from tests.support.patience import until_gone, until_state
 
 pytestmark = pytest.mark.slow  # real processes take their time
 

@@ -17,9 +17,8 @@ from mainspring.delivery.call import Call, Reply
 from mainspring.errors import StoreUnavailable
 from mainspring.testing.target import Answer, TargetServer
 from mainspring.testing.torture.process import TOKEN, ServerProcess, serving
-from tests.small_disk import small_disk
-
-from .waiting import until, until_gone
+from tests.support.patience import until, until_gone
+from tests.support.small_disk import small_disk
 
 pytestmark = pytest.mark.slow  # real processes take their time
 

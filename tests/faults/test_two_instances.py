@@ -18,8 +18,7 @@ from mainspring.client import AsyncClient, Delivery, Result, State
 from mainspring.cluster.messages import ShardsView
 from mainspring.testing.target import Answer, TargetServer
 from mainspring.testing.torture.process import ServerProcess, serving
-
-from .waiting import until, until_gone
+from tests.support.patience import until, until_gone
 
 pytestmark = pytest.mark.slow  # real processes take their time
 

@@ -12,7 +12,7 @@ import sys
 
 from mainspring.cluster.instance import Instance
 from mainspring.config import Config
-from tests.fetches.asking import asking, ended, until
+from tests.support.fetch_requests import asking, ended, until
 
 
 async def main(store: str, req_id: str, url: str = "", result_url: str = "") -> None:

@@ -18,8 +18,8 @@ from mainspring.fetches.record import FETCHES, NAMESPACE
 from mainspring.model import Detail
 from mainspring.store import Position, Put, TimerFilter, Verdict
 from mainspring.testing.simulation import SimulatedLoop, run_simulated
-from tests.fetches.asking import asking
-from tests.fetches.simulated import World, answer, world
+from tests.support.fetch_requests import asking
+from tests.support.simulated_fetches import World, answer, world
 
 URL = "http://t.example/"
 TIMEOUT_SECONDS = 5.0

@@ -21,12 +21,12 @@ from mainspring.library import Mainspring
 from mainspring.origins import FetchError, Origin, ResponseSync
 from mainspring.stores.dynamodb.items import ITEM_BYTES
 from mainspring.testing.target import TargetServer
-from tests.fetches.asking import asking, ended, until, until_stats
-from tests.fetches.executors import executor, executor_process
 from tests.servers.catalogue import SERVERS
 from tests.servers.dynamodb import DynamoDB
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
+from tests.support.executors import executor, executor_process
+from tests.support.fetch_requests import asking, ended, until, until_stats
 
 DATABASES = server_params("postgresql", "mysql", "mongodb", "cassandra", "dynamodb")
 PATIENCE_SECONDS = 60.0

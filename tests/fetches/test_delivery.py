@@ -14,10 +14,10 @@ from mainspring.config import DAY_MS, Config
 from mainspring.delivery.signatures import verify
 from mainspring.fetches.messages import FetchRef, OutboundRequest
 from mainspring.fetches.outcome import Outcome
-from mainspring.fetches.record import Fetch, Return, ended
+from mainspring.fetches.record import Fetch, ResultReturn, ended
 from mainspring.fetches.results import OriginAnswer, judged
 from mainspring.testing.target import Answer, TargetServer
-from tests.fetches.asking import asking, until
+from tests.support.fetch_requests import asking, until
 
 DONE = Outcome(state="succeeded", finished_at=0, duration_ms=1)
 
@@ -106,7 +106,7 @@ async def test_a_stop_ends_calls_in_flight_as_unknown_and_the_next_start_tells_t
 @pytest.mark.parametrize(("now", "state"), [(1_000, "waiting"), (9_000, "waiting"), (9_800, "failed")])
 def test_the_deadline_counts_from_the_result(now: int, state: str) -> None:
     silence = OriginAnswer(None, "It broke")
-    after = judged(Return(state="waiting"), silence, DONE, delivery_ms=10_000, now=now, spread=0.0)
+    after = judged(ResultReturn(state="waiting"), silence, DONE, delivery_ms=10_000, now=now, spread=0.0)
     assert (after.state, after.attempts) == (state, 1)
 
 

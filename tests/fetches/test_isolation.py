@@ -17,10 +17,10 @@ from mainspring.delivery.call import Call, Reply
 from mainspring.fetches.messages import FetchRef
 from mainspring.testing.simulation import SimulatedLoop, run_simulated
 from mainspring.testing.target import TargetServer
-from tests.client.running_server import running_server
-from tests.fetches.asking import asking, ended
-from tests.fetches.executors import executor
-from tests.fetches.simulated import World, answer, world
+from tests.support.executors import executor
+from tests.support.fetch_requests import asking, ended
+from tests.support.running_server import running_server
+from tests.support.simulated_fetches import World, answer, world
 
 SILENCE = Reply(None, {}, b"", False, "timeout", "It did not answer", True, 0)
 

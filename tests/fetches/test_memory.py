@@ -8,16 +8,14 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from mainspring.clock import SystemClock
 from mainspring.cluster.instance import Instance
-from mainspring.config import Config
 from mainspring.delivery.answer import FIRST_ROOM, AnswerReader, UnreadableAnswer
-from mainspring.delivery.call import Call, Reading
+from mainspring.delivery.call import Call, IncomingAnswer
 from mainspring.delivery.connection import READ_BYTES
 from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
@@ -36,24 +34,8 @@ from mainspring.fetches.messages import OutboundRequest
 from mainspring.fetches.outcome import Outcome, Response
 from mainspring.kernel.shares import Tier
 from mainspring.testing.target import Answer, TargetServer
-from tests.fetches.asking import asking, ended
-
-LIMIT = 4_000_000
-
-
-@asynccontextmanager
-async def running(tmp_path: Path, store: str = "memory://", **settings: Any) -> AsyncIterator[Instance]:
-    config = Config(
-        allow_loopback=True,
-        store=store,
-        data_dir=str(tmp_path),
-        drain_seconds=0.1,
-        fetch_answer_bytes=100_000,
-        fetch_memory_bytes=LIMIT,
-        **settings,
-    )
-    async with Instance(config) as instance:
-        yield instance
+from tests.fetches.small_memory import LIMIT, running
+from tests.support.fetch_requests import asking, ended
 
 
 def _memory_of(instance: Instance) -> FetchMemory:
@@ -265,10 +247,10 @@ class Doorkeeper:
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.was_asked = asyncio.Event()
-        self._reading: Reading | None = None
+        self._reading: IncomingAnswer | None = None
         self._is_open = False
 
-    def ask(self, answer_bytes: int, reading: Reading) -> bool:
+    def ask(self, answer_bytes: int, reading: IncomingAnswer) -> bool:
         self.asked.append(answer_bytes)
         self.was_asked.set()
         self._reading = reading
@@ -363,7 +345,7 @@ async def test_an_answer_that_is_asked_to_wait_has_brought_little(sender: Sender
     held, asked = 0, asyncio.Event()
 
     class Room:
-        def ask(self, answer_bytes: int, reading: Reading) -> bool:
+        def ask(self, answer_bytes: int, reading: IncomingAnswer) -> bool:
             asked.set()
             return False
 

@@ -15,8 +15,8 @@ from mainspring.delivery.call import Call, Reply
 from mainspring.fetches.memory import while_offered
 from mainspring.testing.simulation import SimulatedLoop, run_simulated
 from mainspring.testing.target import Answer, TargetServer
-from tests.fetches.asking import asking, ended
-from tests.fetches.simulated import World, answer, world
+from tests.support.fetch_requests import asking, ended
+from tests.support.simulated_fetches import World, answer, world
 
 SILENCE = Reply(None, {}, b"", False, "timeout", "It did not answer", True, 0)
 MEMORY = 6_000_000

@@ -18,7 +18,7 @@ from mainspring.fetches.outcome import (
     of_silence,
 )
 from mainspring.testing.target import TargetServer
-from tests.fetches.asking import asking, ended
+from tests.support.fetch_requests import asking, ended
 
 EFFECTFUL: tuple[Method, ...] = ("POST", "PUT", "PATCH", "DELETE")
 SAFE: tuple[Method, ...] = ("GET", "HEAD", "OPTIONS")

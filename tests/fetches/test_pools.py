@@ -33,7 +33,7 @@ from mainspring.origins import FetchError, Origin, ResponseSync
 from mainspring.processes.executor import RemoteExecutor
 from mainspring.stores.memory import MemoryStore
 from mainspring.testing.target import Answer, TargetServer
-from tests.fetches.executors import LEASE_SECONDS, executor, executor_process
+from tests.support.executors import LEASE_SECONDS, executor, executor_process
 
 pytestmark = pytest.mark.slow  # real processes take their time
 

@@ -16,8 +16,8 @@ from mainspring.errors import NotFound, StoreUnavailable
 from mainspring.fetches.messages import FetchRef, FetchView, ListFetches
 from mainspring.fetches.record import WATCHDOG_MS
 from mainspring.testing.simulation import SimulatedLoop, run_simulated
-from tests.fetches.asking import asking
-from tests.fetches.simulated import answer, world
+from tests.support.fetch_requests import asking
+from tests.support.simulated_fetches import answer, world
 
 ORIGIN = "http://origin.example/results"
 RACES = 10_000
@@ -222,6 +222,6 @@ def test_a_fetch_that_was_ended_with_an_answer_that_got_lost_is_not_counted_as_w
                     await here.fetches.cancel(FetchRef(req_id=asked.req_id))
             await asyncio.sleep(60)
             assert lost == 1
-            assert here.fetching._recent.pending(lambda _: True) == 0
+            assert here.fetching._activity.pending(lambda _: True) == 0
 
     run_simulated(main)

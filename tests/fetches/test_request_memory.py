@@ -27,8 +27,8 @@ from mainspring.fetches.record import Fetch, bare, decode, encode
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.kernel.shares import Tier
 from mainspring.testing.target import TargetServer
-from tests.fetches.asking import asking, ended, until_stats
-from tests.fetches.test_memory import running
+from tests.fetches.small_memory import running
+from tests.support.fetch_requests import asking, ended, until_stats
 
 HUGE = 8_000_000
 """More than the system takes of a request for a peer that does not read."""

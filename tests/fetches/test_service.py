@@ -17,7 +17,7 @@ from mainspring.errors import InvalidInput, NotFound, RateLimited
 from mainspring.fetches.messages import FetchRef, FetchStats, FetchView, ListFetches
 from mainspring.fetches.record import FETCHES
 from mainspring.testing.target import Answer, TargetServer
-from tests.fetches.asking import asking, ended, until_stats
+from tests.support.fetch_requests import asking, ended, until_stats
 
 
 async def test_a_fetch_brings_the_response_back(instance: Instance, target: TargetServer) -> None:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.client.running_server import clean_environment
-from tests.project.tree import ROOT
+from tests.support.running_server import clean_environment
+from tests.support.source_tree import ROOT
 
 GUIDE = ROOT / "docs" / "guides" / "idempotency.md"
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from tests.client.running_server import clean_environment
-from tests.project.tree import ROOT
 from tests.servers.fixtures import server_params
+from tests.support.running_server import clean_environment
+from tests.support.source_tree import ROOT
 
 # Says what happens in a child that was forked while the store was in use, in its parent, and in a child that was forked
 # when the store was closed. Every wait is bounded by the alarm.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import mainspring.idempotency
-from tests.client.running_server import clean_environment
+from tests.support.running_server import clean_environment
 
 HEAVY = {
     "aiohttp", "apsw", "asyncio", "asyncpg", "click", "httptools", "httpx", "logging", "redis", "rich", "starlette",

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from mainspring.errors import ConfigError, InvalidInput
 from mainspring.idempotency import canonical, payload_key
 from mainspring.idempotency.keys import Identities, Identity, address, exclusion
-from tests.project.tree import ROOT
+from tests.support.source_tree import ROOT
 
 VECTORS = ROOT / "docs" / "reference" / "idempotency-vectors.json"
 

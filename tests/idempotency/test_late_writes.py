@@ -23,7 +23,7 @@ from mainspring.idempotency import (
 )
 from mainspring.idempotency.sync_processor import run
 from mainspring.model import Record
-from tests.idempotency.stalling import Stalling
+from tests.idempotency.stalling_store import Stalling
 from tests.servers.server import Server
 
 LEASE_SECONDS = 30.0

@@ -14,10 +14,10 @@ import pytest
 
 from mainspring.idempotency import IdempotentProcessor, Resolved, UnknownOutcome
 from mainspring.idempotency.stores import IdempotencyStore
-from tests.client.running_server import clean_environment
 from tests.idempotency.places import store_at
 from tests.idempotency.program import LEASE_SECONDS, PAYLOAD, SCOPE
-from tests.project.tree import ROOT
+from tests.support.running_server import clean_environment
+from tests.support.source_tree import ROOT
 
 Start = Callable[..., "subprocess.Popen[str]"]
 SECONDS = 60

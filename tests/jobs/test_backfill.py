@@ -14,7 +14,7 @@ from mainspring.jobs.messages import BackfillJob
 from mainspring.store import Put, Remove, Store, Verdict
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.wire.instants import to_instant
-from tests.jobs.simulated import START, World, simulate
+from tests.support.simulated_jobs import START, World, simulate
 
 MINUTES = 9_999
 WANTED: dict[str, Any] = {"name": "job", "since": to_instant(EPOCH_MS - MINUTES * 60_000), "until": START}

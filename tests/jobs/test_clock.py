@@ -14,11 +14,11 @@ from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.ledger import Ledger, Run, stamp_of
 from mainspring.jobs.messages import JobRef, ListJobs, PauseJob, ResumeJob, TriggerJob, UpdateJob
 from mainspring.jobs.record import Definition, Job
-from mainspring.jobs.row_store import Missing
+from mainspring.jobs.row_store import MissingRows
 from mainspring.model import RetryPolicy
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.wire.instants import to_instant, to_ms
-from tests.jobs.simulated import START, World, clock_time, simulate
+from tests.support.simulated_jobs import START, World, clock_time, simulate
 
 HOUR = 3600
 
@@ -482,7 +482,7 @@ def test_what_was_planned_and_had_no_row_yet_is_skipped_when_its_job_is_deleted(
             rows = instance.jobs_assembly.rows
             add_runs = rows.add_runs
 
-            async def fail(*_: object, **__: object) -> Missing:
+            async def fail(*_: object, **__: object) -> MissingRows:
                 raise StoreUnavailable("simulated")
 
             rows.add_runs = fail  # type: ignore[method-assign]

@@ -25,8 +25,8 @@ from mainspring.model import Record, Timer, TimerKey
 from mainspring.store import Put, Remove, Store, Verdict
 from mainspring.testing.simulation import EPOCH_MS, FaultyStore
 from mainspring.wire.instants import to_ms
-from tests.jobs.simulated import World, simulate
-from tests.kernel.troubled_store import TroubledStore
+from tests.support.simulated_jobs import World, simulate
+from tests.support.troubled_store import TroubledStore
 
 SECONDS = 3600
 JOBS: dict[str, dict[str, Any]] = {

@@ -13,7 +13,7 @@ from mainspring.cluster.instance import Instance
 from mainspring.delivery.call import Call, Reply, failed
 from mainspring.fetches.messages import CreateFetch, OutboundRequest
 from mainspring.model import FOREVER
-from tests.jobs.simulated import World, simulate
+from tests.support.simulated_jobs import World, simulate
 
 LIMITS: dict[str, Any] = {"in_flight_limit": 64, "window_limit": 512, "fetch_limit": 64}
 ORIGINS = 300

@@ -18,8 +18,8 @@ from mainspring.jobs.rows import RUNS
 from mainspring.store import Put, Verdict
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.wire.instants import to_instant
-from tests.jobs.simulated import START, World, simulate
-from tests.kernel.troubled_store import TroubledStore
+from tests.support.simulated_jobs import START, World, simulate
+from tests.support.troubled_store import TroubledStore
 
 
 @pytest.mark.parametrize(

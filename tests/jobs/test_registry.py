@@ -22,7 +22,7 @@ from mainspring.store import START as FIRST
 from mainspring.store import Store, TimerFilter
 from mainspring.testing.simulation import EPOCH_MS, FaultyStore
 from mainspring.wire.instants import to_instant
-from tests.jobs.simulated import World, simulate
+from tests.support.simulated_jobs import World, simulate
 
 
 async def write(world: World, name: str, text: bytes | object) -> None:

@@ -23,7 +23,7 @@ from mainspring.jobs.messages import (
 )
 from mainspring.model import RetryPolicy
 from mainspring.testing.simulation import EPOCH_MS
-from tests.jobs.simulated import START, World, simulate
+from tests.support.simulated_jobs import START, World, simulate
 
 
 def test_a_failing_run_is_tried_three_times_under_one_delivery_id() -> None:

@@ -19,7 +19,7 @@ from mainspring.model import Detail, State, Timer, to_json
 from mainspring.store import Put
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.wire.instants import to_instant
-from tests.jobs.simulated import World, simulate
+from tests.support.simulated_jobs import World, simulate
 
 MINUTE_MS = 60_000
 
@@ -163,7 +163,7 @@ def test_a_run_whose_row_cannot_be_read_has_failed_and_stops_none() -> None:
             await world.until(4 * 60 + 20)
             assert [(at - EPOCH_MS) // MINUTE_MS for at, _ in world.calls] == [1, 3, 4]
             assert [state for _, state, _ in (await world.told())[:4]] == ["succeeded", "failed", *["succeeded"] * 2]
-        assert [(found.kind, found.name) for found in unreadable.known()] == [("launch", f"job@{_minute(2)}")]
+        assert [(found.kind, found.name) for found in unreadable.known()] == [("run", f"job@{_minute(2)}")]
 
     simulate(main)
 

@@ -11,9 +11,8 @@ from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Delivery, Result, State, Timer
 from mainspring.store import Begin, Finish, Verdict
-from tests.kernel.cluster import NAMESPACE, Cluster, done
-from tests.kernel.test_engine import simulate
-from tests.kernel.troubled_store import TroubledStore
+from tests.support.engine_cluster import NAMESPACE, Cluster, done, simulate
+from tests.support.troubled_store import TroubledStore
 
 FAILED = Ending(outcome=Result.FAILED, next="retry", started_at=0)
 

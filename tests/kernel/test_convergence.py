@@ -14,9 +14,8 @@ from mainspring.errors import StoreUnavailable
 from mainspring.kernel.engine import Engine
 from mainspring.model import Delivery, Shard, Timer
 from mainspring.store import BATCH_LIMIT, Verdict
-from tests.kernel.cluster import NAMESPACE, Cluster, done
-from tests.kernel.test_engine import simulate
-from tests.kernel.troubled_store import TroubledStore
+from tests.support.engine_cluster import NAMESPACE, Cluster, done, simulate
+from tests.support.troubled_store import TroubledStore
 
 
 async def owners(cluster: Cluster) -> set[str]:
@@ -264,7 +263,7 @@ def test_an_instance_that_stops_while_it_claims_begins_nothing_in_what_it_gains(
 
 def test_a_hand_over_of_many_shards_looks_through_the_rows_in_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for each shard would hold up the loop for seconds."""
-    monkeypatch.setattr("tests.kernel.cluster.NAMESPACE", replace(NAMESPACE, shard_count=64))
+    monkeypatch.setattr("tests.support.engine_cluster.NAMESPACE", replace(NAMESPACE, shard_count=64))
     looks: list[int] = []
 
     class Rows(dict[str, Timer]):

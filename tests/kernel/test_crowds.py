@@ -10,26 +10,13 @@ import pytest
 from mainspring.kernel.carrier import Ending
 from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Result, Timer
-from tests.kernel.cluster import Cluster, done
-from tests.kernel.test_engine import simulate
-from tests.kernel.troubled_store import TroubledStore
-
-
-def slow_by_name(seconds: float) -> object:
-    return lambda timer: (seconds if "slow" in timer.detail.callback_url else 0.01, done())
+from tests.kernel.lateness import lateness, slow_by_name
+from tests.support.engine_cluster import Cluster, done, simulate
+from tests.support.troubled_store import TroubledStore
 
 
 async def nobody_else() -> int:
     return 0
-
-
-def lateness(cluster: Cluster, prefix: str) -> list[int]:
-    """How late each first call of these timers was."""
-    first: dict[str, int] = {}
-    for sending in cluster.ledger.sendings:
-        if sending.timer.timer_id.startswith(prefix):
-            first.setdefault(sending.timer.uuid, sending.at - sending.timer.detail.execute_at)
-    return list(first.values())
 
 
 def test_many_slow_destinations_that_fill_the_window_hold_back_no_healthy_one() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,22 +10,9 @@ from mainspring.kernel.carrier import Ending
 from mainspring.kernel.settings import EngineSettings
 from mainspring.model import FOREVER, Delivery, Result, RetryPolicy, State, Timer
 from mainspring.store import Begin, Finish, Verdict
-from mainspring.testing.simulation import SimulatedLoop, run_simulated
-from tests.kernel.cluster import Cluster, done
+from tests.support.engine_cluster import Cluster, done, simulate
 
 FAILED = Ending(outcome=Result.FAILED, next="parked", started_at=0)
-
-
-def simulate(scenario: Callable[[Cluster], Coroutine[Any, Any, None]], settings: EngineSettings | None = None) -> None:
-    async def main(loop: SimulatedLoop) -> None:
-        cluster = Cluster(loop, settings=settings)
-        try:
-            await scenario(cluster)
-        finally:
-            cluster.end()
-            await asyncio.sleep(0)
-
-    run_simulated(main)
 
 
 def test_a_timer_fires_at_its_instant_and_is_then_gone() -> None:

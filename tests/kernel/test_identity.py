@@ -12,9 +12,8 @@ from mainspring.kernel.carrier import Ending
 from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Attempt, Delivery, Result, Shard, State, Timer
 from mainspring.store import Begin, Finish, Put, Verdict
-from tests.kernel.cluster import NAMESPACE, Cluster, Member, done
-from tests.kernel.test_engine import simulate
-from tests.kernel.troubled_store import TroubledStore
+from tests.support.engine_cluster import NAMESPACE, Cluster, Member, done, simulate
+from tests.support.troubled_store import TroubledStore
 
 
 def test_a_timer_created_again_is_not_lost_to_its_deleted_twin() -> None:

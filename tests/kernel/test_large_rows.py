@@ -12,10 +12,9 @@ from mainspring.kernel.batches import BATCH_BYTES
 from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Timer
 from mainspring.store import Begin, Finish, Verdict
-from tests.kernel.cluster import Cluster, Member, done
-from tests.kernel.test_crowds import lateness, slow_by_name
-from tests.kernel.test_engine import simulate
-from tests.kernel.troubled_store import TroubledStore
+from tests.kernel.lateness import lateness, slow_by_name
+from tests.support.engine_cluster import Cluster, Member, done, simulate
+from tests.support.troubled_store import TroubledStore
 
 LARGE = '"' + "x" * 9_998 + '"'
 HUGE = '"' + "x" * 299_998 + '"'

@@ -12,8 +12,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Result
 from mainspring.store import BATCH_LIMIT, START
-from tests.kernel.cluster import NAMESPACE, Cluster, Member, done
-from tests.kernel.test_engine import simulate
+from tests.support.engine_cluster import NAMESPACE, Cluster, Member, done, simulate
 
 
 def watch(member: Member) -> Counter[str]:

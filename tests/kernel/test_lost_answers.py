@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-import tests.kernel.cluster
+import tests.support.engine_cluster
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.carrier import Ending
 from mainspring.kernel.placement import Placement
 from mainspring.model import Delivery, Result, State, Timer, TimerKey
 from mainspring.store import Put, Store, Verdict
 from mainspring.timers.record import resumed
-from tests.kernel.cluster import NAMESPACE, Cluster, done
-from tests.kernel.test_engine import simulate
-from tests.kernel.troubled_store import TroubledStore
+from tests.support.engine_cluster import NAMESPACE, Cluster, done, simulate
+from tests.support.troubled_store import TroubledStore
 
 
 @pytest.mark.parametrize("change", ["deleted", "made again", "moved"])
@@ -266,7 +265,7 @@ def test_shards_that_hang_hold_up_no_timer_of_the_others(
     shards: int, hung: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namespace = replace(NAMESPACE, shard_count=shards)
-    monkeypatch.setattr(tests.kernel.cluster, "NAMESPACE", namespace)
+    monkeypatch.setattr(tests.support.engine_cluster, "NAMESPACE", namespace)
     bad = set(range(hung))
 
     async def scenario(cluster: Cluster) -> None:
@@ -293,7 +292,7 @@ def test_shards_that_hang_hold_up_no_timer_of_the_others(
 
 def test_shards_are_read_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = replace(NAMESPACE, shard_count=1024)
-    monkeypatch.setattr(tests.kernel.cluster, "NAMESPACE", namespace)
+    monkeypatch.setattr(tests.support.engine_cluster, "NAMESPACE", namespace)
 
     async def scenario(cluster: Cluster) -> None:
         cluster.latency_seconds = 0.002

@@ -11,9 +11,8 @@ import pytest
 from mainspring.errors import StoreUnavailable
 from mainspring.model import Delivery, Result
 from mainspring.store import Store
-from tests.kernel.cluster import NAMESPACE, Cluster, Member, done
-from tests.kernel.test_engine import simulate
-from tests.kernel.troubled_store import TroubledStore
+from tests.support.engine_cluster import NAMESPACE, Cluster, Member, done, simulate
+from tests.support.troubled_store import TroubledStore
 
 STEPS = ["the second write", "the members", "the placement"]
 """Of a renewal that has found the lease gone."""

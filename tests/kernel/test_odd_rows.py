@@ -15,8 +15,7 @@ from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Timer
 from mainspring.store import Position, Put, Verdict
 from mainspring.testing.timer_samples import timer as sample
-from tests.kernel.cluster import NAMESPACE, Cluster, LedgerCarrier, done
-from tests.kernel.test_engine import simulate
+from tests.support.engine_cluster import NAMESPACE, Cluster, LedgerCarrier, done, simulate
 
 UUIDS = ("not-hexadecimal", "ABCDEF" + "0" * 26, " 1", "-1", "0x10", "é€😀", "0" * 32, "f" * 32, "0")
 

@@ -9,8 +9,7 @@ import pytest
 from mainspring import telemetry
 from mainspring.model import Shard
 from mainspring.store import Verdict
-from tests.kernel.cluster import NAMESPACE, Cluster, done
-from tests.kernel.test_engine import simulate
+from tests.support.engine_cluster import NAMESPACE, Cluster, done, simulate
 
 Line = tuple[str, dict[str, object]]
 

@@ -17,7 +17,7 @@ from mainspring.kernel.carrier import Ending
 from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Delivery, Result, State, Timer
 from mainspring.testing.simulation import SimulatedLoop, run_simulated
-from tests.kernel.cluster import NAMESPACE, Cluster, Member, done
+from tests.support.engine_cluster import NAMESPACE, Cluster, Member, done
 
 KEPT = (129, 137, 198, 250, 258, 290)
 SEEDS = (*KEPT, *range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 60)))

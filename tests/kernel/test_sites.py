@@ -9,9 +9,8 @@ import pytest
 from mainspring.kernel.carrier import Ending, Lane
 from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Result, Timer
-from tests.kernel.cluster import Cluster, LedgerCarrier, done
-from tests.kernel.test_crowds import lateness
-from tests.kernel.test_engine import simulate
+from tests.kernel.lateness import lateness
+from tests.support.engine_cluster import Cluster, LedgerCarrier, done, simulate
 
 SETTINGS = EngineSettings(window_limit=512, in_flight_limit=64)
 

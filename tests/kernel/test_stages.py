@@ -15,10 +15,9 @@ from mainspring.kernel.stages import Stages
 from mainspring.kernel.turns import Turns
 from mainspring.model import Result, State, Timer
 from mainspring.store import Finish, Verdict
-from tests.kernel.cluster import NAMESPACE, Cluster, LedgerCarrier, Member, done
-from tests.kernel.test_crowds import lateness
-from tests.kernel.test_engine import simulate
-from tests.kernel.troubled_store import TroubledStore
+from tests.kernel.lateness import lateness
+from tests.support.engine_cluster import NAMESPACE, Cluster, LedgerCarrier, Member, done, simulate
+from tests.support.troubled_store import TroubledStore
 
 LARGE = '"' + "x" * 102_000 + '😀"'
 """As large as a row gets by default: it takes four bytes a character."""

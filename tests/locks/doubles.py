@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from mainspring.errors import StoreUnavailable
+from mainspring.locks import Held, Lock
 from mainspring.model import Record
 from mainspring.store import RecordStore
 from mainspring.testing.timer_samples import NOW
@@ -82,3 +83,9 @@ class LossyRecords:
     def _reach(self) -> None:
         if self.is_cut:
             raise StoreUnavailable("the store is away")
+
+
+async def acquired(lock: Lock) -> Held:
+    held = await lock.try_acquire()
+    assert held is not None
+    return held

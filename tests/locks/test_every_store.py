@@ -8,15 +8,9 @@ import pytest
 
 from mainspring.clock import SystemClock
 from mainspring.errors import LockLost
-from mainspring.locks import LOCKS, Held, Lock
+from mainspring.locks import LOCKS, Lock
 from mainspring.store import Store
-from tests.locks.doubles import HandClock
-
-
-async def acquired(lock: Lock) -> Held:
-    held = await lock.try_acquire()
-    assert held is not None
-    return held
+from tests.locks.doubles import HandClock, acquired
 
 
 async def test_one_of_many_tasks_holds_the_lock_at_a_time_and_tokens_grow(store: Store) -> None:

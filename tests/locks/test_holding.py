@@ -13,8 +13,7 @@ from mainspring.errors import Conflict, InvalidInput, LockLost, LockTaken, Store
 from mainspring.locks import LOCKS, Lock
 from mainspring.stores.memory import MemoryStore
 from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
-from tests.locks.doubles import HandClock, LossyRecords
-from tests.locks.test_every_store import acquired
+from tests.locks.doubles import HandClock, LossyRecords, acquired
 
 NOBODY = "no program writes this"
 

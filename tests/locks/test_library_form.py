@@ -11,7 +11,7 @@ import pytest
 
 from mainspring import Mainspring, open_lock
 from mainspring.errors import LockTaken
-from tests.project.tree import ROOT
+from tests.support.source_tree import ROOT
 
 
 async def test_a_program_with_an_engine_and_one_without_exclude_each_other(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from mainspring import open_lock
-from tests.client.running_server import clean_environment
 from tests.locks.program import NAME, TTL_SECONDS, WAIT_SECONDS, append, read, write
-from tests.project.tree import ROOT
+from tests.support.running_server import clean_environment
+from tests.support.source_tree import ROOT
 
 Start = Callable[..., "subprocess.Popen[str]"]
 

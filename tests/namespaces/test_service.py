@@ -22,8 +22,8 @@ from mainspring.store import Put, RecordStore
 from mainspring.stores import store_from_url
 from mainspring.stores.memory import MemoryStore
 from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
-from tests.jobs.simulated import World
-from tests.jobs.simulated import simulate as simulate_world
+from tests.support.simulated_jobs import World
+from tests.support.simulated_jobs import simulate as simulate_world
 
 
 @pytest.mark.parametrize("secret", ["", "x", "whsec_", "whsec_c2hvcnQ=", "whsec_not base64"])

@@ -14,10 +14,10 @@ from mainspring.config import Config
 from mainspring.fetches.messages import FetchRef, ListFetches
 from mainspring.origins import FetchError, Origin, ResponseSync
 from mainspring.testing.target import Answer, TargetServer
-from tests.fetches.asking import until, until_members
 from tests.servers.catalogue import SERVERS
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
+from tests.support.fetch_requests import until, until_members
 
 pytestmark = pytest.mark.slow  # real processes take their time
 

@@ -10,7 +10,7 @@ import pytest
 from mainspring.config import Config
 from mainspring.processes import supervisor
 from mainspring.processes.supervisor import Supervisor
-from tests.faults.waiting import until
+from tests.support.patience import until
 
 PROGRAM = """
 import os, time

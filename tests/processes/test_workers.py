@@ -18,7 +18,7 @@ from mainspring.cluster.messages import InstanceView
 from mainspring.errors import InvalidInput
 from mainspring.testing.target import TargetServer
 from mainspring.testing.torture.process import TOKEN, ServerProcess, serving
-from tests.faults.waiting import until
+from tests.support.patience import until
 
 pytestmark = pytest.mark.slow  # real processes take their time
 

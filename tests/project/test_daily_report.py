@@ -21,8 +21,8 @@ from mainspring.delivery.sender import Sender
 from mainspring.delivery.signatures import new_secret, sign
 from mainspring.jobs.messages import CreateJob, ListRuns, RunView, TriggerJob
 from mainspring.namespaces.messages import UpdateNamespace
-from tests.project.test_examples import EXAMPLES, SECONDS, line_with, running
-from tests.project.tree import ROOT
+from tests.support.examples import EXAMPLES, SECONDS, line_with, running
+from tests.support.source_tree import ROOT
 
 PATH = "/jobs/trigger/daily-report"
 

@@ -16,7 +16,7 @@ from mainspring.telemetry import render_metrics
 from mainspring.testing.attacks.catalogue import ATTACKS
 from mainspring.testing.fuzzing.__main__ import TARGETS
 from mainspring.testing.fuzzing.__main__ import main as fuzz
-from tests.project.tree import ROOT, files, name
+from tests.support.source_tree import ROOT, files, name
 
 PAGES = files(".md")
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.tree import ROOT
+from tests.support.source_tree import ROOT
 
 SOON = 15.0
 FUZZ = (sys.executable, "-m", "mainspring.testing.fuzzing", "--target", "listener", "--seconds", "300")

@@ -6,11 +6,9 @@ import asyncio
 import json
 import os
 import re
-import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -26,40 +24,11 @@ from mainspring.model import Result
 from mainspring.namespaces.messages import CreateNamespace
 from mainspring.testing.target import TargetServer
 from mainspring.timers.messages import AttemptView, CreateTimer, ListHistory
-from tests.client.running_server import running_server
-from tests.project.tree import ROOT
+from tests.support.examples import EXAMPLES, SECONDS, line_with, running
+from tests.support.running_server import running_server
+from tests.support.source_tree import ROOT
 
 pytestmark = pytest.mark.slow  # real processes take their time
-
-EXAMPLES = ROOT / "examples"
-SECONDS = 30
-
-
-@asynccontextmanager
-async def running(*command: str, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process of its own group, ended with all its children at the end of the block."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, **environment},
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.communicate()
-
-
-async def line_with(process: asyncio.subprocess.Process, text: str) -> str:
-    assert process.stdout is not None
-    async with asyncio.timeout(SECONDS):
-        while line := (await process.stdout.readline()).decode():
-            if text in line:
-                return line
-    raise AssertionError(f"the output ended without {text!r}")
 
 
 async def test_the_library_example_reminds(tmp_path: Path) -> None:

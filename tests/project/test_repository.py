@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.project.tree import ROOT, files, name
+from tests.support.source_tree import ROOT, files, name
 
 # Put together here, so that this file does not contain what it forbids.
 REGISTRIES = tuple(".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org")))

@@ -13,7 +13,7 @@ import pytest
 from tools import audit, licences, sbom
 from tools.locks import SHIPPED, pinned
 
-from tests.project.tree import ROOT
+from tests.support.source_tree import ROOT
 
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 

@@ -8,7 +8,7 @@ from mainspring.cluster.instance import Instance
 from mainspring.config import Config
 from mainspring.fetches.messages import CreateFetch, OutboundRequest
 from mainspring.timers.messages import CreateTimer, TimerRef
-from tests.fetches.asking import ended
+from tests.support.fetch_requests import ended
 
 SECRET = "very-secret-0123456789"
 COUNT = 200

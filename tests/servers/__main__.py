@@ -12,7 +12,7 @@ import sys
 from contextlib import ExitStack, suppress
 
 from tests.servers.catalogue import SERVERS
-from tests.servers.obtaining import Unobtainable
+from tests.servers.sources import Unobtainable
 
 
 def main() -> int:

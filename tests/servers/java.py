@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.servers.obtaining import debian_packages
+from tests.servers.sources import debian_packages
 
 JAVA = "/usr/lib/jvm/java-17-openjdk-amd64/bin/java"
 

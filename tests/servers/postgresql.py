@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tests.servers.obtaining import debian_packages
 from tests.servers.server import Server, new_place
+from tests.servers.sources import debian_packages
 
 _BIN = "/usr/lib/postgresql/15/bin"
 _QUICK = ["-c", "fsync=off", "-c", "full_page_writes=off"]

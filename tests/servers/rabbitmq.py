@@ -10,9 +10,9 @@ import secrets
 import socket
 from collections.abc import Sequence
 
-from tests.servers.obtaining import debian_packages
 from tests.servers.process import free_port
 from tests.servers.server import Server
+from tests.servers.sources import debian_packages
 
 _PROGRAM = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 _WITH_MAPPER = """

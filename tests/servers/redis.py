@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
-from tests.servers.obtaining import debian_packages
 from tests.servers.server import Server
+from tests.servers.sources import debian_packages
 
 _SERVER = "/usr/bin/redis-server"
 

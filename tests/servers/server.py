@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
-from mainspring.testing.ending import remove_when_ended
+from mainspring.testing.signals import remove_when_ended
 from tests.servers.process import Process, accepts_connections, free_port
 
 _places = itertools.count(1)

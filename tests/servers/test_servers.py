@@ -34,7 +34,7 @@ time.sleep(60)
 ONE_TEST_WITHOUT_ITS_SERVER = """
 import pytest
 from tests.servers.catalogue import SERVERS
-from tests.servers.obtaining import Unobtainable
+from tests.servers.sources import Unobtainable
 from tests.servers.redis import Redis
 
 class Missing(Redis):

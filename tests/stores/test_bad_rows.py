@@ -14,7 +14,7 @@ from mainspring.store import START, Begin, Put, Remove, Store, TimerFilter, Verd
 from mainspring.stores import store_from_url
 from mainspring.testing.timer_samples import NOW, create, key_of, timer
 from tests.servers.fixtures import server_params
-from tests.stores.spoiling import SpoilingSQL, SpoilingSQLite
+from tests.stores.spoiled_rows import SpoilingSQL, SpoilingSQLite
 
 APPLIED = Verdict.APPLIED
 STORES = ["sqlite", *server_params("postgresql", "mysql")]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any
 
@@ -22,20 +22,11 @@ from mainspring.stores.cassandra.connection import Connection, Row, Statement, V
 from mainspring.testing.timer_samples import NOW, attempt, create, key_of, timer
 from tests.servers.cassandra import Cassandra
 from tests.servers.server import Server
+from tests.stores.cassandra_stores import opened, rows_of
 
 APPLIED, STALE, FENCED = Verdict.APPLIED, Verdict.STALE, Verdict.FENCED
 
 _numbers = count()
-
-
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[CassandraStore]:
-    store = CassandraStore(url)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 @pytest.fixture(scope="module")
@@ -55,21 +46,6 @@ async def stores(url: str) -> AsyncIterator[list[CassandraStore]]:
 def shard_id() -> int:
     """A shard that no other test uses."""
     return 1000 + next(_numbers)
-
-
-async def rows_of(url: str, query: str) -> list[Row]:
-    """What the server itself says."""
-
-    def ask() -> list[Row]:
-        address = address_from_url(url)
-        connection = Connection(address)
-        try:
-            connection.connect()
-            return connection.run(query.format(keyspace=address.keyspace))
-        finally:
-            connection.close()
-
-    return await asyncio.to_thread(ask)
 
 
 class Held:

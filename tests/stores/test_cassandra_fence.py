@@ -20,7 +20,7 @@ from mainspring.store import Begin, Finish, Verdict
 from mainspring.stores.cassandra import CassandraStore
 from mainspring.testing.timer_samples import NOW, attempt, create, timer
 from tests.servers.cassandra import Cassandra
-from tests.stores.test_cassandra import opened, rows_of
+from tests.stores.cassandra_stores import opened, rows_of
 
 APPLIED, FENCED = Verdict.APPLIED, Verdict.FENCED
 SHARD = 7

@@ -15,7 +15,7 @@ from mainspring.stores.cassandra.limits import DEFAULT_BYTES, largest_row
 from mainspring.stores.containment import cancellable, contained
 from mainspring.stores.dynamodb import DynamoDBStore
 from mainspring.stores.mongodb import MongoDBStore
-from mainspring.stores.partly import answered, verdicts
+from mainspring.stores.partial_results import answered, verdicts
 from mainspring.stores.redis.store import RedisStore
 from mainspring.stores.sql.store import SqlStore
 from mainspring.stores.sqlite import SQLiteStore

@@ -41,7 +41,7 @@ from tests.servers.mongodb import MongoDB
 from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.redis import Redis
-from tests.stores.sql_databases import Database
+from tests.support.sql_databases import Database
 
 TABLES = [table.name for migration in MIGRATIONS for table in migration.tables]
 

@@ -17,7 +17,7 @@ from mainspring.testing.timer_samples import attempt, create, timer
 from tests.servers import catalogue
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
-from tests.stores.sql_databases import SERVERS, Database
+from tests.support.sql_databases import SERVERS, Database
 
 APPLIED, FENCED, UNAVAILABLE = Verdict.APPLIED, Verdict.FENCED, Verdict.UNAVAILABLE
 

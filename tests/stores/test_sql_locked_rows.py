@@ -17,8 +17,8 @@ from mainspring.testing.timer_samples import NOW, attempt, create, timer
 from tests.servers import catalogue
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
-from tests.stores.sql_databases import SERVERS, Database
-from tests.transactional.ways import WAYS, Work
+from tests.support.program_connections import WAYS, Work
+from tests.support.sql_databases import SERVERS, Database
 
 APPLIED, STALE, UNAVAILABLE = Verdict.APPLIED, Verdict.STALE, Verdict.UNAVAILABLE
 T = TypeVar("T")

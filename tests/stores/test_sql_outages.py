@@ -19,7 +19,7 @@ from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.process import free_port
 from tests.servers.server import Server
-from tests.stores.sql_databases import SERVERS, Database
+from tests.support.sql_databases import SERVERS, Database
 
 StartServer = Callable[[str], Server]
 

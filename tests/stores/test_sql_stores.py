@@ -23,7 +23,7 @@ from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
 from tests.servers.mysql import MySQL
 from tests.servers.postgresql import PostgreSQL
-from tests.stores.sql_databases import OPTIONS, SERVERS, Database
+from tests.support.sql_databases import OPTIONS, SERVERS, Database
 
 APPLIED, STALE = Verdict.APPLIED, Verdict.STALE
 MIGRATION_NAMES = [f"{migration.number:04} {migration.name}" for migration in MIGRATIONS]

@@ -18,14 +18,14 @@ from mainspring.errors import ConfigError, StoreUnavailable
 from mainspring.model import Shard, Timer
 from mainspring.store import DUE_BYTES, START, Position, Put, Remove, TimerFilter, Verdict
 from mainspring.stores.committer import PENDING_LIMIT
-from mainspring.stores.groups import GROUP_BYTES, Capacity, Waiting
+from mainspring.stores.groups import GROUP_BYTES, Capacity, GroupQueue
 from mainspring.stores.plan import Write
 from mainspring.stores.sqlite import SQLiteStore
 from mainspring.stores.sqlite.queries import Read
 from mainspring.stores.sqlite.schema import MIGRATIONS
 from mainspring.stores.sqlite.worker import Worker
 from mainspring.testing.timer_samples import NOW, create, key_of, timer
-from tests.small_disk import small_disk
+from tests.support.small_disk import small_disk
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ async def test_who_writes_little_waits_for_no_more_than_one_that_is_large() -> N
 
 
 async def test_who_writes_much_goes_in_turn_with_those_who_write_little() -> None:
-    waiting = Waiting[Write](Capacity(items=1))
+    waiting = GroupQueue[Write](Capacity(items=1))
     large, *small = [Write([Put(timer(f"t{number}"), 0)]) for number in range(4)]
     large.items = [Put(replace(timer("large"), payload="x" * 2 * GROUP_BYTES), 0)]
     for request in (*small, large):

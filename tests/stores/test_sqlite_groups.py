@@ -18,7 +18,7 @@ from mainspring.stores.plan import (
     DeleteRecord,
     FinishAttempts,
     PutRecord,
-    Release,
+    ReleaseShards,
     Write,
     WriteRequest,
 )
@@ -62,7 +62,7 @@ GROUPS: dict[str, list[WriteRequest]] = {
         ClaimShards([Shard(0, 1, "late")]),
         FinishAttempts([Finish(A, 1, Remove(A, 2), attempt()), Finish(B, 1, None, attempt())]),
         BeginAttempts([Begin(A, 2, 2), Begin(B, 1, 1)]),
-        Release([Shard(0, 2, "late"), Shard(0, 2, "new")]),
+        ReleaseShards([Shard(0, 2, "late"), Shard(0, 2, "new")]),
     ],
 }
 
@@ -106,7 +106,7 @@ async def _run(store: MemoryStore, request: WriteRequest) -> list[Verdict]:
             return await store.finish(finishes)
         case ClaimShards(items=claims):
             return await store.claim_shards(claims)
-        case Release(items=claims):
+        case ReleaseShards(items=claims):
             return await store.release_shards(claims)
         case _:
             raise AssertionError(f"Expected a batch, got {request}")

@@ -12,10 +12,10 @@ import pytest
 
 from mainspring.clock import SystemClock
 from mainspring.stores import store_from_url
-from tests.project.tree import ROOT
 from tests.servers.catalogue import SERVERS
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
+from tests.support.source_tree import ROOT
 
 PROCESSES = 5
 ROUNDS = 4

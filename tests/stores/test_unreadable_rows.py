@@ -15,7 +15,7 @@ from mainspring.testing.timer_samples import NOW, create, key_of, timer
 from mainspring.testing.unreadable_conformance import UnreadableRowsConformance
 from tests.servers.fixtures import server_params
 from tests.stores.conftest import TIMER_STORES
-from tests.stores.spoiling import Spoiling, SpoilingSQL, SpoilingSQLite, spoiling
+from tests.stores.spoiled_rows import Spoiling, SpoilingSQL, SpoilingSQLite, spoiling
 
 SPOILABLE = [store for store in TIMER_STORES if store != "memory"]
 

@@ -15,7 +15,7 @@ from mainspring.kernel.carrier import Ending
 from mainspring.model import Record, State, Timer
 from mainspring.testing.target import Answer, TargetServer
 from mainspring.timers.messages import BulkTimers, CreateTimer, ListHistory, ListTimers, TimerRef
-from tests.timers.test_service import until
+from tests.timers.requests import until
 
 
 @pytest.fixture

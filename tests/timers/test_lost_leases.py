@@ -13,7 +13,7 @@ from mainspring.model import Record, Timer
 from mainspring.store import Store
 from mainspring.timers.carrier import GONE_URLS
 from mainspring.timers.messages import CreateTimer, ListHistory
-from tests.jobs.simulated import World, simulate
+from tests.support.simulated_jobs import World, simulate
 
 
 class _Slow:

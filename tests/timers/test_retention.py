@@ -10,7 +10,7 @@ from mainspring.cluster.instance import Instance
 from mainspring.namespaces.messages import CreateNamespace, UpdateNamespace
 from mainspring.testing.target import TargetServer
 from mainspring.timers.messages import ListHistory
-from tests.timers.test_service import timer, until
+from tests.timers.requests import timer, until
 
 DAY_MS = 86_400_000
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,27 +28,12 @@ from mainspring.timers.messages import (
     UpdateTimer,
 )
 from mainspring.wire import cursors
-from mainspring.wire.decoding import decode
-
-URL = "http://127.0.0.1:9/never"
-
-
-def timer(timer_id: str = "t", **fields: Any) -> CreateTimer:
-    """A request as the API would decode it."""
-    defaults = {"timerId": timer_id, "delaySeconds": 3600, "callbackUrl": URL}
-    if "executeAt" in fields:
-        del defaults["delaySeconds"]
-    return msgspec.json.decode(json.dumps({**defaults, **fields}), type=CreateTimer)
+from mainspring.wire.strict_json import decode
+from tests.timers.requests import URL, timer, until
 
 
 def change(**fields: Any) -> UpdateTimer:
     return msgspec.json.decode(json.dumps({"timerId": "t", **fields}), type=UpdateTimer)
-
-
-async def until(read: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not await read():  # noqa: ASYNC110 - a store tells nobody that it has changed
-            await asyncio.sleep(0.01)
 
 
 async def parked(instance: Instance, timer_id: str = "t") -> TimerView:

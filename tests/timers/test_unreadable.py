@@ -24,7 +24,7 @@ from mainspring.store import RecordStore
 from mainspring.testing.target import TargetServer
 from mainspring.timers.messages import CreateTimer, ListTimers, TimerRef
 from mainspring.wire.instants import to_instant
-from tests.fetches.asking import asking, until_stats
+from tests.support.fetch_requests import asking, until_stats
 
 
 @pytest.fixture(autouse=True)

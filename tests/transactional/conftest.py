@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.client.running_server import clean_environment
-from tests.project.tree import ROOT
 from tests.servers.catalogue import SERVERS
 from tests.servers.fixtures import server_params
+from tests.support.running_server import clean_environment
+from tests.support.source_tree import ROOT
 
 SECONDS = 20
 ORDERS = "CREATE TABLE orders (name VARCHAR(100) PRIMARY KEY)"

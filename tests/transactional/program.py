@@ -10,7 +10,7 @@ import asyncio
 import sys
 
 from mainspring.transactional import TimerWriter
-from tests.transactional.ways import WAYS, create
+from tests.support.program_connections import WAYS, create
 
 
 async def main(kind: str, place: str, name: str) -> None:

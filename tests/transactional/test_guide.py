@@ -9,9 +9,9 @@ from pathlib import Path
 
 from mainspring import Mainspring
 from mainspring.testing.target import TargetServer
-from tests.project.test_examples import EXAMPLES, SECONDS, line_with, running
-from tests.project.tree import ROOT
 from tests.servers.postgresql import PostgreSQL
+from tests.support.examples import EXAMPLES, SECONDS, line_with, running
+from tests.support.source_tree import ROOT
 
 GUIDE = (ROOT / "docs" / "guides" / "transactions.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)

@@ -17,7 +17,7 @@ from tests.servers.catalogue import SERVERS
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
 from tests.servers.postgresql import PostgreSQL
-from tests.transactional.ways import WAYS
+from tests.support.program_connections import WAYS
 
 IN_PROGRAM = {"sqlite": "apsw", "postgresql": "asyncpg", "mysql": "sqlalchemy-connection"}
 

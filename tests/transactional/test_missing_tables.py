@@ -10,7 +10,7 @@ import sqlalchemy
 
 from mainspring.errors import ConfigError
 from mainspring.transactional import TimerWriter
-from mainspring.transactional.connections import Blocking
+from mainspring.transactional.connections import BlockingConnection
 from mainspring.transactional.dialects import MYSQL
 from mainspring.transactional.statements import Steps
 
@@ -36,7 +36,7 @@ def test_servers_say_it_in_their_own_words(text: str) -> None:
     def fail(*_: object) -> list[tuple[object, ...]]:
         raise RuntimeError(text)
 
-    connection = Blocking(dialect=MYSQL, driver="any", placeholder="%s", run=fail)
+    connection = BlockingConnection(dialect=MYSQL, driver="any", placeholder="%s", run=fail)
     with pytest.raises(ConfigError, match="database without tables of Mainspring"):
         connection.drive(steps())
 
@@ -50,4 +50,4 @@ def test_other_errors_of_a_connection_pass_unchanged() -> None:
         raise RuntimeError("deadlock")
 
     with pytest.raises(RuntimeError, match="deadlock"):
-        Blocking(dialect=MYSQL, driver="any", placeholder="%s", run=fail).drive(steps())
+        BlockingConnection(dialect=MYSQL, driver="any", placeholder="%s", run=fail).drive(steps())

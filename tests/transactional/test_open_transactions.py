@@ -15,12 +15,12 @@ import pytest
 from mainspring.client import AsyncClient
 from mainspring.errors import StoreUnavailable
 from mainspring.transactional import TimerWriter
-from tests.client.running_server import running_server
 from tests.servers.catalogue import SERVERS
 from tests.servers.fixtures import server_params
 from tests.servers.fleet import Fleet
+from tests.support.program_connections import WAYS, create
+from tests.support.running_server import running_server
 from tests.transactional.conftest import Database
-from tests.transactional.ways import WAYS, create
 
 PROMPT_SECONDS = 2.0
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 from mainspring.model import FOREVER
 from mainspring.transactional import TimerWriter
-from tests.client.running_server import clean_environment
-from tests.project.tree import ROOT
+from tests.support.program_connections import WAYS, create
+from tests.support.running_server import clean_environment
+from tests.support.source_tree import ROOT
 from tests.transactional.conftest import SECONDS, Database
-from tests.transactional.ways import WAYS, create
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Collection
 import pytest
 
 from mainspring.transactional import TimerFields, TimerWriter
+from tests.support.program_connections import WAYS, Work, create
 from tests.transactional.conftest import Database
-from tests.transactional.ways import WAYS, Work, create
 
 LOOKS = 0.35
 """Seconds in which the engine has looked a few times."""

@@ -17,7 +17,7 @@ from mainspring.transactional.connections import rendered
 from mainspring.transactional.dialects import MYSQL, POSTGRESQL, SQLITE, Dialect, Statement
 from mainspring.transactional.statements import Creation, Rows
 from mainspring.wire.instants import to_ms
-from tests.test_clock import Watch
+from tests.support.watch import Watch
 
 NAMESPACE = Namespace(name="app", first_shard=16, shard_count=16, created_at=0, updated_at=0, secrets=())
 REQUEST = CreateTimer(namespace="app", timer_id="t1", delay_seconds=60, callback_url="https://example.com/")

@@ -2,26 +2,26 @@
 
 The table, and what it leads to:
 
-    routes      what a route is
-    app         from a request to its route, and from the answer or error to a response
-    exchange    a request and the way of its answer, whoever has received it
+    routes          what a route is
+    app             from a request to its route, and from the answer or error to a response
+    exchange        a request and the way of its answer, whoever has received it
     timers, jobs, fetches, namespaces  the services
     instances, shards, status          for whoever runs the server
-    internal    what instances say to each other
-    tokens      who is let in
-    request_id  under which a request is answered and logged
-    large       answers that may be megabytes; `pages` has the places for them
-    openapi     the description, made from routes and types; `docs` shows it
+    internal        what instances say to each other
+    tokens          who is let in
+    request_id      under which a request is answered and logged
+    large_answers   answers that may be megabytes; `pages` has the places for them
+    openapi         the description, made from routes and types; `docs` shows it
 
 and the listener:
 
-    listener    the socket, from open to drained
-    protocol    one connection: HTTP/1.1 with bounds
-    received    one request on it
-    heads       what is wrong with the head of a request
-    flow        reads little at once, writes to whoever takes it
-    crowd       who may be connected, and who gives way; `limits` says how much each may take
-    turns       strangers that keep asking go one after another
-    refusals    those that the listener writes itself
-    asgi        other applications behind it, and our routes behind other servers
+    listener        the socket, from open to drained
+    protocol        one connection: HTTP/1.1 with bounds
+    received        one request on it
+    head_checks     what is wrong with the head of a request
+    flow_control    reads little at once, writes to whoever takes it
+    peers           who may be connected, and who gives way; `limits` says how much each may take
+    stranger_queue  strangers that keep asking go one after another
+    refusals        those that the listener writes itself
+    asgi            other applications behind it, and our routes behind other servers
 """

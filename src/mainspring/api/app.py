@@ -2,7 +2,7 @@
 
 Order: the path and method are known, the token is right, the body is JSON by its header and within its limit;
 only then is it read, and only a route looks into it. Every answer carries the request id and the secure headers.
-Answers of megabytes are few at a time (`large`).
+Answers of megabytes are few at a time (`large_answers`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from mainspring.api.fetches import Fetches, fetch_routes
 from mainspring.api.instances import instance_routes
 from mainspring.api.internal import executor_routes, internal_routes
 from mainspring.api.jobs import Jobs, job_routes
-from mainspring.api.large import LargeAnswers
+from mainspring.api.large_answers import LargeAnswers
 from mainspring.api.namespaces import Namespaces, namespace_routes
 from mainspring.api.openapi import openapi_document
+from mainspring.api.refusals import retry_after
 from mainspring.api.request_id import request_id_of
 from mainspring.api.routes import NO_CONTENT_POLICY, Headers, Route, secure_headers
 from mainspring.api.shards import shard_routes
@@ -35,9 +36,9 @@ from mainspring.api.tokens import Tokens
 from mainspring.cluster.messages import InstancesView, ShardsView
 from mainspring.cluster.wakeups import Wake
 from mainspring.errors import MainspringError, TooLarge, Unauthenticated, Unavailable
-from mainspring.fetches.pools import Execute, Executing
+from mainspring.fetches.pools import Execute, ExecuteReply
 from mainspring.telemetry import requests
-from mainspring.wire.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, internal, problem, problem_of
+from mainspring.wire.problems import PROBLEM_TYPE, Problem, internal, problem, problem_of
 
 Refuse = Callable[[MainspringError, Scope], tuple[int, Headers, bytes]]
 
@@ -107,7 +108,7 @@ def build_internal_app(api: Api) -> App:
 
 
 def build_executor_app(
-    execute: Callable[[Execute], Awaitable[Executing]],
+    execute: Callable[[Execute], Awaitable[ExecuteReply]],
     cut_off: Callable[[str], None],
     *,
     ready: Callable[[], Awaitable[None]],
@@ -273,9 +274,7 @@ def _wrong_type(request_id: str) -> Problem:
 
 
 async def _send_problem(exchange: Exchange, told: Problem, extra: Headers | None = None) -> None:
-    headers = [*_PROBLEM_HEADERS, *(extra or ())]
-    if told.status in RETRY_AFTER_SECONDS:
-        headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS[told.status]))
+    headers = [*_PROBLEM_HEADERS, *(extra or ()), *retry_after(told.status)]
     if told.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     await _send(exchange, Head(told.status, headers), told.request_id, msgspec.json.encode(told))

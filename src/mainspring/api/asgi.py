@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from mainspring.api.exchange import CLOSE, Exchange, Head, PeerGone, status_line
 
 if TYPE_CHECKING:
-    from mainspring.api.received import Received
+    from mainspring.api.received import ReceivedRequest
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -36,7 +36,7 @@ class Served:
         await self._app(*exchange.asgi())
 
 
-def parts_of(received: Received) -> Receive:
+def parts_of(received: ReceivedRequest) -> Receive:
     """How an application gets the body."""
     is_taken = False
 
@@ -53,7 +53,7 @@ def parts_of(received: Received) -> Receive:
     return receive
 
 
-def sender_to(received: Received) -> Send:
+def sender_to(received: ReceivedRequest) -> Send:
     """How an application answers."""
     return _Sender(received).send
 
@@ -61,7 +61,7 @@ def sender_to(received: Received) -> Send:
 class _Sender:
     """Nobody here knows the application, so its headers are looked at, and its body is framed."""
 
-    def __init__(self, received: Received) -> None:
+    def __init__(self, received: ReceivedRequest) -> None:
         self._received = received
         self._expects: Literal["start", "first part", "part", "nothing"] = "start"
         self._head = b""

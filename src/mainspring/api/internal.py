@@ -9,8 +9,8 @@ import msgspec
 from mainspring.api.routes import Route
 from mainspring.cluster.wakeups import PATH, Wake
 from mainspring.fetches import pools
-from mainspring.fetches.pools import CUT_OFF_PATH, CutOff, Execute, Executing
-from mainspring.wire.decoding import decode
+from mainspring.fetches.pools import CUT_OFF_PATH, CutOff, Execute, ExecuteReply
+from mainspring.wire.strict_json import decode
 
 
 def internal_routes(wake: Callable[[Wake], None], cut_off: Callable[[str], None]) -> tuple[Route, ...]:
@@ -25,7 +25,7 @@ def internal_routes(wake: Callable[[Wake], None], cut_off: Callable[[str], None]
 
 
 def executor_routes(
-    execute: Callable[[Execute], Awaitable[Executing]], cut_off: Callable[[str], None]
+    execute: Callable[[Execute], Awaitable[ExecuteReply]], cut_off: Callable[[str], None]
 ) -> tuple[Route, ...]:
     async def respond_execute(body: bytes) -> bytes:
         return msgspec.json.encode(await execute(decode(body, Execute)))

@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mainspring.api.crowd import Crowd
-from mainspring.api.flow import READ_BYTES
-from mainspring.api.heads import Hosts
-from mainspring.api.turns import Turns
+from mainspring.api.flow_control import READ_BYTES
+from mainspring.api.head_checks import Hosts
+from mainspring.api.peers import Peers
+from mainspring.api.stranger_queue import StrangerQueue
 
 
 class Watched(Protocol):
@@ -61,8 +61,8 @@ class ListenerState:
     tick_seconds: float = field(init=False)
     request_ticks: int = field(init=False)
     idle_ticks: int = field(init=False)
-    crowd: Crowd = field(init=False)
-    turns: Turns = field(init=False, default_factory=Turns)
+    peers: Peers = field(init=False)
+    strangers: StrangerQueue = field(init=False, default_factory=StrangerQueue)
     connections: set[Watched] = field(init=False, default_factory=set)
     tasks: set[asyncio.Task[None]] = field(init=False, default_factory=set)
     """In which requests are being answered."""
@@ -75,7 +75,7 @@ class ListenerState:
         self.tick_seconds = min(1.0, self.limits.request_seconds / 4)
         self.request_ticks = math.ceil(self.limits.request_seconds / self.tick_seconds)
         self.idle_ticks = math.ceil(self.limits.idle_seconds / self.tick_seconds)
-        self.crowd = Crowd(limit=self.limits.connections, stranger_limit=self.limits.tokenless_connections)
+        self.peers = Peers(limit=self.limits.connections, stranger_limit=self.limits.tokenless_connections)
 
     async def sweep(self) -> None:
         """Look at every connection, tick after tick, until cancelled."""
@@ -84,4 +84,4 @@ class ListenerState:
             self.tick += 1
             for connection in tuple(self.connections):
                 connection.check_deadlines()
-            self.crowd.look_around()
+            self.peers.look_around()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from mainspring.api.app import App
 from mainspring.api.asgi import AsgiApp, Served
 from mainspring.api.exchange import Application
-from mainspring.api.heads import Hosts
+from mainspring.api.head_checks import Hosts
 from mainspring.api.limits import Limits, ListenerState
 from mainspring.api.protocol import GuardedProtocol
 from mainspring.errors import ConfigError

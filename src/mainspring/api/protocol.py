@@ -20,13 +20,13 @@ from typing import Final, cast
 
 import httptools
 
-from mainspring.api.crowd import network_of
 from mainspring.api.exchange import Application
-from mainspring.api.flow import READ_BYTES, Flow, readable
-from mainspring.api.heads import Objection, objection
+from mainspring.api.flow_control import READ_BYTES, FlowControl, readable
+from mainspring.api.head_checks import Objection, objection
 from mainspring.api.limits import ListenerState
-from mainspring.api.received import Received, Target
-from mainspring.api.refusals import Refusing, refusal
+from mainspring.api.peers import network_of
+from mainspring.api.received import ReceivedRequest, RequestTarget
+from mainspring.api.refusals import RefusalApp, refusal
 from mainspring.api.request_id import request_id_of
 from mainspring.api.routes import Headers
 
@@ -56,12 +56,12 @@ logger = logging.getLogger("mainspring.api")
 
 class GuardedProtocol(asyncio.BufferedProtocol):
     transport: asyncio.Transport
-    flow: Flow
+    flow: FlowControl
     parser: httptools.HttpRequestParser
 
     def __init__(self, app: Application, guard: ListenerState) -> None:
         self.network = ""
-        self.pipeline: deque[tuple[Received, Application]] = deque()
+        self.pipeline: deque[tuple[ReceivedRequest, Application]] = deque()
         """Requests whose answers wait for earlier ones, the next one first."""
         self._app = app
         self._guard = guard
@@ -70,9 +70,9 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         self.server: tuple[str, int] | None = None
         self._url = b""
         self._headers: Headers = []
-        self._received: Received | None = None
+        self._received: ReceivedRequest | None = None
         """The last request whose head has arrived."""
-        self._answering: Received | None = None
+        self._answering: ReceivedRequest | None = None
         self._receiving_since = guard.tick
         self._idle_since = guard.tick
         self._stalled_since = NOT_WAITING
@@ -96,7 +96,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do everything that an asyncio.Transport does without being one.
         self.transport = cast(asyncio.Transport, transport)
-        self.flow = Flow(self.transport)
+        self.flow = FlowControl(self.transport)
         self.parser = httptools.HttpRequestParser(self)
         self._guard.connections.add(self)
         self.transport.set_write_buffer_limits(high=READ_BYTES)  # answers to be taken, as requests to be parsed
@@ -104,12 +104,12 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         self.server = _address(transport.get_extra_info("sockname"))
         self.network = network_of(self.client[0]) if self.client else ""
         self._used_at = self._loop.time()
-        if not self._guard.crowd.admit(self):
+        if not self._guard.peers.admit(self):
             self._refuse("unavailable", f"Expected at most {self._guard.limits.connections} connections, got more")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._guard.connections.discard(self)
-        self._guard.crowd.leave(self)
+        self._guard.peers.leave(self)
         for received in (self._received, self._answering, *(waiting for waiting, _ in self.pipeline)):
             if received is not None:
                 received.forget()
@@ -146,7 +146,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             self._skip(nbytes)
             return
         self._unparsed.append(memoryview(bytes(self._guard.buffer[:nbytes])))
-        if self._received is None or self._guard.crowd.is_known(self):  # a first request is as good as anybody's
+        if self._received is None or self._guard.peers.is_known(self):  # a first request is as good as anybody's
             self._parse()
         else:
             self._go_on_in_turn()
@@ -154,7 +154,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
     def _parse(self) -> None:
         """Give the parser some of what has arrived, unless too many requests wait for their answers already."""
         unparsed = self._unparsed
-        is_known = self._guard.crowd.is_known(self)
+        is_known = self._guard.peers.is_known(self)
         for _ in range(PIECES):
             if not unparsed or self._is_over or len(self.pipeline) >= AHEAD:
                 break
@@ -180,10 +180,10 @@ class GuardedProtocol(asyncio.BufferedProtocol):
     def _wait_for_turn(self) -> None:
         self._waits_for_turn = True
         self.flow.hold("unparsed", True)
-        if self._guard.crowd.is_known(self):
+        if self._guard.peers.is_known(self):
             self._loop.call_soon(self._go_on)
         else:
-            self._guard.turns.wait(self._go_on)
+            self._guard.strangers.wait(self._go_on)
 
     def _go_on(self) -> None:
         self._waits_for_turn = False
@@ -258,10 +258,10 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         refused = objection(version, headers, authority=url.host, hosts=self._guard.hosts)
         self._body_left = int(fields.get(b"content-length", 0))
         previous = self._received
-        self._received = received = Received(
+        self._received = received = ReceivedRequest(
             self,
             self.parser.get_method().decode("ascii"),
-            Target(url.path, url.query or b"", version),
+            RequestTarget(url.path, url.query or b"", version),
             headers,
             fields,
             keep_alive=refused is None and version != "1.0" and self.parser.should_keep_alive(),
@@ -272,7 +272,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         app = self._app
         if refused is not None:
             self._is_over = True  # where the body would end is not worth knowing
-            app = Refusing(refused)
+            app = RefusalApp(refused)
         if previous is None or previous.is_answered:
             self._start(received, app)
         else:
@@ -307,17 +307,17 @@ class GuardedProtocol(asyncio.BufferedProtocol):
     # To the peer
 
     def recognise(self) -> bool:
-        return self._guard.crowd.recognise(self)
+        return self._guard.peers.recognise(self)
 
-    def _start(self, received: Received, app: Application) -> None:
+    def _start(self, received: ReceivedRequest, app: Application) -> None:
         self._answering = received
-        if self._guard.crowd.is_beyond(self):
+        if self._guard.peers.is_beyond(self):
             received.keep_alive = False
         # Its first step comes in the next turn: what has arrived together with the head has been parsed then.
         task = self._loop.create_task(self._answer(received, app))
         self._guard.tasks.add(task)
 
-    async def _answer(self, received: Received, app: Application) -> None:
+    async def _answer(self, received: ReceivedRequest, app: Application) -> None:
         try:
             await app.answer(received)
             if not received.is_answered and not received.is_cut_off:
@@ -332,11 +332,11 @@ class GuardedProtocol(asyncio.BufferedProtocol):
                 self.transport.close()
             else:
                 received.keep_alive = False
-                await Refusing(_STOPPED if is_stopped else _FAILED).answer(received)
+                await RefusalApp(_STOPPED if is_stopped else _FAILED).answer(received)
         finally:
             self._guard.tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
-    def answered(self, received: Received) -> None:
+    def answered(self, received: ReceivedRequest) -> None:
         self._answering = None
         self._guard.answered += 1
         if self.transport.is_closing():
@@ -346,7 +346,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             return
         self._idle_since = self._guard.tick
         self._used_at = self._loop.time()
-        self._guard.crowd.touch(self)
+        self._guard.peers.touch(self)
         if self.pipeline or self._unparsed:
             self._go_on_in_turn()
 
@@ -425,7 +425,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         if received is not None and self._in_body and self.pipeline:
             # Those before it are due their answers, and then it gets this one.
             received.keep_alive = False
-            self.pipeline[-1] = (received, Refusing(Objection(code, detail)))
+            self.pipeline[-1] = (received, RefusalApp(Objection(code, detail)))
             return
         if received is not None and not received.is_answered and not self._in_body:
             received.keep_alive = False  # an earlier request is still due its answer, and it is the last to get one

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from mainspring.api.asgi import Receive, Scope, Send, parts_of, sender_to
 from mainspring.api.exchange import CLOSE, Exchange, Head, PeerGone
-from mainspring.api.flow import Flow
+from mainspring.api.flow_control import FlowControl
 from mainspring.api.routes import Headers
 
 UNREAD_BYTES: Final = 65_536
@@ -22,7 +22,7 @@ class Connection(Protocol):
     """What a request arrives on."""
 
     transport: asyncio.Transport
-    flow: Flow
+    flow: FlowControl
     client: tuple[str, int] | None
     server: tuple[str, int] | None
 
@@ -30,12 +30,12 @@ class Connection(Protocol):
         """The peer has shown a token: whether there is a place for it."""
         ...
 
-    def answered(self, received: Received) -> None:
+    def answered(self, received: ReceivedRequest) -> None:
         """All of the answer is written."""
         ...
 
 
-class Target(NamedTuple):
+class RequestTarget(NamedTuple):
     """What a request asks for, as it was written."""
 
     path: bytes
@@ -43,7 +43,7 @@ class Target(NamedTuple):
     version: str
 
 
-class Received(Exchange):
+class ReceivedRequest(Exchange):
     __slots__ = (
         "_arrived",
         "_body",
@@ -65,7 +65,7 @@ class Received(Exchange):
         self,
         connection: Connection,
         method: str,
-        target: Target,
+        target: RequestTarget,
         headers: Headers,
         fields: dict[bytes, bytes],
         *,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from mainspring.api.exchange import CLOSE, Exchange, Head, status_line
-from mainspring.api.heads import Objection
+from mainspring.api.head_checks import Objection
 from mainspring.api.request_id import request_id_of
 from mainspring.api.routes import NO_CONTENT_POLICY, Headers, secure_headers
 from mainspring.wire.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, Problem, problem
 
 
-class Refusing:
+class RefusalApp:
     """The application of a request with a wrong head."""
 
     def __init__(self, refused: Objection) -> None:
@@ -37,7 +37,10 @@ def _problem(code: str, detail: str, request_id: str) -> Problem:
 
 
 def _problem_headers(told: Problem) -> Headers:
-    headers = secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY)
-    if told.status in RETRY_AFTER_SECONDS:
-        headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS[told.status]))
-    return headers
+    return [*secure_headers(PROBLEM_TYPE, NO_CONTENT_POLICY), *retry_after(told.status)]
+
+
+def retry_after(status: int) -> Headers:
+    """The header that says when to try again, for the statuses that have one."""
+    seconds = RETRY_AFTER_SECONDS.get(status)
+    return [] if seconds is None else [(b"retry-after", b"%d" % seconds)]

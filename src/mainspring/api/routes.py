@@ -12,8 +12,8 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from mainspring.wire.decoding import decode
 from mainspring.wire.message import Message, View
+from mainspring.wire.strict_json import decode
 
 JSON: Final = "application/json"
 NO_CONTENT_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"

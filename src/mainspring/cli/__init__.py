@@ -2,6 +2,25 @@
 
 So `mainspring --help` is quick, and `mainspring serve` carries nothing that only the other commands need.
 Every error of Mainspring ends here, as a line on stderr and an exit code; no traceback reaches the user.
+
+The commands:
+
+    serve, executor     what runs
+    timer               timers; `bulk` acts on those that match a `selection`, `transfer` imports and exports
+    job, job_runs       jobs one by one; what they will do, do and did
+    job_apply           a registry made equal to a `job_file`, by way of its `job_difference`
+    fetch, namespace    fetches; namespaces
+    admin, doctor       for operators; those that open the store themselves
+    dev                 for trying things out: a `receiver`, a `benchmark`
+
+What they share:
+
+    config_flags        every setting as a flag
+    globals             which server, which token, which output
+    parameters, policy  kinds of values; the retry policy as options
+    output, progress    how answers and long work are shown
+    lines, export_file  timers as lines of a file, and where an export goes
+    failure             an error → lines for people and an exit code
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def config(ctx: click.Context, /, validate: bool, output: str | None, file: Path
 
 
 @runtime_checkable
-class Migrating(Protocol):
+class MigratableStore(Protocol):
     """A store with a numbered schema."""
 
     async def migrate(self) -> list[str]:
@@ -168,4 +168,4 @@ async def _migrated(url: str) -> list[str]:
     from mainspring.stores import timer_store_from_url  # noqa: PLC0415
 
     store = timer_store_from_url(url, clock=SystemClock())
-    return await store.migrate() if isinstance(store, Migrating) else []
+    return await store.migrate() if isinstance(store, MigratableStore) else []

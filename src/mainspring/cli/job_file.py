@@ -19,7 +19,7 @@ from mainspring.errors import FieldError, InvalidInput
 from mainspring.jobs.calendar.calendar import Calendar
 from mainspring.jobs.calendar.cron import parse
 from mainspring.jobs.messages import CreateJob
-from mainspring.wire.decoding import decode, decode_items
+from mainspring.wire.strict_json import decode, decode_items
 
 Fields = dict[str, object]
 

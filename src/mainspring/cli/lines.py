@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw
 
 from mainspring.errors import FieldError, InvalidInput
 from mainspring.timers.messages import CreateTimer, TimerView
-from mainspring.wire.decoding import decode
+from mainspring.wire.strict_json import decode
 
 Format = Literal["jsonl", "csv"]
 

@@ -14,7 +14,7 @@ import msgspec
 from mainspring.cli.parameters import DURATION, DURATIONS
 from mainspring.errors import FieldError, InvalidInput
 from mainspring.model import RetryPolicy
-from mainspring.wire.decoding import decode
+from mainspring.wire.strict_json import decode
 
 F = TypeVar("F", bound=Callable[..., Any])
 

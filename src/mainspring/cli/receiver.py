@@ -60,7 +60,7 @@ class Script(Struct, frozen=True, kw_only=True):
         return "valid"
 
 
-class Receiver(ThreadingHTTPServer):
+class DevReceiver(ThreadingHTTPServer):
     """Listens from its making on; `server_address` says where."""
 
     daemon_threads = True
@@ -80,7 +80,7 @@ class Receiver(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 60
-    server: Receiver
+    server: DevReceiver
 
     def do_POST(self) -> None:
         length = _number(self.headers.get("content-length", "0" if self.command in WITHOUT_BODY else ""))
@@ -132,7 +132,7 @@ def describe(place: str, headers: dict[str, str], body: bytes, *, signature: str
 
 def receive_until_interrupted(host: str, port: int, script: Script) -> None:
     try:
-        receiver = Receiver(host, port, script)
+        receiver = DevReceiver(host, port, script)
     except OSError as error:
         raise click.ClickException(f"Expected a free address, got {host}:{port}: {error.strerror}") from error
     with receiver:

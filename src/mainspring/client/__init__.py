@@ -5,6 +5,14 @@
 
 Both clients have the same methods; the sync one is generated from the async one. Errors are those of
 `mainspring.errors`. Messages and views are those of the HTTP API.
+
+    _async     the client for event loops; `_sync` is generated from it
+    arguments  Python keywords → the fields of messages
+    transport  how requests get to the network
+    reply      what an answer means: a value, an error, or to be sent again        pure
+    discovery  where the server is, and which token to use
+    health     what a server reports about itself
+    callback   the receiving end of a timer
 """
 
 from mainspring.client._async.client import AsyncClient

@@ -45,7 +45,7 @@ class Repeat(Enum):
         return self in (Repeat.READ, Repeat.PROBE)
 
 
-class Problem(Struct, frozen=True, rename="camel"):
+class ReplyProblem(Struct, frozen=True, rename="camel"):
     """An application/problem+json answer, as far as it is used."""
 
     code: str = ""
@@ -129,14 +129,14 @@ def longest_span_seconds(*, timeout: float, retries: int) -> float:
     return (retries + 1) * (timeout + LONGEST_WAIT_SECONDS)
 
 
-def _problem_in(reply: Reply) -> Problem:
+def _problem_in(reply: Reply) -> ReplyProblem:
     if "json" in reply.headers.get("content-type", ""):
         try:
-            return msgspec.json.decode(reply.body, type=Problem)
+            return msgspec.json.decode(reply.body, type=ReplyProblem)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return Problem()  # some gateway's own JSON: the status has to be enough
-    return Problem()
+            return ReplyProblem()  # some gateway's own JSON: the status has to be enough
+    return ReplyProblem()
 
 
-def _words(problem: Problem, status: int) -> str:
+def _words(problem: ReplyProblem, status: int) -> str:
     return problem.detail or problem.title or f"Expected an answer from the Mainspring API, got status {status}"

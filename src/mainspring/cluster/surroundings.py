@@ -27,7 +27,7 @@ _DRAWN_AT_ONCE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessIdentity:
     """Who a process is to others, and whether it can tell that they are gone."""
 
     name: str
@@ -46,11 +46,11 @@ class Identity:
         )
 
 
-def this_process() -> Identity:
+def this_process() -> ProcessIdentity:
     """This process, with a name of its own for each instance in it."""
     host = socket.gethostname().split(".")[0][:40] or "host"
     name = f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
-    return Identity(name=name, machine=_machine(), pid=os.getpid(), process=_PROCESS, is_dead=is_dead)
+    return ProcessIdentity(name=name, machine=_machine(), pid=os.getpid(), process=_PROCESS, is_dead=is_dead)
 
 
 class Unpredictable(random.SystemRandom):
@@ -90,7 +90,7 @@ class Surroundings:
 
     clock: Clock = field(default_factory=SystemClock)
     randomness: random.Random = field(default_factory=Unpredictable)
-    identity: Identity = field(default_factory=this_process)
+    identity: ProcessIdentity = field(default_factory=this_process)
     senders: MakesSenders = Sender
 
 

@@ -16,7 +16,7 @@ DETAIL_LIMIT: Final = 500
 """The length of a detail in characters. It may quote what a receiver has sent."""
 
 
-class Reading(Protocol):
+class IncomingAnswer(Protocol):
     """An answer that is being read."""
 
     @property
@@ -33,10 +33,10 @@ class Reading(Protocol):
         ...
 
 
-class Room(Protocol):
+class AnswerMemory(Protocol):
     """Memory for an answer, which others want as well."""
 
-    def ask(self, answer_bytes: int, reading: Reading) -> bool:
+    def ask(self, answer_bytes: int, reading: IncomingAnswer) -> bool:
         """Room for this many bytes, instead of what was asked for before. False: not now; the answer is told later."""
         ...
 
@@ -56,7 +56,7 @@ class Call(Struct, frozen=True):
     """For everything: finding the address, connecting, sending and reading the whole answer."""
     fresh: bool = False
     """Use no connection that has been idle: it may be half closed, which shows only after the request is sent."""
-    room: Room | None = None
+    room: AnswerMemory | None = None
     """Asked before an answer of any length is read or unpacked. Whoever provides it takes it back."""
     sent: Callable[[], None] | None = None
     """Called when the system has taken the whole request, so that it is no longer in memory."""

@@ -14,7 +14,7 @@ from math import inf
 from typing import Final, Protocol, cast
 
 from mainspring.delivery.answer import FIRST_ROOM, AnswerReader, UnreadableAnswer
-from mainspring.delivery.call import Problem, Reply, Room, failed
+from mainspring.delivery.call import AnswerMemory, Problem, Reply, failed
 
 Origin = tuple[str, str]
 """Scheme and destination: connections to one origin are interchangeable."""
@@ -56,7 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answer: asyncio.Future[Reply] | None = None
         self._started = 0.0
         self._closing = False
-        self._room: Room | None = None
+        self._room: AnswerMemory | None = None
         """To be asked before more is read."""
         self._asked = 0
         """How many bytes it was asked for."""
@@ -74,7 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         head: bool,
         started: float,
         deadline: float,
-        room: Room | None = None,
+        room: AnswerMemory | None = None,
         sent: Callable[[], None] | None = None,
     ) -> asyncio.Future[Reply]:
         """Write the request, the only time; the future always gets a reply. `started` is when the call began, `sent`

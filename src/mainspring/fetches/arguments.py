@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from mainspring.errors import InvalidInput
 from mainspring.fetches.messages import CreateFetch, Method
-from mainspring.wire.decoding import decode, encode
+from mainspring.wire.strict_json import decode, encode
 
 CONTENT_TYPE = "content-type"
 

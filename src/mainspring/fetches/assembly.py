@@ -13,14 +13,14 @@ from mainspring.delivery.guard import Guard
 from mainspring.delivery.secrets import Secrets
 from mainspring.delivery.sender import MakesSenders, OpenSender, Sender
 from mainspring.errors import InvalidInput, StoreUnavailable, UnsafeTarget
+from mainspring.fetches.activity import Activity
 from mainspring.fetches.carrier import FetchCarrier, lane_of
 from mainspring.fetches.executor import Executor, Spawn
 from mainspring.fetches.left_results import LeftResults
-from mainspring.fetches.local_origins import Inside, is_inside, name_in
+from mainspring.fetches.local_origins import LocalOrigins, is_inside, name_in
 from mainspring.fetches.memory import REQUEST_SIZES, FetchMemory, RequestMemory
 from mainspring.fetches.places import Places
 from mainspring.fetches.pools import EXECUTORS, Pools, pool_of
-from mainspring.fetches.recent import Recent
 from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.results import Results
@@ -100,7 +100,7 @@ class FetchesAssembly:
         self._is_dead = is_dead
         self._address_of = address_of
         self._spawn = spawn
-        self._recent = recent = Recent()
+        self._activity = activity = Activity()
         names_host = partial(host_of, guard)
         self.registry = registry = FetchRegistry(
             records=store,
@@ -110,10 +110,10 @@ class FetchesAssembly:
             wake=wake,
             randomness=randomness,
             noted=self._noted,
-            not_pending=recent.not_pending,
+            not_pending=activity.not_pending,
             retention_ms=config.fetch_retention_ms,
         )
-        self.inside = Inside(check_url=guard.check_url)
+        self.inside = LocalOrigins(check_url=guard.check_url)
         self.memory = memory = memory_of(config)
         results = Results(
             sender=callbacks,
@@ -179,7 +179,7 @@ class FetchesAssembly:
         self.service = FetchService(
             timers=store,
             registry=registry,
-            recent=recent,
+            activity=activity,
             executor=self.executor,
             pools=self.pools,
             namespaces=namespaces,
@@ -195,7 +195,7 @@ class FetchesAssembly:
         )
 
     def _noted(self, fetch: Fetch) -> None:
-        self._recent.noted(fetch)
+        self._activity.noted(fetch)
         if fetch.state != "cancelled" or not fetch.mark:
             return
         if fetch.executor == self._ownership.instance:

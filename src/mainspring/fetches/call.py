@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 import mainspring
 from mainspring.clock import Clock
-from mainspring.delivery.call import Call, Reply, Room, Sends
+from mainspring.delivery.call import AnswerMemory, Call, Reply, Sends
 from mainspring.fetches.messages import OutboundRequest
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -56,7 +56,7 @@ async def call(
     *,
     timeout_ms: int,
     clock: Clock,
-    room: Room | None = None,
+    room: AnswerMemory | None = None,
     sent: Callable[[], None] | None = None,
 ) -> Called:
     """`room` is asked before an answer is read, `sent` is called when the request has left. Keeps none of its body."""
@@ -79,7 +79,9 @@ async def call(
     return Called(replace(reply, duration_ms=elapsed_ms), next_call.url, next_call.url != url)
 
 
-def _first(request: OutboundRequest, timeout_ms: int, room: Room | None, sent: Callable[[], None] | None) -> Call:
+def _first(
+    request: OutboundRequest, timeout_ms: int, room: AnswerMemory | None, sent: Callable[[], None] | None
+) -> Call:
     headers = tuple(request.headers.items())
     if "user-agent" not in {name.lower() for name in request.headers}:
         headers += (("user-agent", f"mainspring/{mainspring.__version__}"),)

@@ -29,7 +29,6 @@ from mainspring.delivery.answer import LITTLE
 from mainspring.delivery.call import Sends
 from mainspring.errors import StoreUnavailable
 from mainspring.fetches.call import call
-from mainspring.fetches.large import FewAtOnce
 from mainspring.fetches.memory import FetchMemory, RequestMemory, Share, size_of, while_offered, while_recorded
 from mainspring.fetches.messages import OutboundRequest
 from mainspring.fetches.outcome import Outcome, of_lost_executor, of_reply
@@ -37,6 +36,7 @@ from mainspring.fetches.places import Places, site_of_place
 from mainspring.fetches.record import FIRST_OFFER_MS, Fetch, bare
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.results import Results
+from mainspring.fetches.work_limit import WorkLimit
 from mainspring.kernel.shares import Tier
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ FAREWELL_SECONDS: Final = 2.0
 """How long a stop waits for the records of calls that did not end in time."""
 
 
-class _Run:
+class _OwnedFetch:
     """A fetch that is seen through to its end here."""
 
     def __init__(self, fetch: Fetch, host: str, place: int, tier: Tier, sent: Callable[[], None]) -> None:
@@ -105,10 +105,10 @@ class Executor:
         self._freed = freed
         self._memory = memory
         self._requests = requests
-        self._unplaced = FewAtOnce(UNPLACED_AT_ONCE)
-        self._large_records = FewAtOnce(LARGE_AT_ONCE)
+        self._unplaced = WorkLimit(UNPLACED_AT_ONCE)
+        self._large_records = WorkLimit(LARGE_AT_ONCE)
         self._starting = 0
-        self._running: dict[asyncio.Task[None], _Run] = {}
+        self._running: dict[asyncio.Task[None], _OwnedFetch] = {}
         self._stopping = False
         self._stopped = False
 
@@ -165,7 +165,7 @@ class Executor:
                     taken = host, self.places.take(host, in_place=True), tier
                 host, _, tier = taken
                 sent = self._requests.keep(site_of_place(host), fetch.request, tier)
-                self._run(_Run(fetch, *taken, sent))
+                self._run(_OwnedFetch(fetch, *taken, sent))
             return fetch
         finally:
             self._starting -= 1
@@ -190,7 +190,7 @@ class Executor:
                 await asyncio.sleep(STORE_RETRY_SECONDS)
         return await start()
 
-    def _run(self, run: _Run) -> None:
+    def _run(self, run: _OwnedFetch) -> None:
         if self._stopped:
             run.sent()
             self._leave(run)
@@ -204,7 +204,7 @@ class Executor:
         run.sent()
         self._leave(run)
 
-    def _leave(self, run: _Run) -> None:
+    def _leave(self, run: _OwnedFetch) -> None:
         """It no longer needs its place."""
         if run.place is not None:
             place, run.place = run.place, None
@@ -239,13 +239,13 @@ class Executor:
             for farewell in farewells:
                 farewell.cancel()
 
-    async def _see_through(self, run: _Run) -> None:
+    async def _see_through(self, run: _OwnedFetch) -> None:
         try:
             await self._work(run)
         except Exception:  # noqa: BLE001 - nothing foreseen raises; if it does, the watchdog ends this fetch only
             telemetry.logger.exception("a fetch ended with an unforeseen error")
 
-    async def _work(self, run: _Run) -> None:
+    async def _work(self, run: _OwnedFetch) -> None:
         with self._memory.share(site_of_place(run.host), partial(self._tier_of, run)) as memory:
             outcome = await self._call(run, memory)
             memory.keep(while_recorded(outcome))
@@ -264,12 +264,14 @@ class Executor:
                 moved = ended
                 await until_available(lambda: self._registry.move(moved), complaint=_WAITING)
 
-    def _tier_of(self, run: _Run) -> Tier:
+    def _tier_of(self, run: _OwnedFetch) -> Tier:
         """What is known by now about the host of a call. A new one is not doubted because of this one."""
         tier = self.places.tier_of(run.host)
         return run.tier if run.tier is Tier.UNTRIED and tier is Tier.DOUBTFUL else tier
 
-    async def _end(self, run: _Run, outcome: Outcome, memory: Share, *, offers: bool) -> tuple[Fetch | None, bool]:
+    async def _end(
+        self, run: _OwnedFetch, outcome: Outcome, memory: Share, *, offers: bool
+    ) -> tuple[Fetch | None, bool]:
         try:
             async with self._large_records.place(run.fetch.req_id) if run.is_large else nullcontext():
                 ended, first = await self._registry.end(run.fetch, outcome, by_executor=True, offers=offers)
@@ -303,7 +305,7 @@ class Executor:
             telemetry.warning("an offer was not recorded and will be repeated", reason=error.detail)
             return fetch
 
-    async def _call(self, run: _Run, memory: Share) -> Outcome:
+    async def _call(self, run: _OwnedFetch, memory: Share) -> Outcome:
         fetch = run.fetch
         request, run.request = run.request or fetch.request, None
         calling = call(

@@ -42,7 +42,7 @@ def name_in(address: str) -> str:
     return address.removeprefix(SCHEME).partition("/")[0] if is_inside(address) else ""
 
 
-class Inside:
+class LocalOrigins:
     """The origins of this program, if it has any."""
 
     def __init__(self, *, check_url: Callable[[str], object]) -> None:

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final, Self
 
 from mainspring.delivery.answer import LITTLE
-from mainspring.delivery.call import Reading
+from mainspring.delivery.call import IncomingAnswer
 from mainspring.fetches.messages import OutboundRequest
 from mainspring.fetches.outcome import Outcome
 from mainspring.kernel.shares import Tier
@@ -184,7 +184,7 @@ class Share:
         self.has_passed = False
         """Whether it has that before others who came earlier."""
         self.wanted = 0
-        self.reading: Reading | None = None
+        self.reading: IncomingAnswer | None = None
         """An answer that takes it."""
 
     def __enter__(self) -> Self:
@@ -197,7 +197,7 @@ class Share:
         """It holds nothing yet, so it is served by what is known now."""
         self.tier = self._tier()
 
-    def ask(self, answer_bytes: int, reading: Reading) -> bool:
+    def ask(self, answer_bytes: int, reading: IncomingAnswer) -> bool:
         """For an answer that is being read. False: there is none now; it is told when there is."""
         return self._ask(READ_COPIES * answer_bytes, reading.go_on, reading)
 
@@ -214,7 +214,7 @@ class Share:
         if not self._ask(size or self._memory.kept[self._tier()], there.set):
             await there.wait()
 
-    def _ask(self, size: int, granted: Callable[[], None], reading: Reading | None = None) -> bool:
+    def _ask(self, size: int, granted: Callable[[], None], reading: IncomingAnswer | None = None) -> bool:
         """A share that holds some gives it back first."""
         self.give_back()
         self.look_again()

@@ -60,7 +60,7 @@ class Execute(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     req_id: str
 
 
-class Executing(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ExecuteReply(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The fetch was looked at: it runs here, or no longer needs anybody. `room`: how many more there is room for."""
 
     room: int
@@ -243,9 +243,9 @@ class Pools:
             self._leases[executor] = replace(known, in_flight=in_flight)
 
 
-def _executing(reply: Reply) -> Executing | None:
+def _executing(reply: Reply) -> ExecuteReply | None:
     """What an executor answered. Not every 200 is one: the port of a dead executor may be somebody else's by now."""
     try:
-        return msgspec.json.decode(reply.body, type=Executing) if reply.status == 200 else None
+        return msgspec.json.decode(reply.body, type=ExecuteReply) if reply.status == 200 else None
     except msgspec.DecodeError:
         return None

@@ -38,7 +38,7 @@ LATE_BODY_BYTES: Final = 65_536
 IN_PROCESS: Final = "in-process"
 
 
-class Return(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ResultReturn(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """How the result gets to its origin."""
 
     state: DeliveryState = "none"
@@ -74,7 +74,7 @@ class Fetch(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
     outcome: Outcome | None = None
     late: tuple[Outcome, ...] = ()
     """What came after the outcome, newest last."""
-    delivery: Return = Return()
+    delivery: ResultReturn = ResultReturn()
     expires_at: int | None = None
     spare: str = ""
     """Takes up room until the call is begun: a store with small records refuses at once what would not fit later."""
@@ -134,7 +134,7 @@ def ended(fetch: Fetch, outcome: Outcome, *, offers: bool, retention_ms: int) ->
     delivery = fetch.delivery
     if fetch.result_url is not None:
         wait_ms = FIRST_OFFER_MS + FIRST_OFFER_AIR_MS if offers else 0
-        delivery = Return(state="waiting", next_at=outcome.finished_at + wait_ms)
+        delivery = ResultReturn(state="waiting", next_at=outcome.finished_at + wait_ms)
         retention_ms = max(retention_ms, fetch.delivery_ms + LAST_OFFER_AIR_MS)
     return replace(
         fetch,

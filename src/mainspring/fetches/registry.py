@@ -16,14 +16,13 @@ from msgspec.structs import replace
 from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.errors import Conflict, TooLarge
-from mainspring.fetches.large import FewAtOnce
 from mainspring.fetches.outcome import Outcome, of_cancelling, of_no_room
 from mainspring.fetches.record import (
     FETCHES,
     LATE_BODY_BYTES,
     NAMESPACE,
     Fetch,
-    Return,
+    ResultReturn,
     decode,
     encode,
     ended,
@@ -32,6 +31,7 @@ from mainspring.fetches.record import (
     with_late,
 )
 from mainspring.fetches.rows import moved, new_row
+from mainspring.fetches.work_limit import WorkLimit
 from mainspring.model import Record, Timer, TimerKey
 from mainspring.namespaces.service import NamespaceService
 from mainspring.store import Put, RecordStore, TimerStore, first_version, look, was_applied
@@ -74,7 +74,7 @@ class FetchRegistry:
         self._noted = noted
         self._not_pending = not_pending
         self._retention_ms = retention_ms
-        self._large = FewAtOnce(LARGE_AT_ONCE, slow=SLOW_AT_ONCE)
+        self._large = WorkLimit(LARGE_AT_ONCE, slow=SLOW_AT_ONCE)
 
     async def find(self, req_id: str) -> Fetch | None:
         return (await self._get(req_id))[1]
@@ -206,7 +206,7 @@ class FetchRegistry:
             await self.move(fetch)
         return fetch
 
-    async def offered(self, of: Fetch, change: Callable[[Return], Return]) -> Fetch | None:
+    async def offered(self, of: Fetch, change: Callable[[ResultReturn], ResultReturn]) -> Fetch | None:
         """Record what became of an offer to the origin."""
 
         def offered(fetch: Fetch) -> Fetch | None:

@@ -21,11 +21,11 @@ from mainspring import crashpoint, telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.call import Call, Sends
 from mainspring.delivery.webhook import retry_after_ms, signed_headers
-from mainspring.fetches.local_origins import Inside, is_inside, name_in
+from mainspring.fetches.local_origins import LocalOrigins, is_inside, name_in
 from mainspring.fetches.memory import FetchMemory, Share, while_offered
 from mainspring.fetches.outcome import Outcome
 from mainspring.fetches.places import Places, site_of_place
-from mainspring.fetches.record import Fetch, Return
+from mainspring.fetches.record import Fetch, ResultReturn
 from mainspring.fetches.registry import LARGE_BYTES, FetchRegistry
 from mainspring.fetches.views import result_of
 from mainspring.kernel.backoff import wait_ms
@@ -52,7 +52,7 @@ class Results:
         self,
         *,
         sender: Sends,
-        inside: Inside | None,
+        inside: LocalOrigins | None,
         registry: FetchRegistry,
         namespaces: NamespaceService,
         clock: Clock,
@@ -116,7 +116,7 @@ class Results:
         spread = self._random.random()
         ended_at = self._clock.now_ms()
 
-        def offered(delivery: Return) -> Return:
+        def offered(delivery: ResultReturn) -> ResultReturn:
             return judged(delivery, answer, outcome, delivery_ms=fetch.delivery_ms, now=ended_at, spread=spread)
 
         after = await self._registry.offered(fetch, offered)
@@ -150,8 +150,8 @@ def offering(fetch: Fetch, outcome: Outcome, secrets: tuple[str, ...], *, now: i
 
 
 def judged(
-    delivery: Return, answer: OriginAnswer, outcome: Outcome, *, delivery_ms: int, now: int, spread: float
-) -> Return:
+    delivery: ResultReturn, answer: OriginAnswer, outcome: Outcome, *, delivery_ms: int, now: int, spread: float
+) -> ResultReturn:
     """What an offer means: 2xx acknowledges, 410 ends, everything else is tried again until the deadline."""
     attempts = delivery.attempts + answer.was_asked
     tried = replace(delivery, attempts=attempts, last_status=answer.status, left=False)

@@ -16,6 +16,7 @@ from msgspec import UNSET
 from mainspring.clock import Clock
 from mainspring.delivery.secrets import Secrets
 from mainspring.errors import NotFound, RateLimited
+from mainspring.fetches.activity import Activity
 from mainspring.fetches.checks import check
 from mainspring.fetches.executor import Executor
 from mainspring.fetches.messages import (
@@ -30,7 +31,6 @@ from mainspring.fetches.messages import (
     StatsView,
 )
 from mainspring.fetches.pools import Pools
-from mainspring.fetches.recent import Recent
 from mainspring.fetches.record import IN_PROCESS, NAMESPACE, Fetch, new_fetch
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.rows import USER, read_rows, state_of, summary_of
@@ -54,7 +54,7 @@ class FetchService:
         *,
         timers: TimerStore,
         registry: FetchRegistry,
-        recent: Recent,
+        activity: Activity,
         executor: Executor,
         pools: Pools,
         namespaces: NamespaceService,
@@ -72,7 +72,7 @@ class FetchService:
         fetches of a shard."""
         self._timers = timers
         self._registry = registry
-        self._recent = recent
+        self._activity = activity
         self._executor = executor
         self._pools = pools
         self._namespaces = namespaces
@@ -107,13 +107,13 @@ class FetchService:
         fresh = new_fetch(request, req_id=req_id, now=self._clock.now_ms())
         shard_id = (await self._registry.key_of(req_id)).shard_id
         if self._owns(shard_id):
-            self._recent.accepting(req_id, shard_id)
+            self._activity.accepting(req_id, shard_id)
         fetch: Fetch | None = None
         try:
             fetch = await self._registry.add(fresh)
         finally:
             if fetch is None or fetch.state != "pending":
-                self._recent.not_pending(req_id)
+                self._activity.not_pending(req_id)
         return fetch_view(fetch)
 
     async def get(self, request: FetchRef) -> FetchView:
@@ -132,7 +132,7 @@ class FetchService:
         fetch = await self._find(req_id)
         ends_here = fetch.pool is None and self._owns((await self._registry.key_of(req_id)).shard_id)
         look = LOOK_SECONDS if ends_here else FIRST_LOOK_SECONDS
-        with self._recent.awaiting(req_id) as ended:
+        with self._activity.awaiting(req_id) as ended:
             while True:
                 fetch = await self._find(req_id)
                 left = deadline - self._clock.monotonic()
@@ -189,8 +189,8 @@ class FetchService:
         return StatsView(
             **{state: counts[state] for state in get_args(FetchState)},
             counts_are_minimum=bool(rows),
-            p50_ms=self._recent.percentile(0.5),
-            p99_ms=self._recent.percentile(0.99),
+            p50_ms=self._activity.percentile(0.5),
+            p99_ms=self._activity.percentile(0.99),
             executors=(own, *await self._pools.views()),
         )
 
@@ -210,9 +210,9 @@ class FetchService:
 
     async def _is_full(self) -> bool:
         """Whether as many wait as may. One of them may wait no longer: somebody else saw to it and told nobody."""
-        if self._recent.pending(self._owns) < self._pending_limit:
+        if self._activity.pending(self._owns) < self._pending_limit:
             return False
-        req_id = self._recent.next_pending()
+        req_id = self._activity.next_pending()
         fetch = await self._registry.find(req_id) if req_id else None
         return fetch is not None and fetch.state == "pending"
 

@@ -15,7 +15,7 @@ from mainspring.fetches.messages import (
     ResponseView,
 )
 from mainspring.fetches.outcome import Outcome, Response
-from mainspring.fetches.record import IN_PROCESS, Fetch, Return
+from mainspring.fetches.record import IN_PROCESS, Fetch, ResultReturn
 from mainspring.wire.instants import to_instant
 
 _NULL: Final = Raw(b"null")
@@ -74,7 +74,7 @@ def _response_view(response: Response) -> ResponseView:
     )
 
 
-def _delivery_view(delivery: Return) -> DeliveryView:
+def _delivery_view(delivery: ResultReturn) -> DeliveryView:
     return DeliveryView(
         state=delivery.state,
         attempts=delivery.attempts,

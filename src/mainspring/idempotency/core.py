@@ -25,9 +25,9 @@ from msgspec.structs import replace
 from mainspring.errors import ConfigError, InvalidInput, StoreUnavailable
 from mainspring.idempotency import entries, keys
 from mainspring.idempotency.claims import ClaimStore, Peeks
-from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded, first_version, freed, new_token
+from mainspring.idempotency.entries import Entry, EntryState, Header, decoded, encoded, first_version, freed, new_token
 from mainspring.idempotency.errors import InProgress, NotRecorded, UnknownOutcome, reused
-from mainspring.idempotency.holder import Claim, Desk
+from mainspring.idempotency.holder import Claim, ClaimContext
 from mainspring.idempotency.record import IdempotencyRecord, NotDone, Resolved, Unresolved
 from mainspring.idempotency.replays import Replays
 from mainspring.idempotency.results import Form, ResultCodec
@@ -46,7 +46,7 @@ WAIT_SECONDS: Final = 10.0
 RETRY_AFTER_LIMIT: Final = 30
 _FIRST_PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.5
-_DONE: Final = State.DONE  # naming a member of an enum takes longer than finding the record in memory
+_DONE: Final = EntryState.DONE  # naming a member of an enum takes longer than finding the record in memory
 
 
 class Processor(Generic[P, R]):
@@ -85,7 +85,7 @@ class Processor(Generic[P, R]):
         self._store = store
         self._peeks = store if isinstance(store, Peeks) else None
         self._model = model
-        self._desk = Desk(store, model, self.settings)
+        self._context = ClaimContext(store, model, self.settings)
         self._fn = fn
         self._keep = keep
         self._resolve = resolve
@@ -127,15 +127,15 @@ class Processor(Generic[P, R]):
             now = await self._store.time()
             record = await self._store.look(address, now=now)
             state = None if record is None else decoded(record).header.state
-            if record is None or state in (State.DONE, State.FREE):
+            if record is None or state in (EntryState.DONE, EntryState.FREE):
                 raise InvalidInput(
                     f"The key {key!r} is {state or 'unused'}: only one whose outcome is unknown can be settled"
                 )
             header = decoded(record).header
             if entries.is_live(header, now):
                 raise self._in_progress(header, key, now)
-            done = replace(header, state=State.DONE, finished_at=now, lease_until=0, reason="", form=form)
-            if await self._desk.write(address, Entry(done, body), expect=record.version, now=now):
+            done = replace(header, state=EntryState.DONE, finished_at=now, lease_until=0, reason="", form=form)
+            if await self._context.write(address, Entry(done, body), expect=record.version, now=now):
                 return
 
     async def forget(self, key: str) -> bool:
@@ -149,8 +149,8 @@ class Processor(Generic[P, R]):
             header = decoded(record).header
             if entries.is_live(header, now):
                 raise self._in_progress(header, key, now)
-            if await self._desk.write(address, Entry(freed(header)), expect=record.version, now=now):
-                return header.state is not State.FREE
+            if await self._context.write(address, Entry(freed(header)), expect=record.version, now=now):
+                return header.state is not EntryState.FREE
 
     # --- What a transaction also needs ----------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Processor(Generic[P, R]):
         """The outcome that a record holds, for those who neither wait nor resolve."""
         header = entry.header
         self._check_fingerprint(header, identity)
-        if header.state is State.DONE:
+        if header.state is EntryState.DONE:
             return entry
         if entries.is_live(header, now):
             raise self._in_progress(header, identity.key, now)
@@ -225,21 +225,21 @@ class Processor(Generic[P, R]):
     def _fresh(self, identity: keys.Identity, now: int, before: Record | None = None) -> Claim:
         token = new_token(self._model.entropy)
         header = Header(
-            state=State.RUNNING,
+            state=EntryState.RUNNING,
             fingerprint=identity.fingerprint,
             token=token,
             attempt=1 if before is None else decoded(before).header.attempt + 1,
             started_at=now,
             lease_until=now + self.settings.lease_ms,
         )
-        return Claim(self._desk, identity, header, first_version(token) if before is None else before.version + 1)
+        return Claim(self._context, identity, header, first_version(token) if before is None else before.version + 1)
 
     async def _taken(self, claim: Claim, take: Coroutine[Any, Any, T], before: Header | None, *, lands_on: int) -> T:
         """Write a claim over a version. A caller that goes away meanwhile takes it back: its work has not begun.
 
         After a refusal nobody knows whether the claim is there, or will be; but nobody is working under it.
         """
-        uncertain = self._desk.uncertain
+        uncertain = self._context.uncertain
         try:
             return await self._model.shielded(take)
         except StoreUnavailable:
@@ -287,18 +287,18 @@ class Processor(Generic[P, R]):
     async def _judge(self, record: Record, identity: keys.Identity, payload: P, now: int) -> Claim | Entry | None:
         """What a record means to a caller: its outcome, a claim to take over, an error; None means wait."""
         entry = decoded(record)
-        header = self._desk.uncertain.before(entry.header)
-        if header.state is not State.FREE:
+        header = self._context.uncertain.before(entry.header)
+        if header.state is not EntryState.FREE:
             self._check_fingerprint(header, identity)
             if entries.is_live(header, now):
                 return None
-            if header.state is State.DONE or (self._resolve is None and not self.settings.safe_to_repeat):
+            if header.state is EntryState.DONE or (self._resolve is None and not self.settings.safe_to_repeat):
                 return self.judged(entry, identity, now)
         claim = self._fresh(identity, now, record)
-        before = header if header.state is State.FREE else entries.as_unknown(header, claim.header.attempt)
+        before = header if header.state is EntryState.FREE else entries.as_unknown(header, claim.header.attempt)
         if not await self._taken(claim, self._take_over(claim, record, now), before, lands_on=record.version):
             return None  # somebody else was faster; look again
-        if header.state is State.FREE or self._resolve is None:
+        if header.state is EntryState.FREE or self._resolve is None:
             return claim
         return await self._resolved(claim, header, payload)
 

@@ -26,7 +26,7 @@ from mainspring.model import Record
 COLLECTION: Final = "idempotency"
 
 
-class State(StrEnum):
+class EntryState(StrEnum):
     RUNNING = "running"
     UNKNOWN = "unknown"
     FREE = "free"
@@ -36,7 +36,7 @@ class State(StrEnum):
 class Header(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The first line."""
 
-    state: State
+    state: EntryState
     fingerprint: str
     token: str = ""
     """Who holds the claim: a new one for each claim."""
@@ -59,7 +59,7 @@ def first_version(token: str) -> int:
 
 
 def freed(header: Header) -> Header:
-    return Header(state=State.FREE, fingerprint=header.fingerprint, attempt=header.attempt)
+    return Header(state=EntryState.FREE, fingerprint=header.fingerprint, attempt=header.attempt)
 
 
 class Entry(Struct, frozen=True):
@@ -91,7 +91,7 @@ def decoded(record: Record) -> Entry:
 
 
 def is_live(header: Header, now: int) -> bool:
-    return header.state is State.RUNNING and now < header.lease_until
+    return header.state is EntryState.RUNNING and now < header.lease_until
 
 
 def reason_of(header: Header) -> str:
@@ -99,4 +99,4 @@ def reason_of(header: Header) -> str:
 
 
 def as_unknown(header: Header, attempt: int) -> Header:
-    return replace(header, state=State.UNKNOWN, token="", lease_until=0, reason=reason_of(header), attempt=attempt)
+    return replace(header, state=EntryState.UNKNOWN, token="", lease_until=0, reason=reason_of(header), attempt=attempt)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mainspring import telemetry
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.idempotency.claims import ClaimStore
-from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded, freed
+from mainspring.idempotency.entries import Entry, EntryState, Header, decoded, encoded, freed
 from mainspring.idempotency.errors import LostClaim, NotRecorded
 from mainspring.idempotency.keys import Identity
 from mainspring.idempotency.results import Form
@@ -28,7 +28,7 @@ RECORDING_TRIES: Final = 4
 _PAUSE_SECONDS: Final = 0.005
 
 
-class Desk:
+class ClaimContext:
     """Where claims are made and kept: what all claims of a processor share."""
 
     def __init__(self, store: ClaimStore, model: Model, settings: Settings) -> None:
@@ -46,10 +46,10 @@ class Desk:
 class Claim:
     """A claim that is held, at `version`. Used by the caller whose work runs and, in between, by its heartbeat."""
 
-    __slots__ = ("_desk", "header", "identity", "is_lost", "version")
+    __slots__ = ("_context", "header", "identity", "is_lost", "version")
 
-    def __init__(self, desk: Desk, identity: Identity, header: Header, version: int) -> None:
-        self._desk = desk
+    def __init__(self, context: ClaimContext, identity: Identity, header: Header, version: int) -> None:
+        self._context = context
         self.identity = identity
         self.header = header
         self.version = version
@@ -57,14 +57,14 @@ class Claim:
 
     def beating(self) -> AbstractAsyncContextManager[object]:
         """Renewed as long as the block lasts: three times per lease."""
-        return self._desk.model.beating(self.renew, self._desk.settings.lease_seconds / 3)
+        return self._context.model.beating(self.renew, self._context.settings.lease_seconds / 3)
 
     async def renew(self) -> bool:
         """Whether the claim is still held, as far as one can know."""
-        store = self._desk.store
+        store = self._context.store
         try:
             now = await store.time()
-            header = replace(self.header, lease_until=now + self._desk.settings.lease_ms)
+            header = replace(self.header, lease_until=now + self._context.settings.lease_ms)
             value = encoded(Entry(header))
             if await store.replace(self.identity.address, value, expect=self.version, now=now, expires_at=None):
                 self.version += 1
@@ -81,7 +81,7 @@ class Claim:
         if record is None:
             return False
         header = decoded(record).header
-        if header.state is not State.RUNNING:
+        if header.state is not EntryState.RUNNING:
             return False
         self.version, self.header = record.version, header
         return True
@@ -90,11 +90,12 @@ class Claim:
         """Write the outcome. What may have failed is tried again, within bounds."""
         for attempt in range(RECORDING_TRIES):
             if attempt:
-                await self._desk.model.sleep(_PAUSE_SECONDS * 4**attempt)
+                await self._context.model.sleep(_PAUSE_SECONDS * 4**attempt)
             try:
-                now = await self._desk.store.time()
+                now = await self._context.store.time()
                 done = Entry(
-                    replace(self.header, state=State.DONE, lease_until=0, finished_at=now, reason="", form=form), body
+                    replace(self.header, state=EntryState.DONE, lease_until=0, finished_at=now, reason="", form=form),
+                    body,
                 )
                 if await self._finish(done, now, is_repeated=attempt > 0):
                     return done
@@ -120,28 +121,28 @@ class Claim:
     async def leave_unknown(self, reason: str, *, since: Header | None = None) -> None:
         """Nobody knows whether the work was done: say so now, not only when the lease has passed."""
         header = replace(since or self.header, attempt=self.header.attempt)
-        await self._let_go(replace(header, state=State.UNKNOWN, token="", lease_until=0, reason=reason))
+        await self._let_go(replace(header, state=EntryState.UNKNOWN, token="", lease_until=0, reason=reason))
 
     def warn_of_staying(self, error: StoreUnavailable) -> None:
         telemetry.warning(
             "a claim could not be released; once its lease ends, its outcome is unknown to others until it is",
             key=self.identity.key,
-            scope=self._desk.settings.scope,
+            scope=self._context.settings.scope,
             detail=error.detail,
         )
 
     async def _finish(self, done: Entry, now: int, *, is_repeated: bool) -> bool:
         if (is_repeated or now >= self.header.lease_until) and not await self.is_held(now):
             found = await self._mine(now)
-            return found is not None and decoded(found).header.state is State.DONE  # by an earlier try
-        if await self._desk.write(self.identity.address, done, expect=self.version, now=now):
+            return found is not None and decoded(found).header.state is EntryState.DONE  # by an earlier try
+        if await self._context.write(self.identity.address, done, expect=self.version, now=now):
             return True
         if not await self.is_held(now):  # a renewal may have been written without our knowing
             return False
-        return await self._desk.write(self.identity.address, done, expect=self.version, now=now)
+        return await self._context.write(self.identity.address, done, expect=self.version, now=now)
 
     async def _mine(self, now: int) -> Record | None:
-        record = await self._desk.store.look(self.identity.address, now=now)
+        record = await self._context.store.look(self.identity.address, now=now)
         if record is None or decoded(record).header.token != self.header.token:
             return None
         return record
@@ -151,18 +152,18 @@ class Claim:
         an unknown outcome will show when the lease runs out."""
         if self.is_lost:
             return
-        store, address = self._desk.store, self.identity.address
+        store, address = self._context.store, self.identity.address
         try:
             now = await store.time()
             if now >= self.header.lease_until and not await self.is_held(now):
                 return  # it has passed to somebody else
             if header is None:
                 await store.remove(address, expect=self.version, now=now)
-            elif header.state is State.FREE:
-                await self._desk.write(address, Entry(header), expect=self.version, now=now)
+            elif header.state is EntryState.FREE:
+                await self._context.write(address, Entry(header), expect=self.version, now=now)
             else:
                 await store.replace(address, encoded(Entry(header)), expect=self.version, now=now, expires_at=None)
         except StoreUnavailable as error:
             self.warn_of_staying(error)
-            if header is None or header.state is State.FREE:
-                self._desk.uncertain.add(self, header, lands_on=None)
+            if header is None or header.state is EntryState.FREE:
+                self._context.uncertain.add(self, header, lands_on=None)

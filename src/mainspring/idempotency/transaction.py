@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from mainspring.errors import InvalidInput, Unsupported
 from mainspring.idempotency.core import P, Processor, R
-from mainspring.idempotency.entries import COLLECTION, Entry, Header, State, decoded, encoded
+from mainspring.idempotency.entries import COLLECTION, Entry, EntryState, Header, decoded, encoded
 from mainspring.idempotency.record import IdempotencyRecord
 from mainspring.idempotency.stores import IdempotencyStore
 from mainspring.idempotency.sync_processor import run
 from mainspring.model import Record
-from mainspring.transactional.connections import Blocking, Bridged, Waiting, recognised
+from mainspring.transactional.connections import AwaitedConnection, BlockingConnection, Bridged, recognised
 from mainspring.transactional.dialects import MYSQL, SQLITE, Statement, Value
 from mainspring.transactional.statements import Steps
 
@@ -34,7 +34,7 @@ def process_blocking(
     core: Processor[P, R], store: IdempotencyStore, payload: P, key: str | None, connection: object
 ) -> IdempotencyRecord[R]:
     known = recognised(connection)
-    if not isinstance(known, Blocking):
+    if not isinstance(known, BlockingConnection):
         raise InvalidInput(
             f"Expected a synchronous connection, got {type(connection).__qualname__}: AsyncIdempotentProcessor"
         )
@@ -52,7 +52,7 @@ async def process_waiting(
 ) -> IdempotencyRecord[R]:
     known = recognised(connection)
     if isinstance(known, Bridged):
-        beneath: Blocking = await known.run_sync(recognised)
+        beneath: BlockingConnection = await known.run_sync(recognised)
         outcome = _Outcome(core, store, payload, key, known=beneath, now=await core.time())
         replay: Entry | None = await known.run_sync(lambda blocking: _drive_blocking(blocking, outcome.begin()))
     else:
@@ -68,13 +68,13 @@ async def process_waiting(
     return outcome.record(result)
 
 
-async def _drive(known: Blocking | Waiting, steps: Steps[T]) -> T:
-    return known.drive(steps) if isinstance(known, Blocking) else await known.drive(steps)
+async def _drive(known: BlockingConnection | AwaitedConnection, steps: Steps[T]) -> T:
+    return known.drive(steps) if isinstance(known, BlockingConnection) else await known.drive(steps)
 
 
 def _drive_blocking(connection: object, steps: Steps[T]) -> T:
     known = recognised(connection)
-    assert isinstance(known, Blocking)
+    assert isinstance(known, BlockingConnection)
     return known.drive(steps)
 
 
@@ -88,7 +88,7 @@ class _Outcome(Generic[R]):
         payload: P,
         key: str | None,
         *,
-        known: Blocking | Waiting,
+        known: BlockingConnection | AwaitedConnection,
         now: int,
     ) -> None:
         _accept(store, known)
@@ -100,7 +100,7 @@ class _Outcome(Generic[R]):
         self._place: tuple[Value, ...] = (COLLECTION, self.identity.address)
         # Others see this only if the caller commits although its work has failed: then it is the truth.
         self._begun = Header(
-            state=State.UNKNOWN,
+            state=EntryState.UNKNOWN,
             fingerprint=self.identity.fingerprint,
             started_at=now,
             reason="a transaction was committed although the work in it had not ended",
@@ -121,14 +121,14 @@ class _Outcome(Generic[R]):
         if not rows:  # removed at this very moment
             return (yield from self.begin())
         entry = decoded(Record(self.identity.address, msgspec.convert(rows[0][0], bytes), version=0))
-        if entry.header.state is State.FREE:
+        if entry.header.state is EntryState.FREE:
             yield self._at("UPDATE {} SET value = ?, version = version + 1, expires_at = NULL WHERE {}", value)
             return None
         return self._core.judged(entry, self.identity, self._now)
 
     def finish(self, result: R) -> Steps[None]:
         form, body = self._core.written(result, self.identity.key)
-        done = replace(self._begun, state=State.DONE, finished_at=self._now, reason="", form=form)
+        done = replace(self._begun, state=EntryState.DONE, finished_at=self._now, reason="", form=form)
         expires_at = self._now + self._core.settings.ttl_ms
         statement = "UPDATE {} SET value = ?, version = version + 1, expires_at = ? WHERE {}"
         yield self._at(statement, encoded(Entry(done, body)), expires_at)
@@ -142,7 +142,7 @@ class _Outcome(Generic[R]):
         return Statement(statement.format(self._table, where), (*values, *self._place))
 
 
-def _accept(store: IdempotencyStore, known: Blocking | Waiting) -> None:
+def _accept(store: IdempotencyStore, known: BlockingConnection | AwaitedConnection) -> None:
     dialect = known.dialect
     if dialect is MYSQL:
         raise Unsupported("Expected a connection to PostgreSQL or SQLite, got one to MySQL")

@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from mainspring import telemetry
 from mainspring.errors import StoreUnavailable
-from mainspring.idempotency.entries import Entry, Header, State, decoded, encoded, first_version, freed, new_token
+from mainspring.idempotency.entries import Entry, EntryState, Header, decoded, encoded, first_version, freed, new_token
 
 if TYPE_CHECKING:
-    from mainspring.idempotency.holder import Claim, Desk
+    from mainspring.idempotency.holder import Claim, ClaimContext
 
 RETRY_SECONDS: Final = 1.0
 TRIES: Final = 3_600
@@ -42,8 +42,8 @@ class _Uncertain(Struct, frozen=True):
 class UncertainClaims:
     """Those of one processor. Shared by threads."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ClaimContext) -> None:
+        self._context = context
         self._known: dict[str, _Uncertain] = {}
         """By token, even when there is nothing left to withdraw: somebody may have seen the record before."""
         self._waiting: dict[str, _Uncertain] = {}
@@ -71,7 +71,7 @@ class UncertainClaims:
                     del kept[next(iter(kept))]
             is_trying, self._tries_left = self._tries_left > 0, TRIES
         if not is_trying:
-            self._desk.model.keep_trying(self._try, RETRY_SECONDS)
+            self._context.model.keep_trying(self._try, RETRY_SECONDS)
 
     async def withdraw(self, claim: Claim, before: Header | None, *, lands_on: int | None) -> None:
         """The same, at once if the store answers. A caller that goes away need not hear that the store is away."""
@@ -106,28 +106,28 @@ class UncertainClaims:
     async def _withdraw(self, uncertain: _Uncertain) -> bool:
         """Put back what was there before the claim, or what keeps it out. False if it has to be looked at again."""
         claim, before, lands_on = uncertain.claim, uncertain.before, uncertain.lands_on
-        store, address = self._desk.store, claim.identity.address
+        store, address = self._context.store, claim.identity.address
         while True:
             now = await store.time()
             record = await store.look(address, now=now)
             if record is None:
                 if lands_on != ABSENT:
                     return True
-                free, version = Entry(freed(claim.header)), first_version(new_token(self._desk.model.entropy))
+                free, version = Entry(freed(claim.header)), first_version(new_token(self._context.model.entropy))
                 if await store.claim(address, encoded(free), version=version, now=now) is None:
-                    await self._desk.write(address, free, expect=version, now=now)
+                    await self._context.write(address, free, expect=version, now=now)
                     return True
                 continue
             header = decoded(record).header
             is_there = header.token == claim.header.token
             if not is_there and record.version != lands_on:
                 # Somebody else's, which keeps the claim out as long as it stays: a first holder may remove its own.
-                return lands_on != ABSENT or header.state is not State.RUNNING or header.attempt > 1
+                return lands_on != ABSENT or header.state is not EntryState.RUNNING or header.attempt > 1
             if before is None and is_there:
                 is_written = await store.remove(address, expect=record.version, now=now)
-            elif before is None or before.state is State.FREE:
+            elif before is None or before.state is EntryState.FREE:
                 free = Entry(freed(before or claim.header))
-                is_written = await self._desk.write(address, free, expect=record.version, now=now)
+                is_written = await self._context.write(address, free, expect=record.version, now=now)
             else:
                 value = encoded(Entry(before))
                 is_written = await store.replace(address, value, expect=record.version, now=now, expires_at=None)

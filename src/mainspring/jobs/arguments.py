@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from mainspring.jobs.calendar.calendar import Dst
 from mainspring.jobs.messages import Catchup, CreateJob, Method, Overlap, UpdateJob
 from mainspring.model import RetryPolicy
-from mainspring.wire.decoding import decode, encode
+from mainspring.wire.strict_json import decode, encode
 
 M = TypeVar("M", CreateJob, UpdateJob)
 

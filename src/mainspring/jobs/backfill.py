@@ -19,7 +19,7 @@ from mainspring.errors import wrong_field
 from mainspring.jobs.ledger import BACKFILL, Ledger, Run, behind, planned, stamp_of
 from mainspring.jobs.messages import BackfillJob, BackfillView
 from mainspring.jobs.record import Job
-from mainspring.jobs.row_store import Missing, RowStore
+from mainspring.jobs.row_store import MissingRows, RowStore
 from mainspring.wire.instants import to_instant, to_ms
 
 BACKFILL_LIMIT: Final = 10_000
@@ -39,7 +39,7 @@ class Backfiller:
         if not request.dry_run:
             unwritten = await self._run(job, wanted, request.by)
             unwritten += await self._start(job, [found for found in known.values() if found is not None])
-            Missing((), unwritten).check()
+            MissingRows((), unwritten).check()
         return BackfillView(
             name=job.name,
             instants=len(instants),

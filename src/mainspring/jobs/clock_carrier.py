@@ -20,7 +20,7 @@ from mainspring.clock import Clock
 from mainspring.errors import Conflict, StoreUnavailable
 from mainspring.jobs.clock_state import UNWRITTEN_LIMIT, ClockState, Tick, account, last_before, lead_ms, recounted
 from mainspring.jobs.endings import LONGEST_PAUSE_MS, pause_ms
-from mainspring.jobs.ledger import Entry, Ledger, Run, instant_of, launch_id, planned, stamp_of
+from mainspring.jobs.ledger import Ledger, LedgerEntry, Run, instant_of, launch_id, planned, stamp_of
 from mainspring.jobs.plan import MISSED_AFTER_MS
 from mainspring.jobs.record import BrokenJob, Job
 from mainspring.jobs.registry import Registry
@@ -119,7 +119,7 @@ class ClockCarrier:
             over={at for at, entry in found.items() if entry is None or entry.run.is_final},
         )
 
-    async def _not_over(self, job: str, instants: Sequence[int]) -> list[Entry]:
+    async def _not_over(self, job: str, instants: Sequence[int]) -> list[LedgerEntry]:
         entries = await asyncio.gather(*(self._ledger.get(job, stamp_of(instant)) for instant in instants))
         return [entry for entry in entries if entry is not None and not entry.run.is_final]
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mainspring import crashpoint, telemetry
 from mainspring.background import until_available
 from mainspring.clock import Clock
-from mainspring.jobs.ledger import Entry, Ledger, Run, instant_of, launch_id
+from mainspring.jobs.ledger import Ledger, LedgerEntry, Run, instant_of, launch_id
 from mainspring.jobs.messages import RunState
 from mainspring.jobs.row_store import RowStore
 from mainspring.jobs.rows import Errand
@@ -29,7 +29,7 @@ class Turn(Struct, frozen=True):
     job: str
     stamp: str
     errand: Errand
-    entry: Entry | None
+    entry: LedgerEntry | None
     started_at: int
 
     @property

@@ -84,7 +84,7 @@ class Run(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True)
         return self.state in FINAL
 
 
-class Entry(Struct, frozen=True):
+class LedgerEntry(Struct, frozen=True):
     """A run as it stands, and the version of its record."""
 
     stamp: str
@@ -151,7 +151,7 @@ class Ledger:
         """Whether a run is known to have been made and to be over; asks nobody. Otherwise the record tells."""
         return self._ended.get(job) == stamp
 
-    async def get(self, job: str, stamp: str) -> Entry | None:
+    async def get(self, job: str, stamp: str) -> LedgerEntry | None:
         record = await self._records.get_record(collection_of(job), key_of(stamp), now=self._clock.now_ms())
         return None if record is None else _entry(job, record)
 
@@ -187,7 +187,7 @@ class Ledger:
         return run
 
     async def change(
-        self, job: str, stamp: str, change: Callable[[Run | None], Run], *, known: Entry | None = None
+        self, job: str, stamp: str, change: Callable[[Run | None], Run], *, known: LedgerEntry | None = None
     ) -> Run:
         """Change what is not final, by compare-and-set from what is `known`; returns the record as it then stands."""
         entry = known
@@ -198,7 +198,7 @@ class Ledger:
             entry = await self.get(job, stamp)
         return entry.run
 
-    async def planned(self, job: str, *, after: int) -> list[Entry]:
+    async def planned(self, job: str, *, after: int) -> list[LedgerEntry]:
         """Runs by the calendar, of instants after this one, that are not over."""
         return [entry async for entry in self._by_calendar(job, after) if not entry.run.is_final]
 
@@ -207,7 +207,7 @@ class Ledger:
         found = self._by_calendar(job, first - 1, place=behind(last + 1))
         return {entry.run.instant async for entry in found if entry.run.until is None}
 
-    async def _by_calendar(self, job: str, after: int, *, place: str = "") -> AsyncIterator[Entry]:
+    async def _by_calendar(self, job: str, after: int, *, place: str = "") -> AsyncIterator[LedgerEntry]:
         """Entries by the calendar of instants after this one, after a key, newest first."""
         while True:
             page, place = await self.page(job, after=place, limit=BATCH_LIMIT)
@@ -219,7 +219,7 @@ class Ledger:
             if not place:
                 return
 
-    async def skip(self, job: str, entry: Entry, reason: str) -> None:
+    async def skip(self, job: str, entry: LedgerEntry, reason: str) -> None:
         """Note that a run that has not begun will not be made, unless somebody else has ended it."""
         skipped = replace(entry.run, state="skipped", reason=reason, finished_at=self._clock.now_ms())
         if await self.put(job, entry.stamp, skipped, expect=entry.version):
@@ -252,7 +252,7 @@ class Ledger:
             stamp = run.blocked_by or run.previous
         return None
 
-    async def page(self, job: str, *, after: str, limit: int) -> tuple[list[Entry], str]:
+    async def page(self, job: str, *, after: str, limit: int) -> tuple[list[LedgerEntry], str]:
         """Entries after a key, newest first, and the key after which there are more; '': there are none."""
         page = await self._records.scan_records(collection_of(job), now=self._clock.now_ms(), after=after, limit=limit)
         entries = [entry for record in page if (entry := _entry(job, record)) is not None]
@@ -268,7 +268,7 @@ def collection_of(job: str) -> str:
     return f"launch:{job}"
 
 
-def _entry(job: str, record: Record) -> Entry | None:
+def _entry(job: str, record: Record) -> LedgerEntry | None:
     """None if not even the key is that of a run."""
     instant, dash, suffix = record.key.partition("-")
     try:
@@ -279,12 +279,12 @@ def _entry(job: str, record: Record) -> Entry | None:
         set_aside(Unreadable(collection_of(job), record.key, reason_of(error), record.version))
         return None
     run = read_record(collection_of(job), record, partial(msgspec.json.decode, type=Run))
-    return _unread(stamp) if run is None else Entry(stamp, run, record.version)
+    return _unread(stamp) if run is None else LedgerEntry(stamp, run, record.version)
 
 
-def _unread(stamp: str) -> Entry:
+def _unread(stamp: str) -> LedgerEntry:
     instant, suffix = instant_of(stamp), stamp.partition("-")[2]
     kind: RunKind = "scheduled" if not suffix else "backfill" if suffix == BACKFILL else "manual"
     reason = "The record of this run cannot be read."
     run = Run(kind=kind, state="unknown", instant=instant, planned_at=instant, reason=reason)
-    return Entry(stamp, run, version=0, is_readable=False)
+    return LedgerEntry(stamp, run, version=0, is_readable=False)

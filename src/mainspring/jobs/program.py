@@ -44,7 +44,7 @@ from mainspring.jobs.record import Terms, calendar_of
 from mainspring.jobs.service import JobService
 from mainspring.timers.handlers import HANDLER_SCHEME
 from mainspring.wire.cursors import through_pages
-from mainspring.wire.decoding import decode, encode
+from mainspring.wire.strict_json import decode, encode
 
 TRIES: Final = 5
 """How often a declaration is rewritten when somebody else has changed the job at the same moment."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mainspring import telemetry
 from mainspring.jobs.endings import RunEnder, Turn, later
-from mainspring.jobs.ledger import Entry, Ledger, Run, launch_id, stamp_of
+from mainspring.jobs.ledger import Ledger, LedgerEntry, Run, launch_id, stamp_of
 from mainspring.jobs.overlap import LATE_MS, catches_up, looks_back, objection, step, would_overlap
 from mainspring.jobs.plan import MISSED_AFTER_MS
 from mainspring.jobs.record import Job, Terms
@@ -84,7 +84,7 @@ class RunQueue:
             return None
         return later(turn, turn.started_at)
 
-    async def _before(self, turn: Turn, job: Job) -> Entry | None:
+    async def _before(self, turn: Turn, job: Job) -> LedgerEntry | None:
         """The run before, unless it is over and does not matter. One that was or will be skipped leads on.
 
         So does one whose record cannot be read, unless its row tells that it is not over.
@@ -109,28 +109,28 @@ class RunQueue:
             stamp = entry.run.blocked_by or entry.run.previous
         return None
 
-    async def _delayed_by(self, before: Entry, turn: Turn) -> str:
+    async def _delayed_by(self, before: LedgerEntry, turn: Turn) -> str:
         """The stamp of the run that an outage has delayed, and this one with it. One that ought to have begun, and
         has not, is such a run, too: nothing is under way with which this one would overlap."""
         if _catches_up(before) or (turn.errand.kind != "backfill" and await self._is_held_up(before, turn)):
             return before.stamp
         return before.run.catching_up
 
-    async def _is_held_up(self, other: Entry, turn: Turn) -> bool:
+    async def _is_held_up(self, other: LedgerEntry, turn: Turn) -> bool:
         run = other.run
         if run.state != "planned" or run.moment > turn.started_at:
             return False
         row = await self._row(other, turn)
         return row is None or not _is_begun(row)
 
-    async def _may_be_missed(self, other: Entry, turn: Turn, job: Job) -> bool:
+    async def _may_be_missed(self, other: LedgerEntry, turn: Turn, job: Job) -> bool:
         """Whether a run that has begun may have begun so late that it is superseded, maybe by this very one, and
         just has not said so: then neither would go. A run that is late itself has time to look again."""
         row = await self._row(other, turn)
         is_first = row is not None and row.state is State.RUNNING and row.attempts <= 1
         return is_first and other.run.state == "planned" and self._is_missed(other, turn, job)
 
-    async def _may_only_look(self, other: Entry, turn: Turn) -> bool:
+    async def _may_only_look(self, other: LedgerEntry, turn: Turn) -> bool:
         """Whether a run that has begun may just be looking, as it did before: it was put off, maybe because nobody
         could tell how the one before it stands. Then nothing is under way with which this one would overlap."""
         row, run = await self._row(other, turn), other.run
@@ -142,16 +142,16 @@ class RunQueue:
         has_waited = previous is not None and previous.run.successor == other.stamp
         return not has_waited
 
-    async def _row(self, other: Entry, turn: Turn) -> Timer | None:
+    async def _row(self, other: LedgerEntry, turn: Turn) -> Timer | None:
         [row] = await self._rows.runs([launch_id(turn.job, other.stamp)])
         return row
 
-    async def _is_going(self, other: Entry, turn: Turn) -> bool:
+    async def _is_going(self, other: LedgerEntry, turn: Turn) -> bool:
         """Whether a run may still come to something, judged by its row alone. What was put aside never ends."""
         row = await self._row(other, turn)
         return row is not None and row.state is not State.PARKED
 
-    async def _gives_way(self, other: Entry, turn: Turn, job: Job) -> bool:
+    async def _gives_way(self, other: LedgerEntry, turn: Turn, job: Job) -> bool:
         """Whether nothing more comes of a run that is not over: it was put aside, or it has not begun and will not.
 
         Then it was missed, and comes to look at itself after this one. It is superseded, maybe by this very one. If
@@ -164,14 +164,14 @@ class RunQueue:
             return False
         return self._is_missed(other, turn, job)
 
-    def _is_missed(self, other: Entry, turn: Turn, job: Job) -> bool:
+    def _is_missed(self, other: LedgerEntry, turn: Turn, job: Job) -> bool:
         """Whether a run should not be made if it begins now."""
         # It is not known which calendar planned it: the current one tells whether it has its instant.
         run, errand = other.run, replace(turn.errand, kind=other.run.kind, terms=Terms())
         now = turn.started_at
         return bool(objection(job, errand, instant=run.instant, due_at=run.moment, now=now, waited=False))
 
-    async def _wait(self, turn: Turn, blocker: Entry, catching_up: str) -> Ending:
+    async def _wait(self, turn: Turn, blocker: LedgerEntry, catching_up: str) -> Ending:
         now = turn.started_at
         if blocker.run.successor != turn.stamp:
             told = replace(blocker.run, successor=turn.stamp)
@@ -186,7 +186,7 @@ class RunQueue:
         is_held_up = catching_up == blocker.stamp and not _catches_up(blocker)
         return later(turn, gives_way_at if is_held_up and gives_way_at > now else now + RECHECK_MS)
 
-    async def _cancel(self, turn: Turn, other: Entry) -> None:
+    async def _cancel(self, turn: Turn, other: LedgerEntry) -> None:
         identity = launch_id(turn.job, other.stamp)
         [row] = await self._rows.runs([identity])
         reason = f"cancelled by the run {launch_id(turn.job, turn.stamp)}"
@@ -224,7 +224,7 @@ def _by_calendar(job: Job, stamp: str) -> str:
     return "" if before is None else stamp_of(before, suffix)
 
 
-def _catches_up(entry: Entry) -> bool:
+def _catches_up(entry: LedgerEntry) -> bool:
     """Whether a run makes up for an outage."""
     return entry.run.kind == "catchup" or entry.run.catching_up == entry.stamp
 

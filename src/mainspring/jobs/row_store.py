@@ -43,7 +43,7 @@ _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
-class Missing(Struct, frozen=True):
+class MissingRows(Struct, frozen=True):
     """The stamps of runs that have no row."""
 
     refused: Sequence[str]
@@ -173,7 +173,7 @@ class RowStore:
         *,
         upcoming: Sequence[int] = (),
         body: Raw | UnsetType = UNSET,
-    ) -> Missing:
+    ) -> MissingRows:
         """Have rows for runs that are on record. One that has a row already keeps it.
 
         `upcoming` are the instants that follow the first of the runs, in order, if they are known. Returns which runs
@@ -187,7 +187,7 @@ class RowStore:
         ]
         verdicts = await self._put_new(rows)
         stamps = [stamp for stamp, _ in runs]
-        return Missing(
+        return MissingRows(
             [stamp for stamp, verdict in zip(stamps, verdicts, strict=True) if verdict is Verdict.REFUSED],
             [stamp for stamp, verdict in zip(stamps, verdicts, strict=True) if verdict is Verdict.UNAVAILABLE],
         )

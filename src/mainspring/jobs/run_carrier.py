@@ -237,7 +237,7 @@ def _read(timer: Timer) -> tuple[Errand, str]:
 
 
 def _set_aside(timer: Timer, error: ValueError) -> str:
-    set_aside(Unreadable("launch", timer.timer_id, reason_of(error), timer.version))
+    set_aside(Unreadable("run", timer.timer_id, reason_of(error), timer.version))
     return f"The row of this run cannot be read: {error}"
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from mainspring.jobs.ledger import Entry, Ledger, behind, key_of, launch_id
+from mainspring.jobs.ledger import Ledger, LedgerEntry, behind, key_of, launch_id
 from mainspring.jobs.messages import ListRuns, RunsPage, RunView
 from mainspring.jobs.registry import Registry
 from mainspring.jobs.row_store import RowStore
@@ -65,7 +65,7 @@ class RunReader:
                 views.append(view)
         return views, following
 
-    async def _views(self, job: str, entries: list[Entry]) -> list[RunView]:
+    async def _views(self, job: str, entries: list[LedgerEntry]) -> list[RunView]:
         going = [launch_id(job, entry.stamp) for entry in entries if not entry.run.is_final]
         rows = await self._rows.runs(going) if going else []
         by_id = dict(zip(going, rows, strict=True))

@@ -21,7 +21,7 @@ from mainspring.errors import Conflict, NotFound, StoreUnavailable, TooLarge, wr
 from mainspring.jobs.backfill import Backfiller
 from mainspring.jobs.checks import check
 from mainspring.jobs.clock_state import ClockState, first_state
-from mainspring.jobs.ledger import Entry, Ledger, planned, stamp_of
+from mainspring.jobs.ledger import Ledger, LedgerEntry, planned, stamp_of
 from mainspring.jobs.messages import (
     BackfillJob,
     BackfillView,
@@ -197,7 +197,7 @@ class JobService:
         if missing.refused:
             raise TooLarge("The run is larger than the database can hold")
         [run] = await self._ledger.enter(job.name, [(stamp, run)])
-        return run_view(job.name, Entry(stamp, run, 1), None)
+        return run_view(job.name, LedgerEntry(stamp, run, 1), None)
 
     async def preview(self, request: PreviewJob) -> PreviewView:
         base = Definition(schedule="")

@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw
 from mainspring.delivery.secrets import Secrets
 from mainspring.jobs.calendar.calendar import Calendar
 from mainspring.jobs.clock_state import ClockState
-from mainspring.jobs.ledger import Entry, launch_id
+from mainspring.jobs.ledger import LedgerEntry, launch_id
 from mainspring.jobs.messages import InstantView, JobState, JobView, RunState, RunView
 from mainspring.jobs.record import BrokenJob, Definition, Job
 from mainspring.model import State, Timer
@@ -82,7 +82,7 @@ def _next_at(job: Job, state: ClockState, now: int) -> int | None:
     return None if following is None or following > (definition.ends_at or following) else following
 
 
-def run_view(job: str, entry: Entry, row: Timer | None) -> RunView:
+def run_view(job: str, entry: LedgerEntry, row: Timer | None) -> RunView:
     """An entry of the ledger. If it is not over, its row tells how it stands, if it has one."""
     run = entry.run
     started_at, state, attempts, status = run.started_at, run.state, run.attempts, run.status

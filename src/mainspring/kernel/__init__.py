@@ -8,11 +8,11 @@ clock, randomness and spawning are arguments, so a whole cluster runs in one thr
     agenda      the owned shards, and when to look at each
     reader      finds what is due
     dispatcher  from due to done: begin, carry, finish
-    window      the due rows in memory; `stages` says where each is, `room` how much there is, `unrecorded` what waits
-                for its record
+    window      the due rows in memory; `stages` says where each is, `room` how much there is, `unrecorded_rows` what
+                waits for its record
     lanes       one for each destination; `slots` are what they share, `shares` and `turns` who gets them
     carrier     what the engine asks of the outside
     finisher    records how attempts ended
-    batches     fenced writes, such that no shard holds up another; `fenced` is one of them
+    batches     fenced writes, so that a hanging shard does not hold up others; `fenced` is one of them
     backoff     how long to wait before the next attempt
 """

@@ -155,7 +155,7 @@ class Finisher:
             self._note(row.shard_id, row.due_at)
 
     async def _look_later(self, endings: Sequence[Ended]) -> None:
-        """Endings wait for the store: they are bounded (`unrecorded`); the fence decides when they come too late."""
+        """Endings wait for the store: they are bounded (`unrecorded_rows`); the fence decides if they are late."""
         await asyncio.sleep(self._retry_seconds)
         await self._look_again(endings)
 

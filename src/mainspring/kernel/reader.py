@@ -51,7 +51,7 @@ LEFT_PAGES: Final = 4
 """Pages that are read from bookmarks before it is looked again at what is due."""
 
 
-class Page(NamedTuple):
+class PageOutcome(NamedTuple):
     """What was read, and what came of it."""
 
     last: Position | None = None
@@ -203,7 +203,7 @@ class Reader:
         elif page.next_due_at is not None:
             self._agenda.look(shard.shard_id, max(page.next_due_at, now + 1))
 
-    async def _page(self, shard: ShardState, now: int, after: Position, limit: int) -> Page:
+    async def _page(self, shard: ShardState, now: int, after: Position, limit: int) -> PageOutcome:
         """Read a page and offer its rows."""
         number = shard.ask_page()
         window = self._dispatcher.window
@@ -213,7 +213,7 @@ class Reader:
         try:
             timers, next_due_at = await self._store.load_due(shard.shard_id, until=now, after=after, limit=limit)
             if self._agenda.shards.get(shard.shard_id) is not shard:
-                return Page()
+                return PageOutcome()
             last = Position(timers[-1].due_at, timers[-1].uuid) if timers else None
             # A page may end before its limit: because of its bytes, or after rows that cannot be read.
             is_full = len(timers) == limit or (bool(timers) and next_due_at is not None and next_due_at <= now)
@@ -221,7 +221,7 @@ class Reader:
             before = window.admitted
             for timer in timers:
                 self._dispatcher.offer(timer, number)
-            return Page(last, is_full, next_due_at, window.admitted - before)
+            return PageOutcome(last, is_full, next_due_at, window.admitted - before)
         finally:
             shard.page_over(number)
 

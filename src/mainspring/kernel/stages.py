@@ -24,7 +24,7 @@ from mainspring.kernel.settings import EngineSettings
 from mainspring.kernel.shares import Tier
 from mainspring.kernel.slots import Bytes, Slots
 from mainspring.kernel.turns import Turns
-from mainspring.kernel.unrecorded import Unrecorded
+from mainspring.kernel.unrecorded_rows import UnrecordedRows
 from mainspring.kernel.window import Window, bytes_for_large
 from mainspring.model import Timer
 
@@ -62,7 +62,7 @@ class Stages:
         # What is in flight is also in the window, and cannot give way: part of the window is for what waits.
         self._slots = Slots(min(settings.in_flight_limit, max(1, settings.window_limit * 3 // 4)), everybody)
         self._bytes = Bytes(max(1, bytes_for_large(settings.window_bytes) * 3 // 4), everybody.large)
-        self._unrecorded = Unrecorded(limit=max(2, settings.window_limit * 3 // 4), clock=clock)
+        self._unrecorded = UnrecordedRows(limit=max(2, settings.window_limit * 3 // 4), clock=clock)
         self._rouse_at = 0.0
         self._any_promoted = False
         self._promote_at = 0.0

@@ -60,19 +60,19 @@ class State(MutableMapping[str, Any]):
         return f"State({self._values!r})"
 
 
-class Document(Struct, kw_only=True, rename="camel"):
+class OriginDocument(Struct, kw_only=True, rename="camel"):
     """What is stored. `waiting` are the reqIds of fetches, and when they were asked for."""
 
     state: dict[str, Any] = {}
     waiting: dict[str, int] = {}
 
 
-def read(record: Record | None) -> Document:
+def read(record: Record | None) -> OriginDocument:
     """A fresh copy each time: what a unit does to it is gone unless it is written."""
-    return Document() if record is None else msgspec.json.decode(record.value, type=Document)
+    return OriginDocument() if record is None else msgspec.json.decode(record.value, type=OriginDocument)
 
 
-def write(document: Document, name: str) -> bytes:
+def write(document: OriginDocument, name: str) -> bytes:
     """The bytes to be stored. Raises if the state is no longer JSON, or more than an origin may keep."""
     state = {key: plain(value, f"state[{key!r}]") for key, value in document.state.items()}
     size = len(msgspec.json.encode(state))
@@ -82,4 +82,4 @@ def write(document: Document, name: str) -> bytes:
         raise TooLarge(
             f"Expected {name} to wait for at most {WAITING_LIMIT} results at once, got {len(document.waiting)}"
         )
-    return msgspec.json.encode(Document(state=state, waiting=document.waiting))
+    return msgspec.json.encode(OriginDocument(state=state, waiting=document.waiting))

@@ -24,7 +24,7 @@ from mainspring.clock import Clock
 from mainspring.errors import Conflict
 from mainspring.fetches.messages import CreateFetch
 from mainspring.model import Record
-from mainspring.origins.document import ORIGINS, Document, State, read, write
+from mainspring.origins.document import ORIGINS, OriginDocument, State, read, write
 from mainspring.origins.origin import Origin, Unit
 from mainspring.origins.outbox import Kept, Outbox
 from mainspring.origins.services import Services
@@ -124,14 +124,14 @@ class Units:
         raise Conflict(f"Origin {key} was changed by others {TRIES} times in a row")
 
     async def _commit(
-        self, kind: type[Origin], unit: Unit, document: Document, record: Record | None
+        self, kind: type[Origin], unit: Unit, document: OriginDocument, record: Record | None
     ) -> tuple[bool, Kept | None]:
         """Whether it was committed, and the fetches that are then to be created."""
         key = _key(kind, unit.origin_id)
         now = self._clock.now_ms()
         document.waiting.update((str(fetch.req_id), now) for fetch in unit.fetches)
         value = write(document, key)
-        if value == (record.value if record is not None else write(Document(), key)):
+        if value == (record.value if record is not None else write(OriginDocument(), key)):
             return True, None  # a unit that only looked
         kept = None
         if unit.fetches:

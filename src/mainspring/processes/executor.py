@@ -32,11 +32,11 @@ from mainspring.cluster_secret import read_cluster_secret
 from mainspring.config import Config
 from mainspring.delivery.guard import Guard
 from mainspring.errors import ConfigError, RateLimited, StoreUnavailable, Unavailable
+from mainspring.fetches.activity import Activity
 from mainspring.fetches.assembly import call_sender, host_of, memory_of, request_memory_of
 from mainspring.fetches.executor import Executor
 from mainspring.fetches.places import Places
-from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, Executing, ExecutorLease
-from mainspring.fetches.recent import Recent
+from mainspring.fetches.pools import EXECUTORS, WAIT_SECONDS, Execute, ExecuteReply, ExecutorLease
 from mainspring.fetches.registry import FetchRegistry
 from mainspring.fetches.results import Results
 from mainspring.kernel.ownership import INSTANCES, read_lease
@@ -133,7 +133,7 @@ class RemoteExecutor:
         )
         self._process = surroundings.identity.lease(self._clock)
         self.name = f"{pool}/{self._process.instance}"
-        recent = Recent()
+        recent = Activity()
         registry = FetchRegistry(
             records=self._store,
             timers=self._store,
@@ -220,7 +220,7 @@ class RemoteExecutor:
 
     # --- the calls ------------------------------------------------------------------------------------
 
-    async def execute(self, request: Execute) -> Executing:
+    async def execute(self, request: Execute) -> ExecuteReply:
         """Take a fetch. Returns once that is written; the call is made afterwards."""
         if self._draining:
             raise Unavailable("This executor is stopping")
@@ -236,11 +236,11 @@ class RemoteExecutor:
             while fetch is not None and fetch.state == "pending":
                 has_room, fetch = self._executor.room_for(fetch), None  # it may be large, and waits in the store
                 if not await self._comes_true(has_room, deadline):
-                    return Executing(room=places.free, is_busy=True)
+                    return ExecuteReply(room=places.free, is_busy=True)
                 fetch = await self._executor.take(request.req_id)
         finally:
             self._waiting -= 1
-        return Executing(room=places.free)
+        return ExecuteReply(room=places.free)
 
     async def _comes_true(self, is_so: Callable[[], bool], deadline: float) -> bool:
         """Whether a condition holds, or comes to hold before the deadline when a place becomes free."""

@@ -19,7 +19,7 @@ import mainspring
 from mainspring import telemetry
 from mainspring.api.app import Api, Refuse, build_app, build_internal_app
 from mainspring.api.asgi import AsgiApp
-from mainspring.api.heads import names_of
+from mainspring.api.head_checks import names_of
 from mainspring.api.listener import listening
 from mainspring.api.tokens import token_digest
 from mainspring.cluster.instance import Instance

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 import mainspring
 from mainspring import descriptors, telemetry
-from mainspring.api.heads import Hosts, hosts_on
+from mainspring.api.head_checks import Hosts, hosts_on
 from mainspring.api.limits import Limits
 from mainspring.config import Config, read_token_file
 from mainspring.delivery.address import is_loopback

@@ -1,26 +1,26 @@
 """Which database stands behind a store URL. Adapters are imported when they are asked for, so that a program at its
 start pays only for the one it uses. What they share:
 
-    addresses    the URLs of servers, taken apart
-    groups       requests, and which of those that wait are worked on together
-    committer    group commit: what arrives while a group is under way becomes the next group
-    rules        what a change, a begin or a finish does to a row
-    plan         what a group of requests does: decided in order, without SQL
-    pages        how many rows make up a page
-    sizes        how large rows are
-    partly       batches that failed in part
-    containment  which errors leave a store
-    collections  collections of records that are only looked up
+    addresses        the URLs of servers, taken apart
+    groups           requests, and which of those that wait are worked on together
+    committer        group commit: what arrives while a group is under way becomes the next group
+    rules            what a change, a begin or a finish does to a row
+    plan             what a group of requests does: decided in order, without SQL
+    pages            how many rows make up a page
+    sizes            how large rows are
+    partial_results  batches that failed in part
+    containment      which errors leave a store
+    collections      collections of records that are only looked up
 
 The adapters:
 
-    memory       in this process, for tests and trials
-    sqlite/      one file
-    sql/         PostgreSQL, MySQL and MariaDB
-    mongodb/     a replica set
-    cassandra/   Cassandra and Scylla
-    dynamodb/    tables of AWS
-    redis/       records only
+    memory           in this process, for tests and trials
+    sqlite/          one file
+    sql/             PostgreSQL, MySQL and MariaDB
+    mongodb/         a replica set
+    cassandra/       Cassandra and Scylla
+    dynamodb/        tables of AWS
+    redis/           records only
 """
 
 # ruff: noqa: PLC0415  (see the docstring)

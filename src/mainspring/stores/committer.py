@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final, Generic
 
 from mainspring.errors import MainspringError, StoreUnavailable
-from mainspring.stores.groups import Answer, Capacity, Item, Items, R, Request, Waiting
+from mainspring.stores.groups import Answer, Capacity, GroupQueue, Item, Items, R, Request
 
 PENDING_LIMIT: Final = 100_000
 PATIENCE_SECONDS: Final = 0.25
@@ -103,7 +103,7 @@ class Committer(Generic[R]):
         self._beside = beside
         self._admission = admission or Admission()
         self._when_idle = when_idle
-        self._waiting: Waiting[R] = Waiting(room)
+        self._waiting: GroupQueue[R] = GroupQueue(room)
         self._runners: set[asyncio.Task[None]] = set()
         self._held_up: set[asyncio.Task[None]] = set()
 

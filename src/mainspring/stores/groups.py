@@ -59,7 +59,7 @@ class Capacity(NamedTuple):
     """Requests are worked on in the order in which they came, large or not."""
 
 
-class Waiting(Generic[R]):
+class GroupQueue(Generic[R]):
     """Groups of small requests, and of a few that are large, in turn.
 
     So whoever writes little waits for what is being written, but not for all that others have asked for. Requests that

@@ -27,7 +27,7 @@ class Part(NamedTuple):
         return self.last if self.is_full else None
 
 
-class Page:
+class PageBuilder:
     """What a list gathers. When there is room for no more, it ends at its last row."""
 
     def __init__(self, limit: int) -> None:

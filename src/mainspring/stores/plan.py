@@ -51,7 +51,7 @@ class ClaimShards(Batch[Shard]):
     __slots__ = ()
 
 
-class Release(Batch[Shard]):
+class ReleaseShards(Batch[Shard]):
     __slots__ = ()
 
 
@@ -99,7 +99,7 @@ class NoticeWriters(Request):
     answer: int
 
 
-Change = Write | BeginAttempts | FinishAttempts | ClaimShards | Release | PutRecord | DeleteRecord | PruneHistory
+Change = Write | BeginAttempts | FinishAttempts | ClaimShards | ReleaseShards | PutRecord | DeleteRecord | PruneHistory
 WriteRequest = Change | NoticeWriters
 
 
@@ -149,7 +149,7 @@ class Plan:
                     self.shards[finish.key.shard_id] = Shard(finish.key.shard_id)
                     if finish.change is not None:
                         self._name_row(finish.change.key, finish.change.expect)
-            case ClaimShards(items=claims) | Release(items=claims):
+            case ClaimShards(items=claims) | ReleaseShards(items=claims):
                 for claim in claims:
                     self.shards[claim.shard_id] = Shard(claim.shard_id)
             case PutRecord(key=key) | DeleteRecord(key=key):
@@ -176,7 +176,7 @@ class Plan:
                 request.answer = [self._finish(finish) for finish in finishes]
             case ClaimShards(items=claims):
                 request.answer = [self._claim(claim) for claim in claims]
-            case Release(items=claims):
+            case ReleaseShards(items=claims):
                 request.answer = [self._release(claim) for claim in claims]
             case PutRecord():
                 request.answer = self._put_record(request)

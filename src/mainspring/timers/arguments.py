@@ -12,7 +12,7 @@ from mainspring.errors import InvalidInput
 from mainspring.model import Delivery, RetryPolicy
 from mainspring.timers.handlers import HANDLER_SCHEME
 from mainspring.timers.messages import CreateTimer, UpdateTimer
-from mainspring.wire.decoding import decode, encode
+from mainspring.wire.strict_json import decode, encode
 
 M = TypeVar("M", CreateTimer, UpdateTimer)
 

@@ -234,7 +234,7 @@ class TimerCarrier:
         try:
             await self._records.put_record(GONE_URLS, key, url.encode(), expect=0, now=now, expires_at=expires_at)
         except StoreUnavailable as error:
-            telemetry.warning("the state of a destination was not recorded", reason=error.detail)
+            telemetry.warning("it was not recorded that a URL is gone", reason=error.detail)
 
 
 def _key(url: str) -> str:

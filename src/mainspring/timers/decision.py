@@ -29,8 +29,8 @@ from mainspring.errors import InvalidInput
 from mainspring.kernel.backoff import wait_ms
 from mainspring.kernel.carrier import Ending
 from mainspring.model import Delivery, Result, RetryPolicy, Timer
-from mainspring.wire.decoding import check_value
 from mainspring.wire.instants import LAST_INSTANT, Instant, to_ms
+from mainspring.wire.strict_json import check_value
 
 ANSWER_HEAD = 500
 """How much of an answer the history keeps, in characters."""
@@ -54,7 +54,7 @@ class Reschedules(NamedTuple):
 DEFAULT_RESCHEDULES = Reschedules()
 
 
-class CallbackAnswer(Struct, rename="camel"):
+class AnswerBody(Struct, rename="camel"):
     """What a receiver may say in a JSON object. Other fields are its own business."""
 
     ok: bool = True
@@ -62,7 +62,7 @@ class CallbackAnswer(Struct, rename="camel"):
     payload: Raw | UnsetType = UNSET
 
 
-_decode_answer = msgspec.json.Decoder(CallbackAnswer).decode
+_decode_answer = msgspec.json.Decoder(AnswerBody).decode
 
 
 class Wishes(NamedTuple):
@@ -232,7 +232,7 @@ def read_wishes(reply: Reply, *, max_payload: int) -> Wishes:
     )
 
 
-def _objection(answer: CallbackAnswer, max_payload: int) -> str:
+def _objection(answer: AnswerBody, max_payload: int) -> str:
     """Why these wishes cannot be granted; nothing if they can."""
     if answer.next_execute_at not in (UNSET, None) and not 0 <= to_ms(answer.next_execute_at) <= LAST_INSTANT:
         return "The answer's nextExecuteAt is not between the years 1970 and 9999."

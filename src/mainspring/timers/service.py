@@ -56,9 +56,9 @@ from mainspring.timers.messages import (
 from mainspring.timers.views import attempt_view, view_of
 from mainspring.unreadable import Unreadable
 from mainspring.wire import cursors
-from mainspring.wire.decoding import decode_items
 from mainspring.wire.instants import to_ms
 from mainspring.wire.message import ProblemItem
+from mainspring.wire.strict_json import decode_items
 
 BULK_PAGE = 500
 BREATH = 50
@@ -80,8 +80,8 @@ class TimerService:
         max_payload: int,
         secrets: Secrets,
     ) -> None:
-        """`check_url` refuses destinations; `wake` tells the engine about a row, `revive` about a destination
-        to retry."""
+        """`check_url` refuses URLs; `wake` tells the engine about a row, `revive` about a URL that is to be called
+        again."""
         self._store = store
         self._namespaces = namespaces
         self._clock = clock
@@ -169,7 +169,7 @@ class TimerService:
         return await self._change_to_call(request, lambda timer: record.resumed(timer, now=self._clock.now_ms()))
 
     async def _change_to_call(self, request: TimerRef, change: Callable[[Timer], Timer]) -> TimerView:
-        """Change a timer so that its destination is called, even if it was gone."""
+        """Change a timer so that its URL is called, even if that was gone."""
         await self._revive((await self._find(request.namespace, request.timer_id)).detail.callback_url)
         return view_of(await self._change(request.namespace, request.timer_id, change), self._secrets)
 

@@ -39,7 +39,7 @@ def _missing_tables_named() -> Iterator[None]:
         raise
 
 
-class Blocking(Struct, frozen=True):
+class BlockingConnection(Struct, frozen=True):
     """A connection whose statements return rows."""
 
     dialect: Dialect
@@ -61,7 +61,7 @@ class Blocking(Struct, frozen=True):
             steps.close()
 
 
-class Waiting(Struct, frozen=True):
+class AwaitedConnection(Struct, frozen=True):
     """A connection whose statements are awaited."""
 
     dialect: Dialect
@@ -89,7 +89,7 @@ class Bridged(Struct, frozen=True):
     run_sync: Callable[[Callable[[object], object]], Awaitable[Any]]
 
 
-Connection = Blocking | Waiting | Bridged
+Connection = BlockingConnection | AwaitedConnection | Bridged
 
 
 def recognised(connection: object) -> Connection:
@@ -127,7 +127,7 @@ def _implies_transaction(connection: Any) -> bool:
     )
 
 
-def _sqlite3(connection: Any) -> Blocking:
+def _sqlite3(connection: Any) -> BlockingConnection:
     _require_transaction(_implies_transaction(connection))
 
     def run(sql: str, parameters: Sequence[Value]) -> Rows:
@@ -137,20 +137,20 @@ def _sqlite3(connection: Any) -> Blocking:
         cursor.close()
         return rows
 
-    return Blocking(SQLITE, "sqlite3", "?", run)
+    return BlockingConnection(SQLITE, "sqlite3", "?", run)
 
 
-def _apsw(connection: Any) -> Blocking:
+def _apsw(connection: Any) -> BlockingConnection:
     _require_transaction(connection.in_transaction)
 
     def run(sql: str, parameters: Sequence[Value]) -> Rows:
         rows: Rows = connection.cursor().execute(sql, parameters).fetchall()
         return rows
 
-    return Blocking(SQLITE, "apsw", "?", run)
+    return BlockingConnection(SQLITE, "apsw", "?", run)
 
 
-def _aiosqlite(connection: Any) -> Waiting:
+def _aiosqlite(connection: Any) -> AwaitedConnection:
     _require_transaction(_implies_transaction(connection))
 
     async def run(sql: str, parameters: Sequence[Value]) -> Rows:
@@ -160,20 +160,20 @@ def _aiosqlite(connection: Any) -> Waiting:
             rows: Rows = await cursor.fetchall()
             return rows
 
-    return Waiting(SQLITE, "aiosqlite", "?", run)
+    return AwaitedConnection(SQLITE, "aiosqlite", "?", run)
 
 
 # --- PostgreSQL -------------------------------------------------------------------------------------------
 
 
-def _asyncpg(connection: Any) -> Waiting:
+def _asyncpg(connection: Any) -> AwaitedConnection:
     _require_transaction(connection.is_in_transaction())
 
     async def run(sql: str, parameters: Sequence[Value]) -> Rows:
         rows: Rows = [tuple(row) for row in await connection.fetch(sql, *parameters)]
         return rows
 
-    return Waiting(POSTGRESQL, "asyncpg", "$", run)
+    return AwaitedConnection(POSTGRESQL, "asyncpg", "$", run)
 
 
 def _psycopg_row_factory(connection: Any) -> object:
@@ -181,7 +181,7 @@ def _psycopg_row_factory(connection: Any) -> object:
     return sys.modules["psycopg.rows"].tuple_row
 
 
-def _psycopg(connection: Any) -> Blocking:
+def _psycopg(connection: Any) -> BlockingConnection:
     row_factory = _psycopg_row_factory(connection)
 
     def run(sql: str, parameters: Sequence[Value]) -> Rows:
@@ -190,10 +190,10 @@ def _psycopg(connection: Any) -> Blocking:
             rows: Rows = cursor.fetchall() if cursor.description else ()
             return rows
 
-    return Blocking(POSTGRESQL, "psycopg", "%s", run)
+    return BlockingConnection(POSTGRESQL, "psycopg", "%s", run)
 
 
-def _psycopg_async(connection: Any) -> Waiting:
+def _psycopg_async(connection: Any) -> AwaitedConnection:
     row_factory = _psycopg_row_factory(connection)
 
     async def run(sql: str, parameters: Sequence[Value]) -> Rows:
@@ -202,42 +202,42 @@ def _psycopg_async(connection: Any) -> Waiting:
             rows: Rows = await cursor.fetchall() if cursor.description else ()
             return rows
 
-    return Waiting(POSTGRESQL, "psycopg", "%s", run)
+    return AwaitedConnection(POSTGRESQL, "psycopg", "%s", run)
 
 
 # --- MySQL ------------------------------------------------------------------------------------------------
 
 
-def _pymysql(connection: Any) -> Blocking:
+def _pymysql(connection: Any) -> BlockingConnection:
     _require_transaction(not connection.get_autocommit() or bool(connection.server_status & IN_TRANSACTION))
     return _mysql_blocking(connection, "pymysql", sys.modules["pymysql.cursors"].Cursor)
 
 
-def _mysqlclient(connection: Any) -> Blocking:
+def _mysqlclient(connection: Any) -> BlockingConnection:
     # The driver does not show the server's status, so a BEGIN in autocommit mode cannot be told from no BEGIN.
     _require_transaction(not connection.get_autocommit())
     return _mysql_blocking(connection, "mysqlclient", sys.modules["MySQLdb.cursors"].Cursor)
 
 
-def _mysql_blocking(connection: Any, driver: str, cursor_class: object) -> Blocking:
+def _mysql_blocking(connection: Any, driver: str, cursor_class: object) -> BlockingConnection:
     def run(sql: str, parameters: Sequence[Value]) -> Rows:
         with connection.cursor(cursor_class) as cursor:
             cursor.execute(sql, parameters)
             rows: Rows = cursor.fetchall()
             return rows
 
-    return Blocking(MYSQL, driver, "%s", run)
+    return BlockingConnection(MYSQL, driver, "%s", run)
 
 
-def _asyncmy(connection: Any) -> Waiting:
+def _asyncmy(connection: Any) -> AwaitedConnection:
     return _mysql_waiting(connection, "asyncmy", sys.modules["asyncmy.cursors"].Cursor)
 
 
-def _aiomysql(connection: Any) -> Waiting:
+def _aiomysql(connection: Any) -> AwaitedConnection:
     return _mysql_waiting(connection, "aiomysql", sys.modules["aiomysql.cursors"].Cursor)
 
 
-def _mysql_waiting(connection: Any, driver: str, cursor_class: object) -> Waiting:
+def _mysql_waiting(connection: Any, driver: str, cursor_class: object) -> AwaitedConnection:
     _require_transaction(not connection.get_autocommit() or bool(connection.get_transaction_status()))
 
     async def run(sql: str, parameters: Sequence[Value]) -> Rows:
@@ -246,7 +246,7 @@ def _mysql_waiting(connection: Any, driver: str, cursor_class: object) -> Waitin
             rows: Rows = await cursor.fetchall()
             return rows
 
-    return Waiting(MYSQL, driver, "%s", run)
+    return AwaitedConnection(MYSQL, driver, "%s", run)
 
 
 # --- SQLAlchemy -------------------------------------------------------------------------------------------
@@ -255,11 +255,11 @@ _PLACEHOLDERS: Final = {"qmark": "?", "format": "%s", "pyformat": "%s", "numeric
 _DIALECTS: Final = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "mysql": MYSQL, "mariadb": MYSQL}
 
 
-def _sqlalchemy_session(session: Any) -> Blocking:
+def _sqlalchemy_session(session: Any) -> BlockingConnection:
     return _sqlalchemy(session.connection())
 
 
-def _sqlalchemy(connection: Any) -> Blocking:
+def _sqlalchemy(connection: Any) -> BlockingConnection:
     """Through SQLAlchemy, not beneath it: only then does it know that there is something to commit."""
     dialect = _DIALECTS.get(connection.dialect.name)
     placeholder = _PLACEHOLDERS.get(connection.dialect.paramstyle)
@@ -275,7 +275,7 @@ def _sqlalchemy(connection: Any) -> Blocking:
             rows: Rows = [tuple(row) for row in result] if result.returns_rows else ()
             return rows
 
-    return Blocking(dialect, connection.dialect.driver, placeholder, run)
+    return BlockingConnection(dialect, connection.dialect.driver, placeholder, run)
 
 
 def _sqlalchemy_autocommits(connection: Any) -> bool:

@@ -13,7 +13,7 @@ from mainspring.stores.sql.schema import Names
 from mainspring.timers.arguments import TimerFields, create_request
 from mainspring.timers.handlers import HANDLER_SCHEME
 from mainspring.timers.messages import CreateTimer, TimerView
-from mainspring.transactional.connections import Blocking, Bridged, recognised
+from mainspring.transactional.connections import BlockingConnection, Bridged, recognised
 from mainspring.transactional.statements import Creation
 
 _NAME: Final = re.compile(r"([a-z_][a-z0-9_]{0,39})?")
@@ -53,7 +53,7 @@ class TimerWriter:
 
 def create_blocking(creation: Creation, connection: object, request: CreateTimer) -> TimerView:
     known = recognised(connection)
-    if not isinstance(known, Blocking):
+    if not isinstance(known, BlockingConnection):
         raise InvalidInput(f"Expected a synchronous connection, got {type(connection).__qualname__}: use acreate")
     return known.drive(creation.create(request, dialect=known.dialect, driver=known.driver))
 
@@ -64,7 +64,7 @@ async def create_waiting(creation: Creation, connection: object, request: Create
         view: TimerView = await known.run_sync(lambda blocking: create_blocking(creation, blocking, request))
         return view
     steps = creation.create(request, dialect=known.dialect, driver=known.driver)
-    return known.drive(steps) if isinstance(known, Blocking) else await known.drive(steps)
+    return known.drive(steps) if isinstance(known, BlockingConnection) else await known.drive(steps)
 
 
 def table_prefix(*, prefix: str, schema: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from tests.cluster.stale_writes.audit import Claim, Write
-from tests.stores.sql_databases import Database
+from tests.support.sql_databases import Database
 
 _TABLES = (
     "CREATE TABLE claims (shard_id BIGINT, version BIGINT, owner VARCHAR(80), PRIMARY KEY (shard_id, version))",

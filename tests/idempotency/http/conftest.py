@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from tests.project.tree import ROOT
+from tests.support.source_tree import ROOT
 
 sys.path.insert(0, str(ROOT / "examples"))

@@ -14,7 +14,7 @@ from faststream.rabbit import RabbitBroker, RabbitQueue
 from mainspring.errors import StoreUnavailable
 from mainspring.idempotency import InMemoryStore, UnknownOutcome
 from mainspring.idempotency.faststream import IdempotentConsumption
-from tests.idempotency.stalling import Stalling
+from tests.idempotency.stalling_store import Stalling
 from tests.servers.rabbitmq import RabbitMQ
 
 _numbers = count(1)

@@ -38,8 +38,8 @@ from mainspring.processes import server
 from mainspring.store import Store
 from mainspring.stores.memory import MemoryStore
 from mainspring.timers.messages import TimerRef
-from tests.api.services import TOKEN, Edge
-from tests.idempotency.http.calling import Client
+from tests.support.asgi_requests import Client
+from tests.support.service_doubles import TOKEN, Edge
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 TIMER = b'{"timerId":"t1","delaySeconds":3600,"callbackUrl":"http://127.0.0.1:9/"}'

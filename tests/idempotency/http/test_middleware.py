@@ -16,8 +16,8 @@ from mainspring.idempotency.http.middleware import IdempotencyMiddleware, author
 from mainspring.idempotency.http.quota import Quota
 from mainspring.idempotency.stores.records import RecordsStore
 from mainspring.stores.memory import MemoryStore
-from tests.idempotency.http.calling import Client
-from tests.idempotency.stalling import Stalling
+from tests.idempotency.stalling_store import Stalling
+from tests.support.asgi_requests import Client
 
 KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
 

@@ -20,7 +20,7 @@ from mainspring.idempotency import InMemoryStore, NotDone, Resolved, SQLiteStore
 from mainspring.idempotency.http.answers import Answer
 from mainspring.idempotency.http.receiver import Delivery, Received, Receiver
 from tests.idempotency.http.deliveries import BODY, SECRET, signed
-from tests.idempotency.stalling import Stalling
+from tests.idempotency.stalling_store import Stalling
 
 
 class Work:

@@ -17,8 +17,8 @@ import pytest
 from submissions.database import Database
 from submissions.register_server import FEE_CENTS, RegisterServer
 
-from tests.project.tree import ROOT
 from tests.servers.rabbitmq import RabbitMQ
+from tests.support.source_tree import ROOT
 
 SECONDS = 30
 ACME = {"broker": "Lloyd", "insured": "Acme Ltd", "country": "DE", "line": "cyber", "sum_insured": 100_000_000}

@@ -21,8 +21,8 @@ from starlette.routing import Route
 
 from mainspring.idempotency import InMemoryStore, UnknownOutcome
 from mainspring.idempotency.http.receiver import Delivery, Receiver
-from tests.idempotency.http.calling import Client
 from tests.idempotency.http.deliveries import BODY, SECRET, signed
+from tests.support.asgi_requests import Client
 
 if not settings.configured:
     settings.configure(ALLOWED_HOSTS=["*"], SECRET_KEY="test", DEFAULT_CHARSET="utf-8")

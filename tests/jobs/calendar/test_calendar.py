@@ -18,7 +18,7 @@ from mainspring.jobs.calendar import zone as zones
 from mainspring.jobs.calendar.calendar import Calendar, Dst, is_due, spread_ms
 from mainspring.jobs.calendar.cron import parse
 from mainspring.testing.oracle.instants import instants, local_times
-from tests.project.tree import ROOT
+from tests.support.source_tree import ROOT
 
 CHANGES = {
     "Europe/Berlin": ("2026-03-29", "2026-10-25"),

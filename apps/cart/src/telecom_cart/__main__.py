@@ -17,7 +17,7 @@ from telecom_cart.demo import Demo, DemoFailed
 from telecom_cart.errors import CartError
 from telecom_cart.platforms import PREFIX, Name, NotConfigured, PlatformChoice
 from telecom_cart.provider import Lookup
-from telecom_cart.serving import Serving, log_to_stderr, serve, settling_on
+from telecom_cart.server import ServerOptions, log_to_stderr, serve, settlement_on
 from telecom_cart.settings import CURRENCIES, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -151,7 +151,7 @@ def serve_command(
 ) -> None:
     """Serve the cart over HTTP, until SIGTERM or Ctrl-C."""
     log_to_stderr()
-    serving = Serving(
+    serving = ServerOptions(
         store=store,
         platform=PlatformChoice(provider, provider_url, lookup, is_simulated=simulated),
         host=host,
@@ -207,8 +207,8 @@ def unknown_command(*, store: str) -> None:
     """
 
     async def listed() -> None:
-        async with settling_on(store) as settling:
-            async for cart in settling.unknown():
+        async with settlement_on(store) as settlement:
+            async for cart in settlement.unknown():
                 attempt = cart.attempt
                 assert attempt is not None
                 since = datetime.fromtimestamp(attempt.started_at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -234,8 +234,8 @@ def settle_command(*, user: str, order: str | None, not_made: bool, store: str) 
         raise click.UsageError("Say what you found: --order NUMBER or --not-made.")
 
     async def settle() -> None:
-        async with settling_on(store) as settling:
-            await settling.settle(user, order_number=order)
+        async with settlement_on(store) as settlement:
+            await settlement.settle(user, order_number=order)
 
     _run(settle())
     opened = "nothing was ordered. The cart is open again as soon as its server has closed the basket"

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from telecom_cart.checks import added
-from telecom_cart.closing import sealed
+from telecom_cart.closer import sealed
 from telecom_cart.errors import (
     AlreadyCheckedOut,
     CartNotFound,

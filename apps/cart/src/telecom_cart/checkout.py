@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from mainspring.errors import MainspringError
 from telecom_cart import crashes
-from telecom_cart.closing import Closer, failure_of, unknown
+from telecom_cart.closer import Closer, failure_of, unknown
 from telecom_cart.contexts import lines_of, made_equal, objections
 from telecom_cart.errors import (
     AmbiguousCheckout,

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final
 
-from telecom_cart.closing import Closer
+from telecom_cart.closer import Closer
 from telecom_cart.model import Cart, CheckoutStatus, SyncStatus
 from telecom_cart.provider import Provider, ProviderError
 from telecom_cart.recovery import Recovery, Unresolved

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from telecom_cart.ending import on_end
+from telecom_cart.shutdown import on_end
 
 ATTEMPT_SECONDS: Final = 8
 START_SECONDS: Final = 20

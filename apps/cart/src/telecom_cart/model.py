@@ -44,7 +44,7 @@ class Stage(StrEnum):
     CLOSED = "closed"
 
 
-class Closing(StrEnum):
+class AttemptOutcome(StrEnum):
     """How an attempt ended. `not_made`: its basket can no longer be ordered, and there is no order."""
 
     ORDERED = "ordered"
@@ -110,7 +110,7 @@ class Attempt:
     since: int = 0
     """No order of it can have been made before, by the clock of the platform."""
     closed_at: int | None = None
-    closing: Closing | None = None
+    closing: AttemptOutcome | None = None
     reasons: tuple[str, ...] = ()
     held: Hold | None = None
     """Who looks what became of it."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from mainspring import Mainspring
 from telecom_cart.provider import Uncertain, Unreachable
-from telecom_cart.providers.calling import Answer, Request
-from telecom_cart.providers.reading import shown
+from telecom_cart.providers.answers import shown
+from telecom_cart.providers.http_calls import Answer, Request
 
 
 class FetchOnce:

@@ -38,7 +38,7 @@ from typing import Final, NoReturn
 
 from mainspring.errors import MainspringError
 from telecom_cart import crashes
-from telecom_cart.closing import Closer
+from telecom_cart.closer import Closer
 from telecom_cart.model import Attempt, Cart, Hold, Stage, Unknown
 from telecom_cart.provider import (
     Absent,
@@ -91,16 +91,16 @@ def decide(
     *,
     lookup: Lookup,
     is_atomic: bool,
-    is_settled: bool,
+    is_conclusive: bool,
 ) -> Action:
-    """The table above. `is_settled`: the platform was asked when its basket had been gone for the time-out and lag."""
+    """The table above. `is_conclusive`: the basket had been gone for time-out and lag when the platform was asked."""
     if isinstance(found, Found):
         return Action.RECORD if any(order.is_live for order in found.orders) else Action.REJECT
     if isinstance(found, Unsure) or basket is Presence.UNKNOWN:
         return Action.ASK_LATER
     if basket is Presence.THERE:
         return Action.CLOSE_BASKET
-    is_proved = is_settled or (basket is Presence.CLOSED and is_atomic)
+    is_proved = is_conclusive or (basket is Presence.CLOSED and is_atomic)
     if lookup.lag_seconds is None and not is_proved:
         return Action.ASK_A_PERSON
     return Action.NOT_MADE if is_proved else Action.ASK_LATER
@@ -173,7 +173,7 @@ class Recovery:
     async def _resolve(self, cart: Cart, attempt: Attempt, by: str) -> None:
         presence = Presence.UNKNOWN
         for _ in range(2):
-            settled = self._is_settled(attempt)
+            conclusive = self._is_conclusive(attempt)
             found = await self._found(attempt)
             if isinstance(found, Absent) and presence is Presence.UNKNOWN:
                 presence = await self._presence(attempt)
@@ -182,7 +182,7 @@ class Recovery:
                 presence,
                 lookup=self._provider.lookup,
                 is_atomic=self._provider.is_atomic,
-                is_settled=settled,
+                is_conclusive=conclusive,
             )
             if action is not Action.CLOSE_BASKET:
                 break
@@ -211,7 +211,7 @@ class Recovery:
                     await self._trust.note(order)
         await self._closer.ordered(cart, attempt, live)
 
-    def _is_settled(self, attempt: Attempt) -> bool:
+    def _is_conclusive(self, attempt: Attempt) -> bool:
         """Whether an order of a basket that is gone would be seen by now. That it was sent says nothing: who sends may
         have been frozen in between."""
         lag = self._provider.lookup.lag_seconds

@@ -15,8 +15,8 @@ from mainspring import DueJob, DueTimer, Mainspring
 from telecom_cart.carts import Carts
 from telecom_cart.checkout import Checkouts
 from telecom_cart.cleanup import Cleaner
-from telecom_cart.closing import Closer
-from telecom_cart.guarding import Guarded
+from telecom_cart.closer import Closer
+from telecom_cart.guarded_provider import GuardedProvider
 from telecom_cart.keys import Keys
 from telecom_cart.model import Context
 from telecom_cart.provider import ContextGone, Provider, ProviderError
@@ -24,7 +24,7 @@ from telecom_cart.queues import Queues
 from telecom_cart.recovery import Recovery, Unresolved
 from telecom_cart.repository import Repository
 from telecom_cart.settings import Settings
-from telecom_cart.settling import Settling
+from telecom_cart.settlement import Settlement
 from telecom_cart.sync import Busy, Synchroniser
 from telecom_cart.touches import Touches
 from telecom_cart.trust import Trust
@@ -44,7 +44,7 @@ class Shop:
         """`is_only`: there is no other shop on this Mainspring, so timers and jobs are for this one. `BadProvider`: the
         provider is none."""
         self.settings = settings = settings or Settings()
-        self.provider = provider = Guarded(provider)
+        self.provider = provider = GuardedProvider(provider)
         self.repository = Repository(ms)
         self.idempotency_store = ms.idempotency_store
         self._ms = ms
@@ -53,7 +53,7 @@ class Shop:
         wakes = Wakes(ms, settings)
         queues = Queues(limit=settings.queue_limit, seconds=settings.queue_seconds)
         closer = Closer(repository=self.repository, wakes=wakes)
-        self.settling = Settling(repository=self.repository, closer=closer, wakes=wakes)
+        self.settlement = Settlement(repository=self.repository, closer=closer, wakes=wakes)
         self.trust = Trust(ms, provider)
         self.recovery = Recovery(
             repository=self.repository,

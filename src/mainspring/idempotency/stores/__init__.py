@@ -1,4 +1,12 @@
-"""Where claims are kept. A store may serve threads and event loops, even both at once in one program."""
+"""Where claims are kept. A store may serve threads and event loops, even both at once in one program.
+
+memory       in this process only
+records      in a database that Mainspring has a record store for; the stores that programs name are here
+loop_stores  such a store for each event loop, opened from a URL; one of these loops is for threads
+sqlite       a SQLite file, for threads
+redis        Redis and Valkey
+process      what was opened belongs to the process that opened it
+"""
 
 from __future__ import annotations
 

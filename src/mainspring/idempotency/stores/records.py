@@ -1,6 +1,6 @@
 """Claims in the databases that Mainspring has a record store for.
 
-Importing this loads no driver and no asyncio: `opened`, `sqlite` and `redis` do, when a store is made.
+Importing this loads no driver and no asyncio: `loop_stores`, `sqlite` and `redis` do, when a store is made.
 """
 
 # ruff: noqa: PLC0415  (see the docstring)
@@ -66,9 +66,9 @@ class UrlStore:
     def __init__(self, url: str) -> None:
         if not isinstance(url, str):
             raise ConfigError(f"Expected text as the URL of a store, got {type(url).__qualname__}")
-        from mainspring.idempotency.stores.opened import Opened
+        from mainspring.idempotency.stores.loop_stores import LoopStores
 
-        self._opened = Opened(url)
+        self._opened = LoopStores(url)
 
     @property
     def database(self) -> str:
@@ -91,25 +91,14 @@ class UrlStore:
         await self._opened.aclose()
 
 
-class PostgresStore(UrlStore):
-    """Claims in PostgreSQL: `postgresql://user:password@host:port/database?schema=…&prefix=…`."""
-
-    def __init__(self, dsn: str) -> None:
-        if not isinstance(dsn, str) or not dsn.startswith("postgresql://"):
-            raise ConfigError("Expected postgresql://user:password@host:port/database, got something else")
-        super().__init__(dsn)
+class _ThreadClaims(ClaimStore, Protocol):
+    def close(self) -> None: ...
 
 
-class SQLiteStore(UrlStore):
-    """Claims in the file at `path`, which is created with its directory if it does not exist."""
+class _StoreForThreads(UrlStore):
+    """One that serves threads in a way of its own, without an event loop in between."""
 
-    def __init__(self, path: str | os.PathLike[str], *, busy_ms: int = 5_000) -> None:
-        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "://" in os.fspath(path):
-            raise ConfigError("Expected the path of a file, such as app.db, got something else: UrlStore takes a URL")
-        from mainspring.idempotency.stores.sqlite import SQLiteClaims
-
-        super().__init__(f"sqlite:///{os.fspath(path)}")
-        self._claims = SQLiteClaims(os.fspath(path), busy_ms=busy_ms)
+    _claims: _ThreadClaims
 
     def blocking(self) -> ClaimStore:
         return self._claims
@@ -123,7 +112,28 @@ class SQLiteStore(UrlStore):
         await super().aclose()
 
 
-class RedisStore(UrlStore):
+class PostgresStore(UrlStore):
+    """Claims in PostgreSQL: `postgresql://user:password@host:port/database?schema=…&prefix=…`."""
+
+    def __init__(self, dsn: str) -> None:
+        if not isinstance(dsn, str) or not dsn.startswith("postgresql://"):
+            raise ConfigError("Expected postgresql://user:password@host:port/database, got something else")
+        super().__init__(dsn)
+
+
+class SQLiteStore(_StoreForThreads):
+    """Claims in the file at `path`, which is created with its directory if it does not exist."""
+
+    def __init__(self, path: str | os.PathLike[str], *, busy_ms: int = 5_000) -> None:
+        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "://" in os.fspath(path):
+            raise ConfigError("Expected the path of a file, such as app.db, got something else: UrlStore takes a URL")
+        from mainspring.idempotency.stores.sqlite import SQLiteClaims
+
+        super().__init__(f"sqlite:///{os.fspath(path)}")
+        self._claims = SQLiteClaims(os.fspath(path), busy_ms=busy_ms)
+
+
+class RedisStore(_StoreForThreads):
     """Claims at `redis://user:password@host:port/database?prefix=text`, or `rediss://` for TLS."""
 
     def __init__(self, url: str) -> None:
@@ -136,17 +146,6 @@ class RedisStore(UrlStore):
         except ModuleNotFoundError as error:
             raise missing_driver(error, extra="redis") from error
         self._claims = RedisClaims(address_from_url(url))
-
-    def blocking(self) -> ClaimStore:
-        return self._claims
-
-    def close(self) -> None:
-        self._claims.close()
-        super().close()
-
-    async def aclose(self) -> None:
-        self._claims.close()
-        await super().aclose()
 
 
 class RecordsStore:

@@ -1,6 +1,6 @@
 """Where the due rows of a shard begin.
 
-A timer that has fired leaves a mark (a tombstone) at the head of the due order for as long as `gc_grace_seconds`
+A timer that has fired leaves a tombstone at the head of the due order for as long as `gc_grace_seconds`
 says, and a read from the beginning passes over all of them: slow after thousands, refused after a hundred thousand.
 So a shard's columns say from which instant on it has rows (`due_from`), and loads begin there.
 
@@ -15,7 +15,7 @@ from typing import Final
 
 from mainspring.store import START, Position
 from mainspring.stores.cassandra.connection import Connection
-from mainspring.stores.cassandra.plan import Guard, Raise
+from mainspring.stores.cassandra.plan import DueGuard, Raise
 from mainspring.stores.cassandra.rows import Statements
 from mainspring.stores.cassandra.writer import Writer
 
@@ -43,7 +43,7 @@ class Floor:
         due_from = (first - MARGIN_MS) // STEP_MS * STEP_MS
         if due_from - present.due_at < RAISE_MS:
             return
-        await self._writer.apply([(shard_id, Guard(due_from))])
+        await self._writer.apply([(shard_id, DueGuard(due_from))])
         below = await self._connection.read(self._statements.read_first, shard_id, *present, due_from)
         if not below:
             await self._writer.apply([(shard_id, Raise(due_from))])

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from mainspring.model import Attempt, Shard
 from mainspring.store import Begin, Finish, Put, Remove, Verdict
 from mainspring.stores import rules
-from mainspring.stores.cassandra.rows import Place, ShardState
+from mainspring.stores.cassandra.rows import Place, ShardColumns
 
 
 class Claim(Struct, frozen=True):
@@ -33,7 +33,7 @@ class Forget(Struct, frozen=True):
     ages: Sequence[tuple[int, str, bytes]]
 
 
-class Guard(Struct, frozen=True):
+class DueGuard(Struct, frozen=True):
     """From now on, whoever writes a timer that is due before `at` has to say so in the shard's columns."""
 
     at: int
@@ -45,15 +45,15 @@ class Raise(Struct, frozen=True):
     at: int
 
 
-Change = Put | Remove | Begin | Finish | Claim | Release | Forget | Guard | Raise
+Change = Put | Remove | Begin | Finish | Claim | Release | Forget | DueGuard | Raise
 
 
 class Row(rules.Row[Place]):
     """A timer as the group leaves it."""
 
 
-class Plan:
-    def __init__(self, found: ShardState, places: Mapping[str, Place], uuids: Iterable[str]) -> None:
+class ShardPlan:
+    def __init__(self, found: ShardColumns, places: Mapping[str, Place], uuids: Iterable[str]) -> None:
         self.found = found
         self.state = found
         self.rows: dict[str, Row] = {}
@@ -83,7 +83,7 @@ class Plan:
             case Forget(ages):
                 self.forgotten += ages
                 return Verdict.APPLIED
-            case Guard(at):
+            case DueGuard(at):
                 if self.state.due_guard is None or self.state.due_guard < at:
                     self.state = replace(self.state, due_guard=at)
                 return Verdict.APPLIED

@@ -22,7 +22,7 @@ from mainspring.stores.cassandra.connection import STATEMENT_SECONDS, Connection
 from mainspring.stores.cassandra.floor import Floor
 from mainspring.stores.cassandra.rows import (
     END_OF_HISTORY,
-    ShardState,
+    ShardColumns,
     Statements,
     ages_from,
     attempts_from,
@@ -37,7 +37,7 @@ from mainspring.stores.cassandra.rows import (
 )
 from mainspring.stores.cassandra.writer import NAMES_LIMIT, Writer
 from mainspring.stores.pages import fitting
-from mainspring.stores.partly import answered
+from mainspring.stores.partial_results import answered
 from mainspring.unreadable import Unreadable, claimable, readable, timer_name
 
 _ROUNDS: Final = 10
@@ -139,7 +139,7 @@ class Reader:
         states = await self._states(shard_ids)
         floors: dict[int, list[int]] = {}
         for shard_id, state in states.items():
-            if isinstance(state, ShardState):
+            if isinstance(state, ShardColumns):
                 floors.setdefault(START.due_at if state.due_from is None else state.due_from, []).append(shard_id)
         asked = [
             self._ask_each(self._statements.read_firsts, chunk, floor, FOREVER)
@@ -182,20 +182,20 @@ class Reader:
             for shard_id, state in zip(shard_ids, found, strict=True)
         )
 
-    async def states(self, shard_ids: Sequence[int]) -> dict[int, ShardState]:
+    async def states(self, shard_ids: Sequence[int]) -> dict[int, ShardColumns]:
         """The columns of all of these shards."""
-        states: dict[int, ShardState] = {}
+        states: dict[int, ShardColumns] = {}
         for shard_id, state in (await self._states(shard_ids)).items():
             if isinstance(state, BaseException):
                 raise state
             states[shard_id] = state
         return states
 
-    async def _states(self, shard_ids: Sequence[int]) -> dict[int, ShardState | BaseException]:
+    async def _states(self, shard_ids: Sequence[int]) -> dict[int, ShardColumns | BaseException]:
         """The columns of each shard, or why they are not known."""
         failed = await self._writer.complete(shard_ids)
         asked = [shard_id for shard_id in shard_ids if shard_id not in failed]
-        states: dict[int, ShardState | BaseException] = dict.fromkeys(shard_ids, ShardState())
+        states: dict[int, ShardColumns | BaseException] = dict.fromkeys(shard_ids, ShardColumns())
         reads = [self._ask_each(self._statements.read_shards, chunk) for chunk in _chunks(asked)]
         for rows, failures in await all_of(reads):
             states |= states_from(rows)

@@ -43,7 +43,7 @@ _SAME_PLACE: Final = "timer_due_at = ? AND timer_version = ? AND timer_attempts 
 _AT_RECORD: Final = "collection = ? AND slot = ? AND key = ?"
 
 
-class ShardState(Struct, frozen=True):
+class ShardColumns(Struct, frozen=True):
     """The static columns of a shard. Every write to the partition is conditional on all of them."""
 
     version: int = 0
@@ -144,7 +144,7 @@ class Statements:
 # Shards
 
 
-def shard_columns(state: ShardState) -> tuple[Value, ...]:
+def shard_columns(state: ShardColumns) -> tuple[Value, ...]:
     """Values that only a shard that was never touched has become null."""
     return state.version or None, state.owner or None, state.due_from, state.due_guard
 
@@ -152,14 +152,14 @@ def shard_columns(state: ShardState) -> tuple[Value, ...]:
 _shards = list[tuple[int, int | None, str | None, int | None, int | None]]
 
 
-def states_from(rows: Sequence[Row]) -> dict[int, ShardState]:
+def states_from(rows: Sequence[Row]) -> dict[int, ShardColumns]:
     return {
-        shard_id: ShardState(version or 0, owner or "", due_from, due_guard)
+        shard_id: ShardColumns(version or 0, owner or "", due_from, due_guard)
         for shard_id, version, owner, due_from, due_guard in msgspec.convert(rows, _shards)
     }
 
 
-def shard_from(shard_id: int, state: ShardState) -> Shard:
+def shard_from(shard_id: int, state: ShardColumns) -> Shard:
     return Shard(shard_id, state.version, state.owner)
 
 

@@ -16,10 +16,10 @@ from mainspring.model import State
 from mainspring.store import BATCH_LIMIT, Begin, Finish, Put, Remove, Verdict
 from mainspring.stores.cassandra.committers import Committers, all_of
 from mainspring.stores.cassandra.connection import STATEMENT_SECONDS, Connection, Statement, Value
-from mainspring.stores.cassandra.plan import Change, Plan, Row, only_creates, uuids_named
+from mainspring.stores.cassandra.plan import Change, Row, ShardPlan, only_creates, uuids_named
 from mainspring.stores.cassandra.rows import (
     Place,
-    ShardState,
+    ShardColumns,
     Statements,
     history_entry,
     place_columns,
@@ -29,7 +29,7 @@ from mainspring.stores.cassandra.rows import (
     timer_columns,
 )
 from mainspring.stores.groups import Capacity
-from mainspring.stores.partly import verdicts
+from mainspring.stores.partial_results import verdicts
 from mainspring.stores.sizes import ROW_BYTES, weigh
 
 GROUP_BYTES: Final = 1024 * 1024
@@ -50,7 +50,7 @@ class Writer:
         self._connection = connection
         self._statements = statements
         self._row_bytes = row_bytes
-        self._states: dict[int, ShardState] = {}
+        self._states: dict[int, ShardColumns] = {}
         """The shards' columns as last seen: a guess, which the conditions check."""
         self._uncertain: set[int] = set()
         """Shards with a write of unknown outcome."""
@@ -123,12 +123,12 @@ class Writer:
         )
         self._uncertain.discard(shard_id)
 
-    async def state_of(self, shard_id: int) -> ShardState:
+    async def state_of(self, shard_id: int) -> ShardColumns:
         """The shard's columns as they stand now."""
         for failure in (await self.complete([shard_id])).values():
             raise failure
         rows = await self._connection.read(self._statements.read_shards, [shard_id])
-        return self._remember(shard_id, states_from(rows).get(shard_id, ShardState()))
+        return self._remember(shard_id, states_from(rows).get(shard_id, ShardColumns()))
 
     async def _commit(self, shard_id: int, changes: list[Change]) -> list[Verdict]:
         try:
@@ -145,7 +145,7 @@ class Writer:
         else:
             state, places = await self._look_at_all(shard_id, uuids)
         for _ in range(_ROUNDS):
-            plan = Plan(state, places, uuids)
+            plan = ShardPlan(state, places, uuids)
             verdicts = [plan.decide(change) for change in changes]
             if plan.changes_nothing or await self._connection.write_batch(_writes(shard_id, plan, self._statements)):
                 self._remember(shard_id, plan.state)
@@ -153,7 +153,7 @@ class Writer:
             state, places = await self._look_at_all(shard_id, uuids)
         raise StoreUnavailable(f"Expected shard {shard_id} to hold still for one write, got changes in {_ROUNDS} looks")
 
-    async def _look_at_all(self, shard_id: int, uuids: Sequence[str]) -> tuple[ShardState, dict[str, Place]]:
+    async def _look_at_all(self, shard_id: int, uuids: Sequence[str]) -> tuple[ShardColumns, dict[str, Place]]:
         looking = asyncio.gather(self.state_of(shard_id), self.look(shard_id, uuids), return_exceptions=True)
         state, places = await looking
         if isinstance(state, BaseException):
@@ -162,14 +162,14 @@ class Writer:
             raise places
         return state, places
 
-    def _remember(self, shard_id: int, state: ShardState) -> ShardState:
+    def _remember(self, shard_id: int, state: ShardColumns) -> ShardColumns:
         if len(self._states) >= _STATES_LIMIT:
             self._states.clear()
         self._states[shard_id] = state
         return state
 
 
-def _writes(shard_id: int, plan: Plan, statements: Statements) -> list[Write]:
+def _writes(shard_id: int, plan: ShardPlan, statements: Statements) -> list[Write]:
     """What the plan leaves to be written. The shard's columns come first, changed or not: they are the fence."""
     condition = shard_columns(plan.found)
     writes: list[Write] = [(statements.write_shard, (*shard_columns(plan.state), shard_id, *condition))]

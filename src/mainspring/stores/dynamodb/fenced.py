@@ -42,7 +42,7 @@ from mainspring.stores.dynamodb.items import (
     timer_item,
     weight,
 )
-from mainspring.stores.partly import verdicts
+from mainspring.stores.partial_results import verdicts
 from mainspring.stores.sizes import if_it_can_be_written
 
 Action = dict[str, dict[str, Any]]

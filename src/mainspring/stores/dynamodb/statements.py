@@ -44,7 +44,7 @@ from mainspring.stores.dynamodb.items import (
     weight,
 )
 from mainspring.stores.groups import Capacity, Request
-from mainspring.stores.partly import verdicts
+from mainspring.stores.partial_results import verdicts
 from mainspring.stores.sizes import OUTCOME_BYTES, if_it_can_be_written
 
 _BATCH: Final = 25

@@ -34,7 +34,7 @@ from mainspring.stores.dynamodb.items import (
 )
 from mainspring.stores.dynamodb.schema import AGE_INDEX, DUE_INDEX
 from mainspring.stores.pages import fitting, weight_of
-from mainspring.stores.partly import answered
+from mainspring.stores.partial_results import answered
 from mainspring.unreadable import Unreadable, readable, timer_name
 
 Place = tuple[int, str]

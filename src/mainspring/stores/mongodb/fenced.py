@@ -124,7 +124,7 @@ class FencedWriter:
         locked: dict[int, int] | None = None
         try:
             locked = await self._lock(items)
-            plan = Plan(locked, await self._versions(items))
+            plan = GroupPlan(locked, await self._versions(items))
             verdicts = [plan.decide(item) for item in items]
             await self._apply(plan)
         except OperationFailure as error:
@@ -180,7 +180,7 @@ class FencedWriter:
         )
         return {document["_id"]: document["version"] for document in await found.to_list()}
 
-    async def _apply(self, plan: Plan) -> None:
+    async def _apply(self, plan: GroupPlan) -> None:
         if operations := plan.operations():
             await self._collections.timers.bulk_write(operations, session=self._session)
         if plan.history:
@@ -201,7 +201,7 @@ def _is_too_large(error: OperationFailure) -> bool:
     return error.code in TOO_LARGE
 
 
-class Plan:
+class GroupPlan:
     """What a group does: each item is decided on what those before it have left."""
 
     def __init__(self, shards: dict[int, int], versions: dict[str, int]) -> None:

@@ -16,7 +16,7 @@ from mainspring.store import Verdict
 from mainspring.stores.mongodb import conditional
 from mainspring.stores.mongodb.conditional import Conditional, Update
 from mainspring.stores.mongodb.connection import Collection
-from mainspring.stores.partly import verdicts
+from mainspring.stores.partial_results import verdicts
 
 
 async def claim(shards: Collection, claims: Sequence[Shard], *, session_id: Any) -> list[Verdict]:

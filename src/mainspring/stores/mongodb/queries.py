@@ -29,7 +29,7 @@ from mainspring.stores.mongodb.documents import (
     shard_from,
     timers_from,
 )
-from mainspring.stores.pages import Page, Part, fitting
+from mainspring.stores.pages import PageBuilder, Part, fitting
 from mainspring.unreadable import Unreadable, claimable, readable, timer_name
 
 SHARDS_PER_LIST: Final = 100
@@ -109,7 +109,7 @@ async def list_timers(
 ) -> list[Timer]:
     ids = list(dict.fromkeys(shards))
     while True:
-        page = Page(limit)
+        page = PageBuilder(limit)
         for start in range(0, len(ids), SHARDS_PER_LIST):
             conditions = {"shard_id": {"$in": ids[start : start + SHARDS_PER_LIST]}, **_conditions(where)}
             bounds = _due_bounds(where)

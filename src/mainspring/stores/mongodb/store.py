@@ -53,7 +53,7 @@ from mainspring.stores.mongodb.documents import (
     timer_document,
 )
 from mainspring.stores.mongodb.fenced import FencedWriter
-from mainspring.stores.partly import verdicts
+from mainspring.stores.partial_results import verdicts
 from mainspring.stores.sizes import weigh
 from mainspring.unreadable import Unreadable
 

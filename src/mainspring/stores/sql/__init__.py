@@ -1,7 +1,7 @@
 """The stores on a database server: PostgreSQL, and MySQL with its relatives MariaDB and TiDB.
 
     store        the verbs, each a request to a committer or a read
-    halves       which item a group failed for, so that it is refused alone
+    bisection    which item a group failed for, so that it is refused alone
     writer       one group, one transaction: lock, look, decide, apply
     queries      what is read, and how
     reads        a bounded number of reads at a time, each run to its end

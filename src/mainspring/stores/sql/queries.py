@@ -9,7 +9,7 @@ import msgspec
 
 from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import DuePage, Position, TimerFilter
-from mainspring.stores.pages import Page
+from mainspring.stores.pages import PageBuilder
 from mainspring.stores.sql.dialect import Session
 from mainspring.stores.sql.rows import (
     DAY_MS,
@@ -57,7 +57,7 @@ async def list_timers(
     """A few shards at a time, each only up to the end of the page so far: later shards have little to add."""
     wanted = list(dict.fromkeys(shards))
     while limit > 0:
-        page = Page(limit)
+        page = PageBuilder(limit)
         for start in range(0, len(wanted), LIST_SHARDS):
             some = wanted[start : start + LIST_SHARDS]
             end = page.end or Position(FOREVER + 1, "")

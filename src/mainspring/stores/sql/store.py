@@ -27,12 +27,12 @@ from mainspring.stores.plan import (
     DeleteRecord,
     FinishAttempts,
     PutRecord,
-    Release,
+    ReleaseShards,
     Write,
 )
 from mainspring.stores.sql import queries
+from mainspring.stores.sql.bisection import BatchRequest, WriteRequest, part_of, work_in_halves
 from mainspring.stores.sql.dialect import Driver, Session, Undone
-from mainspring.stores.sql.halves import BatchRequest, WriteRequest, part_of, work_in_halves
 from mainspring.stores.sql.pool import Pool
 from mainspring.stores.sql.reads import Reads
 from mainspring.stores.sql.schema import Migration, Names, Schema
@@ -165,7 +165,7 @@ class SqlStore:
     async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
         if not claims:
             return []
-        return await self._judge(self._claims, Release(claims))
+        return await self._judge(self._claims, ReleaseShards(claims))
 
     # Records
 

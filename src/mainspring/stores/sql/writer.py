@@ -29,14 +29,14 @@ from mainspring.stores.plan import (
     Plan,
     PutRecord,
     RecordKey,
-    Release,
+    ReleaseShards,
     StoredRecord,
     Write,
     only_creates,
 )
 from mainspring.stores.plan import Row as PlannedRow
+from mainspring.stores.sql.bisection import WriteRequest
 from mainspring.stores.sql.dialect import Held, Overtaken, Session, Statement, Undone, Unfit
-from mainspring.stores.sql.halves import WriteRequest
 from mainspring.stores.sql.pool import Pool
 from mainspring.stores.sql.rows import (
     Row,
@@ -121,7 +121,7 @@ class Writer:
     async def _change(self, group: list[WriteRequest], *, apart: bool, suspicious: bool) -> None:
         """`suspicious`: something is held, and it may be what a request is to create."""
         plan = Plan(group)
-        claims = any(isinstance(request, ClaimShards | Release) for request in group)
+        claims = any(isinstance(request, ClaimShards | ReleaseShards) for request in group)
         wait_ms = APART_MS if apart else BRIEF_MS
         async with self._pool.transaction() as session:
             claim_lock = session.row_lock if apart else "FOR UPDATE"

@@ -17,7 +17,7 @@ from mainspring.model import FOREVER, Attempt, Record, Shard, Timer, TimerKey
 from mainspring.store import DUE_BYTES, DuePage, Position, TimerFilter
 from mainspring.stores.committer import fail
 from mainspring.stores.groups import Request
-from mainspring.stores.pages import Page, filling
+from mainspring.stores.pages import PageBuilder, filling
 from mainspring.stores.plan import Value
 from mainspring.stores.sqlite.connection import Database
 from mainspring.stores.sqlite.files import Files
@@ -179,7 +179,7 @@ def list_timers(
         ORDER BY due_at, uuid LIMIT ?
     """
     while limit > 0:
-        page = Page(limit)
+        page = PageBuilder(limit)
         for shard_id in dict.fromkeys(shards):
             end = page.end or (FOREVER + 1, "")
             page.add(read_part(connection, rows, (shard_id, *after, *end, *arguments), limit))

@@ -27,7 +27,7 @@ from mainspring.stores.plan import (
     NoticeWriters,
     PruneHistory,
     PutRecord,
-    Release,
+    ReleaseShards,
     Write,
     WriteRequest,
 )
@@ -179,7 +179,7 @@ class SQLiteStore:
         return request.answer
 
     async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
-        request = Release(claims)
+        request = ReleaseShards(claims)
         await self._write(request)
         return request.answer
 

@@ -13,7 +13,7 @@ from typing import Final, Generic
 
 from mainspring.errors import StoreUnavailable
 from mainspring.stores.committer import Admission, fail
-from mainspring.stores.groups import Capacity, R, Waiting
+from mainspring.stores.groups import Capacity, GroupQueue, R
 
 GROUP: Final = Capacity(items=4_000)
 
@@ -26,7 +26,7 @@ class Worker(Generic[R]):
         self._finish = finish
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[R | None] = SimpleQueue()
-        self._waiting: Waiting[R] = Waiting(GROUP)
+        self._waiting: GroupQueue[R] = GroupQueue(GROUP)
         """What the thread has taken from the queue."""
         self._admission = Admission()
         self._ended = self._loop.create_future()

@@ -11,7 +11,7 @@
     witness      a good client beside them: how long it waits, and how much memory the server takes meanwhile
     punctuality  timers and fetches to a healthy host: how late they arrive
     verdict      what may become of all that, and what did
-    bearing      a server of its own for each attack, the witnesses, and the way back
+    trial        a server of its own for each attack, the witnesses, and the way back
 
 `make attack` runs them all and prints a table. Loopback only, and Linux only: it looks into /proc.
 """

@@ -15,10 +15,10 @@ import click
 
 from mainspring import descriptors
 from mainspring.testing.attacks.alone import Failed
-from mainspring.testing.attacks.bearing import ServerFailed, bear
 from mainspring.testing.attacks.catalogue import ATTACKS
+from mainspring.testing.attacks.trial import ServerFailed, run_trial
 from mainspring.testing.attacks.verdict import Verdict, table
-from mainspring.testing.ending import end_at_once, remove_when_ended
+from mainspring.testing.signals import end_at_once, remove_when_ended
 
 BROKEN: Final = 1
 NOT_RUN: Final = 2
@@ -98,7 +98,9 @@ async def _attack(
     for number, name in enumerate(names, 1):
         attack = ATTACKS[name]
         label = f"{number} of {len(names)}  {name}"
-        verdict = await bear(attack, directory / name, seconds=seconds, size=size or attack.size, told=_progress(label))
+        verdict = await run_trial(
+            attack, directory / name, seconds=seconds, size=size or attack.size, told=_progress(label)
+        )
         verdicts.append(verdict)
         _tell(f"{label}: {verdict.row()[-1]}\n")
 

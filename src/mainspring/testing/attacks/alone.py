@@ -16,7 +16,7 @@ from typing import Final
 from mainspring import descriptors
 from mainspring.testing.attacks.attack import Attack, Victim
 from mainspring.testing.attacks.catalogue import ATTACKS
-from mainspring.testing.ending import mortal
+from mainspring.testing.signals import mortal
 
 _POLITENESS: Final = 10
 _SLACK_SECONDS: Final = 60.0

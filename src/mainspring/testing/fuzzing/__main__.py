@@ -13,12 +13,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mainspring.testing.ending import end_at_once
 from mainspring.testing.fuzzing.answers import AnswersTarget
 from mainspring.testing.fuzzing.bodies import BodiesTarget
 from mainspring.testing.fuzzing.campaign import Campaign, Report, Target
 from mainspring.testing.fuzzing.cron import CronTarget
 from mainspring.testing.fuzzing.listener import ListenerTarget
+from mainspring.testing.signals import end_at_once
 
 TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "listener": ListenerTarget,

@@ -14,10 +14,10 @@ from typing import Final, Self
 
 from mainspring.testing.attacks.attack import HOST, Victim
 from mainspring.testing.attacks.witness import health, is_answered, resident_bytes
-from mainspring.testing.ending import remove_when_ended
 from mainspring.testing.fuzzing.campaign import LONGEST_SECONDS, Broken
 from mainspring.testing.fuzzing.grammar import HTTP_TOKENS, framed, headers
 from mainspring.testing.fuzzing.mutations import mutated
+from mainspring.testing.signals import remove_when_ended
 from mainspring.testing.torture.process import TOKEN, ServerProcess
 
 _METHODS: Final = (b"GET", b"POST", b"HEAD", b"OPTIONS", b"PRI", b"get", b"CONNECT", b"TRACE", b"G\xc3\x8bT")

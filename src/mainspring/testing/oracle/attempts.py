@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from mainspring.testing.oracle.history import MEMBERSHIP, NEVER, At, Delivery, Finding, History
+from mainspring.testing.oracle.history import MEMBERSHIP, NEVER, At, DeliveryHistory, Finding, History
 from mainspring.testing.oracle.journal import Commit, Entry
 
 
@@ -27,7 +27,7 @@ def history_entries(history: History) -> Iterator[Finding]:
             yield from _entries(history, delivery)
 
 
-def _ends_of_begins(history: History, delivery: Delivery) -> Iterator[Finding]:
+def _ends_of_begins(history: History, delivery: DeliveryHistory) -> Iterator[Finding]:
     for position, begin in enumerate(delivery.begins):
         later = delivery.begins[position + 1] if position + 1 < len(delivery.begins) else None
         until = later.place if later is not None else NEVER
@@ -62,7 +62,7 @@ def _is_refusal(finish: Commit) -> bool:
     return finish.outcome == "failed" and finish.next == "parked" and finish.status is None
 
 
-def _may_be_missing(history: History, delivery: Delivery, begin: At[Commit], until: int) -> bool:
+def _may_be_missing(history: History, delivery: DeliveryHistory, begin: At[Commit], until: int) -> bool:
     row = history.rows_left.get(delivery.id)
     if until == NEVER and row is not None and row.delivery_id == delivery.delivery_id and row.state == "running":
         return True  # whether it should still be so is a question of time: Live
@@ -77,7 +77,7 @@ def _may_be_missing(history: History, delivery: Delivery, begin: At[Commit], unt
     )
 
 
-def _entries(history: History, delivery: Delivery) -> Iterator[Finding]:
+def _entries(history: History, delivery: DeliveryHistory) -> Iterator[Finding]:
     end = len(history.events)
     if not history.resumes(delivery.id):
         counted = Counter(entry.attempt for entry in delivery.entries if not _is_refused(entry))
@@ -121,7 +121,7 @@ def groundless(history: History) -> Iterator[Finding]:
                     yield _groundless(delivery, entry.attempt, len(history.events))
 
 
-def _groundless(delivery: Delivery, attempt: int, place: int) -> Finding:
+def _groundless(delivery: DeliveryHistory, attempt: int, place: int) -> Finding:
     return Finding(
         delivery.id,
         f"attempt {attempt} of D={delivery.delivery_id} is unknown; it never left and nothing failed",
@@ -129,7 +129,7 @@ def _groundless(delivery: Delivery, attempt: int, place: int) -> Finding:
     )
 
 
-def _has_ground(history: History, delivery: Delivery, finish: At[Commit]) -> bool:
+def _has_ground(history: History, delivery: DeliveryHistory, finish: At[Commit]) -> bool:
     begin = next(
         (b for b in reversed(delivery.begins) if b.place < finish.place and b.event.attempts == finish.event.attempts),
         None,
@@ -148,7 +148,7 @@ def _has_ground(history: History, delivery: Delivery, finish: At[Commit]) -> boo
     return begin.event.node == finish.event.node and history.met(since, finish.at, kinds=MEMBERSHIP)
 
 
-def _may_have_ground(history: History, delivery: Delivery, entry: Entry) -> bool:
+def _may_have_ground(history: History, delivery: DeliveryHistory, entry: Entry) -> bool:
     if any(call.event.attempt == entry.attempt for call in delivery.calls):
         return True
     if history.steps():

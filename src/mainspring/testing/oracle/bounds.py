@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from mainspring.testing.oracle.history import NEVER, At, Delivery, Finding, History
+from mainspring.testing.oracle.history import NEVER, At, DeliveryHistory, Finding, History
 from mainspring.testing.oracle.journal import Call, Fault
 
 LATE_US: Final = 500_000
@@ -89,7 +89,7 @@ def _proven(history: History) -> dict[tuple[str, str], int]:
     return found
 
 
-def _could_begin(history: History, delivery: Delivery, call: At[Call]) -> int | None:
+def _could_begin(history: History, delivery: DeliveryHistory, call: At[Call]) -> int | None:
     """The instant from which it could be sent: due, known, and its shard owned."""
     if call.event.attempt != 1 or history.resumes(delivery.id) or delivery.due_ms is None:
         return None
@@ -106,7 +106,7 @@ def _could_begin(history: History, delivery: Delivery, call: At[Call]) -> int | 
     return max(since, *written, *(at for at in claimed if at <= begin.at))
 
 
-def _allowed_us(history: History, delivery: Delivery, call: At[Call], meanwhile: int) -> int:
+def _allowed_us(history: History, delivery: DeliveryHistory, call: At[Call], meanwhile: int) -> int:
     world = history.world
     slots = max(1, min(world.host_limit, world.in_flight_limit // 4))
     seconds = world.host(call.event.host).seconds

@@ -8,7 +8,7 @@ from typing import Final
 
 from mainspring.kernel.backoff import max_attempts
 from mainspring.model import RetryPolicy
-from mainspring.testing.oracle.history import MEMBERSHIP, REMOVES, At, Delivery, Finding, History
+from mainspring.testing.oracle.history import MEMBERSHIP, REMOVES, At, DeliveryHistory, Finding, History
 from mainspring.testing.oracle.journal import Call, Commit, Reply
 from mainspring.testing.oracle.kept import ended_by
 
@@ -113,7 +113,7 @@ def _leaves(commit: Commit) -> str:
     return commit.delivery_after or commit.delivery_id
 
 
-def _too_late(history: History, delivery: Delivery) -> Iterator[Finding]:
+def _too_late(history: History, delivery: DeliveryHistory) -> Iterator[Finding]:
     ended = ended_by(history, delivery.id, delivery)
     known = {
         view.delivery_id: view.attempts
@@ -148,7 +148,7 @@ def _under_way_us(history: History, call: At[Call]) -> int:
     return usual + history.lease_us if held_up else usual
 
 
-def _other_content(history: History, delivery: Delivery) -> Iterator[Finding]:
+def _other_content(history: History, delivery: DeliveryHistory) -> Iterator[Finding]:
     marks: dict[int, set[str]] = {}
     for operation, view in delivery.told:
         if operation.starts(delivery.id) or operation.verb == "update":
@@ -190,7 +190,7 @@ def repeated(history: History) -> Iterator[Finding]:
         yield from _accepted_again(history, delivery)
 
 
-def _begun_again(delivery: Delivery) -> Iterator[Finding]:
+def _begun_again(delivery: DeliveryHistory) -> Iterator[Finding]:
     last: At[Commit] | None = None
     counts_anew = False  # as attempts do when a row is resumed while one of its calls is in flight
     for commit in delivery.commits:
@@ -215,7 +215,7 @@ def _begun_again(delivery: Delivery) -> Iterator[Finding]:
             counts_anew = False
 
 
-def _risked(history: History, delivery: Delivery) -> Iterator[Finding]:
+def _risked(history: History, delivery: DeliveryHistory) -> Iterator[Finding]:
     for place, finish in delivery.finishes:
         if finish.outcome == "unknown" and finish.next == "retry" and history.at_most_once(delivery):
             yield Finding(
@@ -225,7 +225,7 @@ def _risked(history: History, delivery: Delivery) -> Iterator[Finding]:
             )
 
 
-def _fell(history: History, delivery: Delivery) -> Iterator[Finding]:
+def _fell(history: History, delivery: DeliveryHistory) -> Iterator[Finding]:
     for before, after in pairwise(delivery.calls):
         if after.event.attempt > before.event.attempt or history.resumes(delivery.id, until=after.place):
             continue
@@ -237,7 +237,7 @@ def _fell(history: History, delivery: Delivery) -> Iterator[Finding]:
             )
 
 
-def _after_end(history: History, delivery: Delivery) -> Iterator[Finding]:
+def _after_end(history: History, delivery: DeliveryHistory) -> Iterator[Finding]:
     ends = [entry for entry in delivery.entries if entry.next in ENDS]
     if not ends or history.resumes(delivery.id):
         return
@@ -252,7 +252,7 @@ def _after_end(history: History, delivery: Delivery) -> Iterator[Finding]:
             )
 
 
-def _sent_twice(history: History, delivery: Delivery) -> Iterator[Finding]:
+def _sent_twice(history: History, delivery: DeliveryHistory) -> Iterator[Finding]:
     if not history.at_most_once(delivery):
         return
     for number, call in enumerate(delivery.calls):
@@ -260,7 +260,7 @@ def _sent_twice(history: History, delivery: Delivery) -> Iterator[Finding]:
             yield Finding(delivery.id, f"D={delivery.delivery_id}, at most once, came {number + 1} times", call.place)
 
 
-def _accepted_again(history: History, delivery: Delivery) -> Iterator[Finding]:
+def _accepted_again(history: History, delivery: DeliveryHistory) -> Iterator[Finding]:
     for position, call in enumerate(delivery.calls[:-1]):
         reply = delivery.reply_to(call)
         if reply is None or not reply.event.accepted or not _was_heard(history, delivery, call, reply):
@@ -276,7 +276,7 @@ def _accepted_again(history: History, delivery: Delivery) -> Iterator[Finding]:
             return
 
 
-def _was_heard(history: History, delivery: Delivery, call: At[Call], reply: At[Reply]) -> bool:
+def _was_heard(history: History, delivery: DeliveryHistory, call: At[Call], reply: At[Reply]) -> bool:
     """Whether an answer came before its caller gave up, and came whole."""
     if reply.event.status is None:
         return False
@@ -284,7 +284,7 @@ def _was_heard(history: History, delivery: Delivery, call: At[Call], reply: At[R
     return took < history.timeout_us(delivery.id)
 
 
-def _excused(history: History, delivery: Delivery, call: At[Call], again: At[Call]) -> bool:
+def _excused(history: History, delivery: DeliveryHistory, call: At[Call], again: At[Call]) -> bool:
     """Whether a second call may follow an accepted first: the outcome of the first may never have been recorded."""
     if history.resumes(delivery.id, since=call.place, until=again.place):
         return True
@@ -358,7 +358,7 @@ def _least_wait_ms(policy: RetryPolicy, attempt: int, reply: Reply) -> int:
     return max(round(base * 1000), min(reply.retry_after_ms, round(max(base, longest) * 1000)))
 
 
-def _was_lost(history: History, delivery: Delivery, call: At[Call], again: At[Call]) -> bool:
+def _was_lost(history: History, delivery: DeliveryHistory, call: At[Call], again: At[Call]) -> bool:
     """Whether the answer may never have been recorded, or the delivery was resumed."""
     if history.resumes(delivery.id, since=call.place, until=again.place):
         return True

@@ -125,7 +125,7 @@ class Operation:
 
 
 @dataclass(slots=True)
-class Delivery:
+class DeliveryHistory:
     """Everything that is known about one D, each list in the order of time."""
 
     delivery_id: str
@@ -180,7 +180,7 @@ class History:
         self.world = world
         self.events: list[AnyEvent] = sorted(journal, key=lambda event: event.at)
         self.operations: dict[str, Operation] = {}
-        self.deliveries: dict[str, Delivery] = {}
+        self.deliveries: dict[str, DeliveryHistory] = {}
         self.by_id: dict[str, list[Operation]] = defaultdict(list)
         """What users asked of each timer id, in the order of asking; without reads."""
         self.wide: list[Operation] = []
@@ -226,7 +226,7 @@ class History:
 
     def _take_sent(self, place: int, event: Call | Reply | Sent) -> None:
         of_timer = event.service == "timers"
-        delivery = self._delivery(event.delivery_id) if of_timer else Delivery(event.delivery_id)
+        delivery = self._delivery(event.delivery_id) if of_timer else DeliveryHistory(event.delivery_id)
         if not isinstance(event, Reply):
             delivery.id = delivery.id or event.id
         match event:
@@ -274,10 +274,10 @@ class History:
             if view.delivery_id:
                 self._delivery(view.delivery_id, view.id).told.append((operation, view))
 
-    def _delivery(self, delivery_id: str, id: str = "") -> Delivery:
+    def _delivery(self, delivery_id: str, id: str = "") -> DeliveryHistory:
         delivery = self.deliveries.get(delivery_id)
         if delivery is None:
-            delivery = self.deliveries[delivery_id] = Delivery(delivery_id)
+            delivery = self.deliveries[delivery_id] = DeliveryHistory(delivery_id)
         if id and not delivery.id:
             delivery.id = id
         return delivery
@@ -285,7 +285,7 @@ class History:
     # --- questions ----------------------------------------------------------------------------------------
 
     @property
-    def timers(self) -> Iterator[Delivery]:
+    def timers(self) -> Iterator[DeliveryHistory]:
         """Every delivery of a timer, by its id: D as `""` is of no delivery."""
         return (delivery for delivery_id, delivery in self.deliveries.items() if delivery_id)
 
@@ -318,7 +318,7 @@ class History:
         asked = [item.timeout_ms for operation in self.acting(id) for item in operation.asked(id)]
         return min((self.world.call_timeout_ms if ms is None else ms for ms in asked), default=NEVER // 1000) * 1000
 
-    def at_most_once(self, delivery: Delivery) -> bool:
+    def at_most_once(self, delivery: DeliveryHistory) -> bool:
         """Whether it certainly was, all the time: nobody can have changed that since it began."""
         asked = [
             item.delivery

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mainspring.testing.oracle.history import NEVER, PARKS, REMOVES, Delivery, Finding, History, Operation
+from mainspring.testing.oracle.history import NEVER, PARKS, REMOVES, DeliveryHistory, Finding, History, Operation
 from mainspring.testing.oracle.journal import Commit, Row, View
 
 
@@ -157,7 +157,7 @@ def _lost(history: History) -> Iterator[Finding]:
         )
 
 
-def _may_end(history: History, operation: Operation, delivery: Delivery) -> bool:
+def _may_end(history: History, operation: Operation, delivery: DeliveryHistory) -> bool:
     """Whether this operation can have put an end to D."""
     views = [view for view in operation.views if view.id == delivery.id and view.delivery_id]
     if operation.verb == "delete" and views:
@@ -170,7 +170,7 @@ def _may_end(history: History, operation: Operation, delivery: Delivery) -> bool
     return operation.until > _asked_for(delivery)
 
 
-def _asked_for(delivery: Delivery) -> int:
+def _asked_for(delivery: DeliveryHistory) -> int:
     """The first place at which D can have begun: where the operation was invoked that started it."""
     return min((operation.place for operation, _ in delivery.told if operation.starts(delivery.id)), default=-1)
 
@@ -189,7 +189,7 @@ def _resurrected(history: History) -> Iterator[Finding]:
             yield Finding(row.id, f"D={row.delivery_id} is in the store, and nobody can have asked for it", end)
 
 
-def ended_by(history: History, id: str, delivery: Delivery) -> Operation | None:
+def ended_by(history: History, id: str, delivery: DeliveryHistory) -> Operation | None:
     """The first acknowledged operation after which D is certainly gone."""
     seen = min((operation.answered for operation, _ in delivery.told), default=NEVER)
     seen = min(seen, min((call.place for call in delivery.calls), default=NEVER))

@@ -20,11 +20,11 @@ every process. What a simulation is made of:
     node             one production instance with its API
     users/           what clients do
     run              all of it together, to the end; so do `run_fetches`, `run_jobs` and `run_keys`
-    observing, left  what the oracle is told: peaks on the way, and what is left at the end
-    simulate         a plan in, an outcome out; `unwinding` ends what still waits
+    observer, left   what the oracle is told: peaks on the way, and what is left at the end
+    simulate         a plan in, an outcome out; `teardown` ends what still waits
 
     search, worker   many seeds, each process of it
-    shrinking        a failing history made smaller
+    shrinker         a failing history made smaller
     timeline         a journal for people
     counters         what has to happen sometimes
     faulty_store     a store with a bad connection, for tests of a single part, like `run_simulated`

@@ -15,13 +15,13 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mainspring.testing.ending import Ending
 from mainspring.testing.oracle.journal import write_journal
+from mainspring.testing.signals import StopSignal
 from mainspring.testing.simulation.counters import enough, total, unreached
 from mainspring.testing.simulation.plan import NoPlan, Plan, read_plan, write_plan
 from mainspring.testing.simulation.search import Found, search
 from mainspring.testing.simulation.services import SERVICES
-from mainspring.testing.simulation.shrinking import LONGEST, shrink
+from mainspring.testing.simulation.shrinker import LONGEST, shrink
 from mainspring.testing.simulation.simulate import Outcome, simulate
 from mainspring.testing.simulation.swarm import draw_plan, service_of
 from mainspring.testing.simulation.timeline import timeline
@@ -83,8 +83,8 @@ def main(context: click.Context, /, **options: Any) -> None:
     """
     _refuse(context)
     _try_out(options["keep"])
-    with Ending() as ending:
-        sys.exit(_carry_out(options, ending))
+    with StopSignal() as stop:
+        sys.exit(_carry_out(options, stop))
 
 
 def _refuse(context: click.Context) -> None:
@@ -115,25 +115,25 @@ def _plan(options: dict[str, Any]) -> Plan:
         raise Refused(str(error)) from None
 
 
-def _carry_out(options: dict[str, Any], ending: Ending) -> int:
-    shown = {name: options[name] for name in ("shrinks", "runs", "whole", "keep")} | {"ending": ending}
+def _carry_out(options: dict[str, Any], stop: StopSignal) -> int:
+    shown = {name: options[name] for name in ("shrinks", "runs", "whole", "keep")} | {"stop": stop}
     chosen = options["replay"], options["seed"]
     if any(one is not None for one in chosen):
         return _show(_plan(options), **shown)
-    failed, missing = _search(options, ending)
+    failed, missing = _search(options, stop)
     for found in failed[:SHOWN]:
         _show(draw_plan(found.seed, options["service"]), **shown)
     return BROKEN if failed else NEVER_HAPPENED if missing else 0
 
 
-def _search(options: dict[str, Any], ending: Ending) -> tuple[list[Found], list[str]]:
+def _search(options: dict[str, Any], stop: StopSignal) -> tuple[list[Found], list[str]]:
     """What failed, and what never happened although it should have."""
     began = time.monotonic()
     failed: list[Found] = []
     reached: list[list[str]] = []
     seeds = range(options["first"], options["first"] + options["seeds"])
     with _bar(len(seeds), "seeds") as advance:
-        for found in search(seeds, options["service"], processes=options["processes"], is_over=ending.is_told):
+        for found in search(seeds, options["service"], processes=options["processes"], is_over=stop.is_told):
             advance()
             reached.append(found.reached)
             if found.violations:
@@ -144,10 +144,10 @@ def _search(options: dict[str, Any], ending: Ending) -> tuple[list[Found], list[
                     f"seed {found.seed} of {whose}  {rules}  {found.violations[0].id}: {found.violations[0].detail}"
                 )
     seconds = time.monotonic() - began
-    if ending.is_told():
+    if stop.is_told():
         numbers = sorted(found.seed for found in failed)
         which = f": {', '.join(map(str, numbers))}" if numbers else ""
-        _end(ending, f"{len(reached)} of {len(seeds)} seeds in {seconds:.0f} s, {len(failed)} failed{which}")
+        _end(stop, f"{len(reached)} of {len(seeds)} seeds in {seconds:.0f} s, {len(failed)} failed{which}")
     click.echo(f"{len(reached)} seeds in {seconds:.0f} s ({len(reached) / seconds:.1f}/s), {len(failed)} failed")
     service = options["service"]
     missing = unreached(total(reached), service) if len(reached) >= enough(service) else []
@@ -156,17 +156,17 @@ def _search(options: dict[str, Any], ending: Ending) -> tuple[list[Found], list[
     return sorted(failed, key=lambda found: found.seed), missing
 
 
-def _end(ending: Ending, told: str) -> NoReturn:
-    assert ending.by is not None
-    click.echo(f"ended by {ending.by.name}: {told}")
-    sys.exit(128 + ending.by)
+def _end(stop: StopSignal, told: str) -> NoReturn:
+    assert stop.by is not None
+    click.echo(f"ended by {stop.by.name}: {told}")
+    sys.exit(128 + stop.by)
 
 
-def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path, ending: Ending) -> int:
+def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path, stop: StopSignal) -> int:
     """Show the history of a plan, and the smallest that fails in the same way."""
     outcome = simulate(plan)
-    if ending.is_told():
-        _end(ending, f"seed {plan.seed} {'failed' if outcome.violations else 'did not fail'}")
+    if stop.is_told():
+        _end(stop, f"seed {plan.seed} {'failed' if outcome.violations else 'did not fail'}")
     told = f"{len(plan.operations)} operations, {outcome.seconds:.1f} s, {outcome.digest}"
     click.echo(f"--- seed {plan.seed} of {plan.service}: {told}")
     if not outcome.violations:
@@ -179,8 +179,8 @@ def _show(plan: Plan, *, shrinks: bool, runs: int, whole: bool, keep: Path, endi
 
             def tell(made: int) -> None:
                 advance()
-                if ending.is_told():
-                    _end(ending, f"seed {plan.seed} failed, {made - 1} runs were made to shrink it")
+                if stop.is_told():
+                    _end(stop, f"seed {plan.seed} failed, {made - 1} runs were made to shrink it")
 
             outcome = shrink(outcome, runs=runs, told=tell)
         _tell_plan(outcome.plan)

@@ -23,7 +23,7 @@ from mainspring.stores.plan import (
     DeleteRecord,
     FinishAttempts,
     PutRecord,
-    Release,
+    ReleaseShards,
     Write,
 )
 from mainspring.testing.oracle.journal import Commit, Service
@@ -99,7 +99,7 @@ class Commits:
                 yield from map(self._finish, _applied(request))
             case ClaimShards():
                 yield from map(self._claim, _applied(request))
-            case Release():
+            case ReleaseShards():
                 yield from map(self._release, _applied(request))
             case PutRecord() | DeleteRecord() if request.answer:
                 yield self._record(request)

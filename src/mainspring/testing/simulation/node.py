@@ -12,7 +12,7 @@ from mainspring.api.app import build_app, build_executor_app
 from mainspring.api.asgi import AsgiApp
 from mainspring.api.tokens import token_digest
 from mainspring.cluster.instance import Instance
-from mainspring.cluster.surroundings import Identity, Surroundings
+from mainspring.cluster.surroundings import ProcessIdentity, Surroundings
 from mainspring.config import Config
 from mainspring.delivery.call import Call
 from mainspring.errors import StoreUnavailable
@@ -104,7 +104,7 @@ class Node(Inhabitant):
         self._surroundings = Surroundings(
             clock=clock,
             randomness=Dice(draws, name),
-            identity=Identity(
+            identity=ProcessIdentity(
                 name=name,
                 machine="machine" if world.one_machine else f"machine of {name}",
                 pid=index + 1,

@@ -24,7 +24,7 @@ from mainspring.testing.simulation.foreign import ForeignPrograms
 from mainspring.testing.simulation.left import entries_of, oracle_world, row_of
 from mainspring.testing.simulation.loop import CURRENT, Process, SimulatedLoop, Spinning, context_of
 from mainspring.testing.simulation.node import Died, Inhabitant, Node
-from mainspring.testing.simulation.observing import Observer
+from mainspring.testing.simulation.observer import Observer
 from mainspring.testing.simulation.plan import EXECUTORS, Blow, Plan, Regime
 from mainspring.testing.simulation.receivers import Receivers, host_of
 from mainspring.testing.simulation.sqlite import SQLiteTables

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from mainspring.idempotency import keys
-from mainspring.idempotency.entries import COLLECTION, Header, State, decoded
+from mainspring.idempotency.entries import COLLECTION, EntryState, Header, decoded
 from mainspring.testing.oracle.history import Violation
 from mainspring.testing.oracle.journal import Key, Left
 from mainspring.testing.simulation.draws import Draws
@@ -107,10 +107,10 @@ class KeysRun(Run):
 
     def _state(self, header: Header) -> str:
         """As everybody sees it."""
-        is_over = header.state is State.RUNNING and self.database.now_ms() >= header.lease_until
-        return State.UNKNOWN.value if is_over else header.state.value
+        is_over = header.state is EntryState.RUNNING and self.database.now_ms() >= header.lease_until
+        return EntryState.UNKNOWN.value if is_over else header.state.value
 
     def _worked(self, key: str) -> None:
         header = self._header(key)
-        if header is not None and header.state is State.RUNNING and self.database.now_ms() >= header.lease_until:
+        if header is not None and header.state is EntryState.RUNNING and self.database.now_ms() >= header.lease_until:
             self.sometimes("holder outlives lease")

@@ -14,8 +14,8 @@ from typing import IO, Final
 import msgspec
 from msgspec import Struct
 
-from mainspring.testing.ending import mortal
 from mainspring.testing.oracle.history import Violation
+from mainspring.testing.signals import mortal
 from mainspring.testing.simulation.simulate import simulate
 from mainspring.testing.simulation.swarm import draw_plan
 

@@ -13,7 +13,7 @@ from mainspring.testing.simulation.draws import Draws
 from mainspring.testing.simulation.loop import SimulatedLoop
 from mainspring.testing.simulation.plan import Plan
 from mainspring.testing.simulation.services import SERVICES
-from mainspring.testing.simulation.unwinding import quiet, unwind
+from mainspring.testing.simulation.teardown import quiet, unwind
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

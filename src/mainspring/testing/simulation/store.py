@@ -17,7 +17,7 @@ from mainspring.stores.plan import (
     FinishAttempts,
     PruneHistory,
     PutRecord,
-    Release,
+    ReleaseShards,
     Write,
 )
 from mainspring.testing.simulation.database import Caller, Database
@@ -105,7 +105,7 @@ class SimulatedStore:
         return await self._change("claim", "shards", ClaimShards(claims))
 
     async def release_shards(self, claims: Sequence[Shard]) -> list[Verdict]:
-        return await self._change("release", "shards", Release(claims))
+        return await self._change("release", "shards", ReleaseShards(claims))
 
     # Records
 
@@ -145,7 +145,7 @@ class SimulatedStore:
         return await self._database.read(self._caller, verb, read, shards)
 
     async def _change(
-        self, verb: str, queue: str, request: Write | BeginAttempts | FinishAttempts | ClaimShards | Release
+        self, verb: str, queue: str, request: Write | BeginAttempts | FinishAttempts | ClaimShards | ReleaseShards
     ) -> list[Verdict]:
         if not request.items:
             return []

@@ -16,7 +16,7 @@ from typing import Final
 
 from mainspring import crashpoint
 from mainspring.client import AsyncClient
-from mainspring.testing.ending import mortal
+from mainspring.testing.signals import mortal
 
 TOKEN: Final = "torture-token-of-enough-length"  # noqa: S105
 _READY: Final = re.compile(rb"is ready at (http://\S+)")

@@ -2,7 +2,7 @@
 
 app             the application: routes, and what stands around them
 carts, health   the routes
-reading         requests: bodies, If-Match, Idempotency-Key
+requests        what is read of one: body, If-Match, Idempotency-Key
 views           answers
 problems        errors: the one table of codes and statuses
 refusals        errors of HTTP itself, which the service knows nothing about

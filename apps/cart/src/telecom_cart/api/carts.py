@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from telecom_cart.api import contract
-from telecom_cart.api.reading import Asked, asked, page
+from telecom_cart.api.requests import Asked, asked, page
 from telecom_cart.api.views import cart_view, order_view, orders_view, result_view, summary_view
 from telecom_cart.checkout import Wish
 from telecom_cart.checks import (

@@ -9,10 +9,10 @@ from fastapi.openapi.utils import get_openapi
 
 from telecom_cart import __version__
 from telecom_cart.api.problems import MEDIA_TYPE, STATUSES
-from telecom_cart.api.reading import DEFAULT_PAGE, MAX_PAGE
+from telecom_cart.api.requests import DEFAULT_PAGE, MAX_PAGE
 from telecom_cart.checks import ID_LIMIT, MAX_ITEMS, MAX_PRICE, MAX_QUANTITY, NAME_LIMIT
 from telecom_cart.errors import CartError
-from telecom_cart.model import CheckoutStatus, Closing, Stage, SyncStatus
+from telecom_cart.model import AttemptOutcome, CheckoutStatus, Stage, SyncStatus
 from telecom_cart.taxes import Province
 
 DESCRIPTION: Final = """
@@ -102,7 +102,7 @@ SCHEMAS: Final[dict[str, Any]] = {
             "reference": _TEXT,
             "number": _COUNT,
             "stage": {"enum": list(Stage)},
-            "closing": _nullable({"enum": list(Closing)}),
+            "closing": _nullable({"enum": list(AttemptOutcome)}),
             "startedAt": _INSTANT,
             "deadlineAt": _INSTANT,
             "submittedAt": _nullable(_INSTANT),

@@ -11,7 +11,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from telecom_cart.api.reading import document
+from telecom_cart.api.requests import document
 from telecom_cart.errors import ProviderDown
 
 CONTENT_POLICY: Final = (

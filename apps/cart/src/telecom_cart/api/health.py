@@ -29,7 +29,7 @@ class SharedHealth:
         async with self._asking:
             if self._known is None or time.monotonic() >= self._until:
                 await self._shop.repository.prove()
-                self._known = await self._ask(), await self._shop.settling.count()
+                self._known = await self._ask(), await self._shop.settlement.count()
                 self._until = time.monotonic() + self._shared_seconds
             return self._known
 

@@ -14,7 +14,7 @@ from mainspring.errors import MainspringError
 from mainspring.idempotency import IdempotencyStore
 from mainspring.idempotency.http.middleware import IdempotencyMiddleware
 from telecom_cart.api.problems import key_error_of, response_of
-from telecom_cart.api.reading import MAX_BODY_BYTES
+from telecom_cart.api.requests import MAX_BODY_BYTES
 
 _ITEMS: Final = re.compile(r"/v1/carts/[^/]+/items")
 

@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from telecom_cart.checkout import Placed
-from telecom_cart.closing import failure_of
+from telecom_cart.closer import failure_of
 from telecom_cart.errors import CheckoutUnknown
-from telecom_cart.model import Attempt, Cart, Closing, Item, Order
+from telecom_cart.model import Attempt, AttemptOutcome, Cart, Item, Order
 from telecom_cart.totals import Totals
 
 View = dict[str, Any]
@@ -139,7 +139,7 @@ def _totals(cart: Cart, on: date) -> Totals:
 
 
 def _error_view(attempt: Attempt | None) -> View | None:
-    if attempt is None or attempt.closing is Closing.ORDERED:
+    if attempt is None or attempt.closing is AttemptOutcome.ORDERED:
         return None
     if attempt.is_open:
         return {"code": CheckoutUnknown.code, "detail": attempt.unresolved} if attempt.unresolved else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from telecom_cart.guarding import check
+from telecom_cart.guarded_provider import check
 from telecom_cart.provider import Absent, Found, ProviderError, Unsure, is_plain
 from telecom_cart.providers.basket_conformance import BasketConformance
 from telecom_cart.providers.faults import Fault, FaultKind

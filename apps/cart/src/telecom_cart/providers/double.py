@@ -142,7 +142,7 @@ class DoubleProvider:
         return self._shown(made)
 
     def _by(self, ticket: str) -> StoredOrder | None:
-        self.platform.settle()
+        self.platform.catch_up()
         return self.platform.tickets.get(ticket)
 
     def _check(self, context: Context, reference: str) -> None:

@@ -10,7 +10,7 @@ from telecom_cart.providers.obedient_shop import SeenOrder
 from telecom_cart.providers.platform import Platform, StoredOrder
 
 
-class Obeying:
+class ObedientPlatform:
     """What the double's platform and the simulators' have in common."""
 
     provider: Provider
@@ -59,7 +59,7 @@ class Obeying:
         return [SeenOrder(order.reference, order.is_live, order.subtotal) for order in self.platform.orders]
 
 
-class DoubleShop(Obeying):
+class DoubleShop(ObedientPlatform):
     def __init__(self, lookup: Lookup, *, is_atomic: bool = True) -> None:
         self.seconds = 1_700_000_000.0
         super().__init__(Platform(lambda: self.seconds), Faults(), has_one_basket=True, finds_many=True)

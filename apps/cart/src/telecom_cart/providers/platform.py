@@ -101,24 +101,24 @@ class Platform:
 
     @property
     def baskets(self) -> dict[str, StoredBasket]:
-        self.settle()
+        self.catch_up()
         return self._baskets
 
     @property
     def orders(self) -> list[StoredOrder]:
-        self.settle()
+        self.catch_up()
         return self._orders
 
     @property
     def ledger(self) -> list[Entry]:
-        self.settle()
+        self.catch_up()
         return self._ledger
 
     def later(self, seconds: float, act: Callable[[], None]) -> None:
         """Let something happen then."""
         self._later.append((self.now() + seconds, act))
 
-    def settle(self) -> None:
+    def catch_up(self) -> None:
         """Do what was to happen by now, in the order of time."""
         while self._as_of is None:
             due = [waiting for waiting in self._later if waiting[0] <= self.clock()]

@@ -37,7 +37,8 @@ from telecom_cart.provider import (
     Unreachable,
     Unsure,
 )
-from telecom_cart.providers.calling import (
+from telecom_cart.providers.answers import told_time
+from telecom_cart.providers.http_calls import (
     Answer,
     Direct,
     Method,
@@ -45,7 +46,6 @@ from telecom_cart.providers.calling import (
     Patience,
     Request,
 )
-from telecom_cart.providers.reading import told_time
 from telecom_cart.providers.salesforce_answers import (
     PRICE,
     REFERENCE,

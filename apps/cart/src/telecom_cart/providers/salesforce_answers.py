@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from telecom_cart.provider import Absent, Basket, ContextGone, Found, Line, PlacedOrder, Refused, Uncertain, Unreachable
-from telecom_cart.providers.calling import Answer
-from telecom_cart.providers.reading import (
+from telecom_cart.providers.answers import (
     Unreadable,
     code_of,
     document_of,
@@ -20,6 +19,7 @@ from telecom_cart.providers.reading import (
     understood,
     whole,
 )
+from telecom_cart.providers.http_calls import Answer
 
 REFERENCE = "c_orderRef"
 PRICE = "c_unitPriceMinor"

@@ -43,8 +43,8 @@ from telecom_cart.provider import (
     Unsure,
 )
 from telecom_cart.providers import shopify_documents as documents
-from telecom_cart.providers.calling import Direct, Once, Patience, Request
-from telecom_cart.providers.reading import objects, text, understood
+from telecom_cart.providers.answers import objects, text, understood
+from telecom_cart.providers.http_calls import Direct, Once, Patience, Request
 from telecom_cart.providers.shopify_answers import (
     CLOSED_MARK,
     PRICE,

@@ -7,8 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from telecom_cart.provider import Basket, ContextGone, Line, PlacedOrder, Refused, Uncertain, Unreachable
-from telecom_cart.providers.calling import Answer, throttled_for
-from telecom_cart.providers.reading import (
+from telecom_cart.providers.answers import (
     EXPONENTS,
     Unreadable,
     code_of,
@@ -22,6 +21,7 @@ from telecom_cart.providers.reading import (
     understood,
     whole,
 )
+from telecom_cart.providers.http_calls import Answer, throttled_for
 
 REFERENCE = "c_orderRef"
 PRICE = "c_unitPriceMinor"

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from telecom_cart.provider import Refused, Unreachable
-from telecom_cart.providers.calling import Answer, Direct, Request
-from telecom_cart.providers.reading import Unreadable, code_of, document_of, optional_text, shown, understood, whole
+from telecom_cart.providers.answers import Unreadable, code_of, document_of, optional_text, shown, understood, whole
+from telecom_cart.providers.http_calls import Answer, Direct, Request
 
 KEPT_TOKENS = 10_000
 RENEWED_BEFORE_SECONDS = 60.0

@@ -4,7 +4,7 @@ simulation      what both have in common: a clock, faults, dropped connections, 
 controls        `/_sim`, by which tests and people steer a simulator
 salesforce      Salesforce B2C Commerce
 shopify         Shopify Storefront and Admin
-serving         a simulator behind a port of this machine
+server          a simulator behind a port of this machine
 
 They are processes of their own: what they know outlives a cart that is killed.
 """

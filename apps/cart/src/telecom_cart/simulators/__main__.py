@@ -7,8 +7,8 @@ import asyncio
 import logging
 import sys
 
-from telecom_cart.ending import on_end
-from telecom_cart.simulators.serving import SIMULATIONS, PortTaken, serving
+from telecom_cart.shutdown import on_end
+from telecom_cart.simulators.server import SIMULATIONS, PortTaken, serving
 
 EPILOG = """
 It listens on this machine only, takes any credentials, and keeps everything in memory until it is ended.

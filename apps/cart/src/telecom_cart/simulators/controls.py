@@ -118,7 +118,7 @@ class _Controls:
 
     def clock(self, given: dict[str, Any]) -> object:
         self.simulation.offset += _number(given, "advance", 0)
-        self.platform.settle()
+        self.platform.catch_up()
         return {"clock": self.platform.now()}
 
     def change(self, given: dict[str, Any]) -> object:

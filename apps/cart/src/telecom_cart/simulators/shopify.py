@@ -133,7 +133,7 @@ class ShopifySimulation(Simulation):
         if attempt is None:
             return None
         attempt.polls += 1
-        self.platform.settle()
+        self.platform.catch_up()
         made = self.platform.tickets.get(str(given["attemptId"]))
         number = made.number if made is not None else attempt.order
         if attempt.polls == 1 or not number:
