@@ -8,7 +8,6 @@ for that reason: delete it. A pause is an operator's decision and is left alone.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar, Unpack
@@ -42,7 +41,7 @@ from mainspring.jobs.messages import (
 )
 from mainspring.jobs.record import Terms, calendar_of
 from mainspring.jobs.service import JobService
-from mainspring.timers.handlers import HANDLER_SCHEME
+from mainspring.timers.handlers import HANDLER_SCHEME, awaited
 from mainspring.wire.cursors import through_pages
 from mainspring.wire.decoding import decode, encode
 
@@ -70,12 +69,13 @@ class Jobs:
 
     def declare(self, function: F, schedule: str, *, name: str | None, **fields: Unpack[FunctionFields]) -> F:
         """Run a function on a calendar; see `Mainspring.job`. A mistake in the calendar is raised here."""
-        name = function.__name__ if name is None else name
+        handler = awaited(function)
+        name = getattr(function, "__name__", "") if name is None else name
         request = create_request(name, schedule, url=f"{HANDLER_SCHEME}{name}", **fields)
         calendar_of(name, Terms(request.schedule, request.timezone, request.seconds, request.dst))
         if name in self._handlers:
             raise InvalidInput(f"Job {name!r} already has a function")
-        self._handlers[name] = _handler(function)
+        self._handlers[name] = handler
         self._waiting[name] = request
         if self._is_open:
             self._spawn(self._write())
@@ -203,10 +203,3 @@ class Jobs:
         """Run the instants from `since` until before `until` that were not run; a dry run counts them."""
         await self._write()
         return await self._service.backfill(BackfillJob(name=name, since=since, until=until, dry_run=dry_run, by=by))
-
-
-def _handler(function: Callable[[DueJob], object]) -> JobHandler:
-    """A plain function runs in a thread, so that it holds up nobody."""
-    if inspect.iscoroutinefunction(function):
-        return function
-    return lambda due: asyncio.to_thread(function, due)
