@@ -9,7 +9,7 @@ import click
 
 from mainspring.cli.globals import Globals, connection_options, settings
 from mainspring.cli.output import say, show, show_document, show_rows
-from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT
+from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT, TEXT
 from mainspring.cli.progress import spinner
 from mainspring.fetches.messages import FetchResult, FetchState, FetchView, Method
 
@@ -40,7 +40,7 @@ def fetch() -> None:
 @click.argument("target_url", metavar="TARGET_URL")
 @click.option("-X", "--method", type=click.Choice(get_args(Method)), help="[default: GET, or POST with a body]")
 @click.option("-H", "--header", "headers", type=HEADER, multiple=True, help="Sent with the call. Repeatable.")
-@click.option("-d", "--data", help="The body, as text.")
+@click.option("-d", "--data", type=TEXT, help="The body, as text, @file, or - for stdin.")
 @click.option("--data-file", type=click.File("rb"), help="The body from a file, byte for byte; - for stdin.")
 @click.option("--max-redirects", type=click.IntRange(0, 10), help="Redirects to follow, for GET and HEAD. [default: 0]")
 @click.option("--timeout", type=DURATION, help="Deadline of the whole call, 0.1s to 30m. [default: 30s]")
@@ -210,7 +210,10 @@ def cancel(ctx: click.Context, req_id: str) -> None:
       mainspring fetch cancel payment-42
     """
     with settings(ctx).connect() as client:
-        show(client.fetches.cancel(req_id), settings(ctx))
+        view = client.fetches.cancel(req_id)
+    show(view, settings(ctx))
+    if view.result is not None and view.state != "cancelled":
+        say("It had already ended: nothing was cancelled.")
 
 
 @fetch.command()

@@ -104,6 +104,9 @@ def update(ctx: click.Context, /, name: str, **options: Any) -> None:
     if options["no_host_limit"] and options["host_limit"] is not None:
         raise click.UsageError("Expected one of --host-limit and --no-host-limit, got both.")
 
+    if policy is None and all(value in (None, False) for value in options.values()):
+        raise click.UsageError("Expected at least one option that changes the namespace, got none.")
+
     def given(name: str) -> Any:
         return UNSET if options[name] is None else options[name]
 

@@ -59,18 +59,35 @@ class Json(click.ParamType[Raw]):
             return value
         text = str(value)
         try:
-            if text == "-":
-                data = sys.stdin.buffer.read()
-            elif text.startswith("@"):
-                data = Path(text[1:]).read_bytes()
-            else:
-                data = text.encode()
+            data = _read(text)
             msgspec.json.decode(data)
         except OSError as error:
             self.fail(f"Expected a readable file, got {text[1:]}: {error.strerror}", param, ctx)
-        except (msgspec.DecodeError, UnicodeError) as error:
-            self.fail(f"Expected JSON, @file or -, got: {error}", param, ctx)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            self.fail(f"Expected JSON, @file or -, got {text!r:.100}", param, ctx)
         return Raw(data.strip())
+
+
+class Text(click.ParamType[bytes]):
+    """Text, @file, or - for stdin; kept byte for byte."""
+
+    name = "text"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        try:
+            return _read(str(value))
+        except OSError as error:
+            self.fail(f"Expected a readable file, got {str(value)[1:]}: {error.strerror}", param, ctx)
+        except UnicodeError:
+            self.fail("Expected text in UTF-8, @file or -, got something else", param, ctx)
+
+
+def _read(text: str) -> bytes:
+    if text == "-":
+        return sys.stdin.buffer.read()
+    return Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()
 
 
 class Pair(click.ParamType[tuple[str, str]]):
@@ -104,5 +121,6 @@ DURATION = Duration()
 DURATIONS = Durations()
 MOMENT = Moment()
 JSON = Json()
+TEXT = Text()
 HEADER = Pair(":")
 LABEL = Pair("=")
