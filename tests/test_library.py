@@ -296,10 +296,10 @@ async def test_a_time_that_is_missing_or_without_a_zone_is_named_like_the_argume
             await ms.timers.create("app", "t1", url="http://example.com/")
         with pytest.raises(InvalidInput, match=r"^Expected only one of at and in_seconds, got both$"):
             await ms.timers.create("app", "t1", at=ms.now(), in_seconds=1, url="http://example.com/")
-        with pytest.raises(InvalidInput, match=r"^Expected at with a time zone, got 2030-01-01T00:00:00$"):
+        with pytest.raises(InvalidInput, match=r"^at: Expected a datetime with a time zone, got 2030-01-01T00:00:00$"):
             await ms.timers.create("app", "t1", at=datetime(2030, 1, 1), url="http://example.com/")  # noqa: DTZ001
         await ms.timers.create("app", "t1", in_seconds=100, url="http://example.com/")
         with pytest.raises(InvalidInput, match=r"^Expected only one of at and in_seconds, got both$"):
             await ms.timers.reschedule("app", "t1", at=ms.now(), in_seconds=1)
-        with pytest.raises(InvalidInput, match=r"^Expected at with a time zone, got 2030-01-01T00:00:00$"):
+        with pytest.raises(InvalidInput, match=r"^at: Expected a datetime with a time zone, got 2030-01-01T00:00:00$"):
             await ms.timers.reschedule("app", "t1", at=datetime(2030, 1, 1))  # noqa: DTZ001

@@ -56,6 +56,7 @@ from mainspring.timers.program import DueTimer, Timers, due_timer
 from mainspring.transactional.dialects import SQLITE, Dialect
 from mainspring.transactional.statements import Creation
 from mainspring.transactional.writer import create_waiting, table_prefix
+from mainspring.wire.arguments import request
 from mainspring.wire.instants import to_instant
 
 F = TypeVar("F", bound=Callable[[DueTimer], object])
@@ -141,7 +142,7 @@ class Mainspring:
     async def create_namespace(self, name: str) -> None:
         """Create a namespace, unless it exists."""
         with suppress(Conflict):
-            await self._namespaces.create(CreateNamespace(name=name))
+            await self._namespaces.create(request(CreateNamespace, {"name": name}))
 
     async def fetch(self, url: str, **fields: Unpack[FetchFields]) -> FetchResult:
         """Make a call at most once, and return its result: see `mainspring.fetches.program`.
