@@ -14,7 +14,7 @@ from mainspring.cli.doctor import doctor, drop_namespace
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import cell, say, show, show_document, show_rows, show_table
 from mainspring.config import SECRET_SETTINGS
-from mainspring.text import shown_url
+from mainspring.text import counted, shown_url
 
 
 @click.group()
@@ -159,7 +159,7 @@ def migrate(file: Path | None, **flags: Any) -> None:
     applied = asyncio.run(_migrated(loaded.store_url))
     for name in applied:
         click.echo(name)
-    count = "1 migration" if len(applied) == 1 else f"{len(applied)} migrations"
+    count = counted(len(applied), "migration")
     say(f"{count} applied." if applied else "Nothing to migrate; the schema is up to date.")
 
 

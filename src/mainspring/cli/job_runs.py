@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from mainspring.cli.globals import Globals, connection_options, settings
 from mainspring.cli.output import instant_text, say, show, show_document, show_table
-from mainspring.cli.parameters import DURATION, JSON, MOMENT
+from mainspring.cli.parameters import DURATION, JSON, MOMENT, Whole
 from mainspring.cli.progress import spinner
 from mainspring.errors import NotFound
 from mainspring.jobs.calendar.calendar import Dst, Mark
@@ -84,7 +84,7 @@ def _wait_until_over(client: Client, run: RunView, seconds: float, chosen: Globa
     "--on-overlap", type=click.Choice(["first", "last", "both"]), help="What to do with times that occur twice."
 )
 @click.option("--from", "from_", type=MOMENT, help="Instants after this one. [default: now]")
-@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of instants.")
+@click.option("--count", type=Whole(1, 1000), default=10, show_default=True, help="Number of instants.")
 @connection_options
 @click.pass_context
 def preview_command(ctx: click.Context, /, name_or_schedule: str, **options: Any) -> None:
@@ -134,7 +134,7 @@ def _instant_row(instant: InstantView) -> tuple[str, ...]:
 @click.option("--kind", "kinds", type=click.Choice(get_args(RunKind)), multiple=True, help="Repeatable.")
 @click.option("--since", type=MOMENT, help="Scheduled at or after this instant.")
 @click.option("--until", type=MOMENT, help="Scheduled before this instant.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Entries on this page.")
+@click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Entries on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
 @connection_options
 @click.pass_context

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import say, show, show_rows
+from mainspring.cli.parameters import Whole
 from mainspring.cli.policy import retry_options, take_policy
 
 COLUMNS = ("name", "shardCount", "firstShard", "hostLimit", "historyRetentionDays", "createdAt")
@@ -65,7 +66,7 @@ def get(ctx: click.Context, name: str) -> None:
 
 
 @namespace.command("list")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Namespaces on this page.")
+@click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Namespaces on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
 @connection_options
 @click.pass_context

@@ -6,6 +6,7 @@ import re
 import sys
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -30,6 +31,17 @@ class Duration(click.ParamType[float]):
         if not re.fullmatch(f"({_PART.pattern})+", text):
             self.fail(f"Expected a duration such as 90, 5m or 1h30m, got {text!r}", param, ctx)
         return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+
+
+class Whole(click.IntRange):
+    """A whole number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            bounds = f" from {self.min} to {self.max}" if self.max is not None else f" of at least {self.min}"
+            self.fail(f"Expected a whole number{bounds}, got {str(value)!r:.100}", param, ctx)
 
 
 class Moment(click.ParamType[datetime]):

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from mainspring.cli.bulk import act_on_many
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import say, show, show_rows
-from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT
+from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT, Whole
 from mainspring.cli.policy import retry_options, take_policy
 from mainspring.cli.selection import filter_options, namespace_option, take_where
 from mainspring.cli.transfer import export_command, import_command
@@ -168,7 +168,7 @@ def get(ctx: click.Context, timer_id: str, namespace: str) -> None:
 
 
 @timer.command("list")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Timers on this page.")
+@click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Timers on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
 @filter_options
 @connection_options
@@ -216,7 +216,7 @@ def run_now(ctx: click.Context, timer_id: str, namespace: str) -> None:
 )
 @click.option("--since", type=MOMENT, help="Started at or after this instant.")
 @click.option("--until", type=MOMENT, help="Started before this instant.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Attempts on this page.")
+@click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Attempts on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
 @namespace_option
 @connection_options
