@@ -175,6 +175,8 @@ def test_the_effective_configuration_shows_its_sources_and_no_secret(monkeypatch
 
 
 def test_migrate_brings_a_store_up_to_date_once() -> None:
+    looked = run_alone("admin", "migrate", "--dry-run", "--store", "sqlite:///new.db")
+    assert (looked.exit_code, looked.stderr, "0001" in looked.stdout) == (0, "1 migration pending.\n", True)
     first = run_alone("admin", "migrate", "--store", "sqlite:///new.db")
     assert (first.exit_code, "0001" in first.stdout) == (0, True)
     assert first.stderr == "1 migration applied.\n"
