@@ -81,7 +81,7 @@ async def _serve(config: Config, pool: str) -> None:
             return
         async with reachable(remote) as port:
             shown = base_url(config.host, port)
-            headline = f"Mainspring {mainspring.__version__}: executor {remote.name} is ready at {shown} "
+            headline = f"Mainspring {mainspring.__version__}: executor {remote.name} is ready at {shown}"
             announce(config, headline, store=config.shown_store_url)
             await stop.wait()
             telemetry.info("stopping", calls_in_flight=remote.in_flight)

@@ -175,7 +175,7 @@ def serve_command(
 @click.option("--port", default=8710, type=click.IntRange(1, 65535), show_default=True, help="Of the cart.")
 @click.option(
     "--simulator-port",
-    default=8711,
+    default=8713,
     type=click.IntRange(1, 65535),
     show_default=True,
     help="Of the simulated platform.",
