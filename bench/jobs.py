@@ -75,7 +75,7 @@ async def same_minute(setting: Setting) -> list[Figure]:
 
 
 def _median(rounds: Sequence[Sequence[float]], percent: int) -> float:
-    """So many of a hundred are at most so late, in the round in the middle."""
+    """How late at most this many of a hundred are, in the median round."""
     return median(late[min(len(late) * percent // 100, len(late) - 1)] for late in rounds)
 
 

@@ -61,7 +61,7 @@ def configuration_page() -> Iterator[str]:
     yield (
         "The client and the other commands read `MAINSPRING_URL`, `MAINSPRING_TOKEN` and `MAINSPRING_TOKEN_FILE`; see "
         "[cli.md](cli.md). Any other\nvariable that begins with `MAINSPRING_` is refused, "
-        "because it would be a misspelt one (but for "
+        "because it would be a misspelt one (except "
         "`MAINSPRING_CRASH_AT`, which is for tests)."
     )
 

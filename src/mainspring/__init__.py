@@ -1,4 +1,4 @@
-"""Mainspring: the durable clock and courier of HTTP services."""
+"""Mainspring: durable timers, jobs and fetches over HTTP."""
 
 from __future__ import annotations
 

@@ -129,7 +129,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host_limit: Annotated[Positive, Meta(description="Calls in flight to one destination host.")] = 128
     in_flight_limit: Annotated[Positive, Meta(description="Calls in flight in total.")] = 1024
     window_limit: Annotated[Positive, Meta(description="Due timers held in memory at once.")] = 8192
-    window_bytes: Annotated[Bytes, Meta(description="Memory for due timers; a larger one runs alone.")] = 16_777_216
+    window_bytes: Annotated[Bytes, Meta(description="Memory for due timers; a single larger item runs alone.")] = (
+        16_777_216
+    )
     connect_seconds: Annotated[PositiveSeconds, Meta(description="Deadline for reaching a destination.")] = 5.0
     idle_seconds: Annotated[
         PositiveSeconds, Meta(description="How long an unused connection to a destination is kept.")
@@ -159,7 +161,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fetch_answer_bytes: Annotated[Positive, Meta(description="How much of a fetch's response is kept.")] = 1_000_000
     fetch_memory_bytes: Annotated[
         int,
-        Meta(ge=2**20, le=2**40, description="Memory for fetches under way; a larger one runs alone."),
+        Meta(ge=2**20, le=2**40, description="Memory for fetches under way; a single larger item runs alone."),
     ] = 50_331_648
     fetch_retention_days: Annotated[
         int, Meta(ge=1, le=90, description="How long an ended fetch is kept, with its result.")

@@ -1,6 +1,6 @@
 """Instances of the shop that die and freeze, on one Mainspring and before one platform, all on a simulated clock.
 
-An instance reaches its documents, timers and platform through a gate. One that is dead gets nothing through any more;
+An instance reaches its documents, timers and platform through a gate. One that is dead gets nothing through;
 one that is frozen stands still at the gate, and goes on when it wakes up, with whatever it knew. A request that was
 sent arrives at the platform, whatever becomes of its sender.
 """

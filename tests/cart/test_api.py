@@ -400,7 +400,7 @@ async def test_the_contract_names_every_route_every_code_and_what_is_not_done(ca
                 shows_cart = shows_cart and path.startswith("/v1/carts") and not path.endswith(("checkout", "orders"))
                 assert ("ETag" in named) == (status == "200" and shows_cart)
                 assert ("Idempotent-Replayed" in named) == (method == "post" and "items" in path and status == "200")
-    assert "takes no payment and knows no login" in document["info"]["description"]
+    assert "takes no payment and has no login" in document["info"]["description"]
     assert document["components"]["schemas"]["Cart"]["properties"].keys() == CART_FIELDS
     for named in re.findall(r"#/components/schemas/(\w+)", str(document)):
         assert named in document["components"]["schemas"]

@@ -216,7 +216,7 @@ async def test_what_only_a_person_can_find_out_is_not_said_to_be_found_out_soon(
         response = await cart.check_out()
         body = problem(response, 503, "CHECKOUT_UNKNOWN")
         assert "a person has to decide." in body["detail"]
-        assert "being found out" not in body["detail"]
+        assert "being resolved" not in body["detail"]
         assert (body["retryable"], "retry-after" in response.headers) == (False, False)
         for change in (cart.add(), cart.client.delete("/v1/carts/ann")):
             body = problem(await change, 422, "CHECKOUT_IN_PROGRESS")

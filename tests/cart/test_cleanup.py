@@ -1,4 +1,4 @@
-"""What nobody needs any more is removed, and what somebody forgot is found: the sweep."""
+"""What is no longer needed is removed, and what somebody forgot is found: the sweep."""
 
 from __future__ import annotations
 

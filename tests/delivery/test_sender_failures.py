@@ -200,7 +200,7 @@ async def test_a_gzip_bomb_is_harmless(sender: Sender, target: TargetServer) -> 
 
 @pytest.mark.parametrize("path", ["/members", "/half", "/whole"])
 async def test_an_answer_is_not_kept_until_the_garbage_is_collected(path: str, target: TargetServer) -> None:
-    """A server collects rarely, and answers of 1 MB that nobody wants any more are many meanwhile."""
+    """A server collects rarely, and many answers of 1 MB that nobody wants add up meanwhile."""
     packed = (("content-encoding", "gzip"),)
     target.script("/members", Answer(body=gzip.compress(b"") * 40_000, headers=packed))
     target.script("/half", Answer(behaviour="huge", size=2_000_000))

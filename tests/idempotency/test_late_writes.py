@@ -66,7 +66,7 @@ async def until(
     seconds: float = 5.0,
     while_: tuple[type[Exception], ...] = (InProgress, StoreUnavailable),
 ) -> Any:
-    """What it gives once nobody is in the way any more."""
+    """What it gives once nobody is in the way."""
     deadline = time.monotonic() + seconds
     while True:
         try:

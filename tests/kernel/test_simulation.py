@@ -29,7 +29,7 @@ class History:
     def __init__(self) -> None:
         self.expected: dict[str, Timer] = {}
         self.ended_at: dict[str, int] = {}
-        """Delivery ids that must not start any more, and since when."""
+        """Delivery ids that must no longer start, and since when."""
 
 
 async def use(cluster: Cluster, history: History, dice: random.Random) -> None:

@@ -65,7 +65,7 @@ async def count(url: str, file: Path, rounds: int) -> None:
 
 
 async def stop_before_the_audit(collection: str) -> None:
-    """After the proof, when no check can help any more."""
+    """After the proof, when checking can no longer help."""
     if collection == "audit":
         stop()
 

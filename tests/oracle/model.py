@@ -370,7 +370,7 @@ class Model:
             self._conclude(attempt, "retry", "failed", self.wall_ms + wait)
 
     def lost(self, timer: Timer, node: str) -> None:
-        """Nobody will report on this attempt any more."""
+        """No report on this attempt will come."""
         ends = timer.delivery == "at-most-once" or timer.attempts >= POLICY.max_attempts
         attempt = Attempt(timer, node, self.version, self.wall_ms)
         self._conclude(attempt, "parked" if ends else "retry", "unknown", None if ends else self.wall_ms)

@@ -346,7 +346,7 @@ class TestOpening:
 
     async def test_wrong_credentials_are_a_matter_of_configuration(self, url: str) -> None:
         secret = url.replace("mongodb://", "mongodb://nobody:s3cret@")
-        with pytest.raises(ConfigError, match="does not let this user in") as caught:
+        with pytest.raises(ConfigError, match="rejects this user") as caught:
             await MongoDBStore(secret).open()
         assert "s3cret" not in str(caught.value)
 

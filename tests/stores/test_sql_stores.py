@@ -353,7 +353,7 @@ async def test_what_a_server_says_of_itself_can_be_read(mysql: MySQL) -> None:
     [
         ("postgresql://u:canary@h/", "name of a database"),
         ("mysql://u:canary@h", "name of a database"),
-        ("postgresql://u:canary@h:x/d", "something else than a port"),
+        ("postgresql://u:canary@h:x/d", "something other than a port"),
         ("postgresql://u:canary@h/d?colour=red", "options .*prefix.*, got colour"),
         ("mysql://u:canary@h/d?schema=s", "got schema"),
         ("postgresql://u:canary@h/d?prefix=a;b", "prefix to be lower-case letters"),

@@ -13,7 +13,7 @@ READ_BYTES: Final = 16_384
 
 
 class Flow:
-    """Nothing is read while anything stands against it, and there may be several reasons at once."""
+    """Nothing is read while there is a reason not to; there may be several at once."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -23,7 +23,7 @@ class Flow:
         self._writable: asyncio.Event | None = None
 
     def hold(self, reason: Reason, held: bool) -> None:
-        """Have this stand against reading, or no more."""
+        """Set or clear a reason not to read."""
         if held:
             self._reasons.add(reason)
         else:

@@ -21,7 +21,7 @@ from mainspring.wire.problems import PROBLEM_TYPE, STATUSES, Problem
 Document = dict[str, Any]
 
 DESCRIPTION: Final = (
-    "Mainspring is the durable clock and courier of HTTP services. Request an HTTP call that must happen at a given "
+    "Mainspring: durable timers, jobs and fetches over HTTP. Request an HTTP call that must happen at a given "
     "time or on a calendar, or now and at most once; an acknowledged request has been committed. Every operation is a "
     "POST with a JSON object; every error is an application/problem+json. Instants are read as RFC 3339 with an offset "
     "or as epoch milliseconds and written as RFC 3339 in UTC."

@@ -83,7 +83,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         self._waits_for_turn = False
         self._unparsed: deque[memoryview] = deque()
         self._is_over = False
-        """Nothing that arrives is looked at any more."""
+        """Nothing that arrives is looked at from now on."""
         self._in_head = False
         self._in_body = False
         self._began_in_piece = False

@@ -12,7 +12,7 @@ from mainspring.api.flow import Flow
 from mainspring.api.routes import Headers
 
 UNREAD_BYTES: Final = 65_536
-"""Of a body that an application takes in parts; nothing more is read while so much waits."""
+"""Of a body that an application takes in parts; nothing more is read while this much waits."""
 JOINED_BYTES: Final = 65_536
 """A larger answer is not joined with its head: it would be there twice while its reader takes it."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -114,7 +114,7 @@ class Received(Exchange):
         self._wake()
 
     def cut_off(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Nobody is waiting for the answer any longer."""
         self.is_cut_off = True
         self._wake()
 

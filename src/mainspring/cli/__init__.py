@@ -108,9 +108,9 @@ def main(
     no_color: bool,
     verbose: bool,
 ) -> None:
-    """Mainspring, the durable clock and courier of HTTP services.
+    """Mainspring: durable timers, jobs and fetches over HTTP.
 
-    Ask for an HTTP call at a moment; it survives crashes, is made on time and is never forgotten.
+    Request an HTTP call at a given time; it survives crashes, is made on time and is never forgotten.
     """
     from mainspring.cli.globals import Globals  # noqa: PLC0415
 

@@ -65,7 +65,7 @@ def _changes(wanted: Wanted, present: JobView) -> Iterator[Change]:
 
 
 def _without_secrets(field: str, value: object) -> object:
-    """Differences end up in logs of pipelines: what looks like a credential is told apart, and not told."""
+    """Differences end up in logs of pipelines: what looks like a credential is recognised, and not shown."""
     if field != "headers" or not isinstance(value, dict):
         return value
     return {

@@ -121,7 +121,7 @@ class Lookups:
     def _fail(self, name: str, answer: _Answer, error: Exception) -> None:
         self._forget(name, answer)
         answer.set_exception(error)
-        answer.exception()  # there may be nobody waiting any more, which is nothing to complain about
+        answer.exception()  # nobody may be waiting by now, which is nothing to complain about
 
     def _forget(self, name: str, answer: _Answer) -> None:
         if self._asked.get(name) is answer:

@@ -206,7 +206,7 @@ class FetchCarrier:
         return delivery.attempts == 0 and not await self._lives(fetch.executor)
 
     async def _check_executor(self, fetch: Fetch) -> Fetch | None:
-        """End a running fetch if its time is up or nobody runs it any more."""
+        """End a running fetch if its time is up or nobody is running it."""
         if fetch.started_at is None or fetch.watchdog_at is None:
             return fetch
         now = self._clock.now_ms()

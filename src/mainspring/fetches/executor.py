@@ -215,7 +215,7 @@ class Executor:
         self._freed((*self.places.first_in_line, host))
 
     def cut_off(self, mark: str) -> None:
-        """Nobody wants the result of this call any more: if it is under way here, it ends."""
+        """The result of this call is no longer wanted: if it is under way here, it ends."""
         for task, run in self._running.items():
             if run.fetch.mark == mark and run.is_calling:
                 task.cancel()

@@ -63,7 +63,7 @@ class FetchRegistry:
         retention_ms: int,
     ) -> None:
         """`wake` tells the engine about a row; `noted` is told about each change of state that was written here, and
-        `not_pending` about each fetch that is found to need no executor any more: the answer to the write that saw to
+        `not_pending` about each fetch that is found to need no executor now: the answer to the write that saw to
         that may have been lost."""
         self._records = records
         self._timers = timers

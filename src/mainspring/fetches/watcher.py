@@ -19,7 +19,7 @@ from mainspring.store import TimerFilter, TimerStore, timer_pages
 LOOK_SECONDS: Final = 0.5
 PAGE: Final = 500
 _RUNNING: Final = TimerFilter(labels=(("state", "running"),))
-_COMPLAINT: Final = "fetches that nobody makes any more were not looked for"
+_COMPLAINT: Final = "could not look for fetches that no executor is making"
 
 
 class Watcher:

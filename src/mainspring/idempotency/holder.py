@@ -147,7 +147,7 @@ class Claim:
         return record
 
     async def _let_go(self, header: Header | None) -> None:
-        """Nobody works under the claim any more. If that cannot be written, a release is tried again in the background;
+        """Nobody works under the claim now. If that cannot be written, a release is tried again in the background;
         an unknown outcome will show when the lease runs out."""
         if self.is_lost:
             return

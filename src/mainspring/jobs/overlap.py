@@ -6,7 +6,7 @@
 | `bufferOne`      | waits for its end; skipped if one waits already                                            |
 | `bufferAll`      | waits for its end                                                                          |
 | `allowAll`       | goes                                                                                       |
-| `cancelOther`    | the other is not repeated any more and counts as cancelled; goes                           |
+| `cancelOther`    | the other is no longer repeated and counts as cancelled; goes                              |
 | `terminateOther` | refused when the job is made: a call that is under way cannot be undone                    |
 
 Runs that catch up, and those of a backfill, run one after another: under `skip` and `bufferOne`, too, they wait.

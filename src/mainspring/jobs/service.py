@@ -115,7 +115,7 @@ class JobService:
 
         def change(present: Definition | None) -> Definition:
             if present is None and request.schedule is UNSET:
-                raise Conflict(f"Job {request.name!r} is broken: give a schedule to define it anew")
+                raise Conflict(f"Job {request.name!r} is broken: give a schedule to redefine it")
             definition = present or Definition(schedule="", created_at=self._clock.now_ms())
             kept = self._kept(request, definition)
             if request.if_generation is not UNSET and request.if_generation != definition.generation:

@@ -1,4 +1,4 @@
-"""Fenced writes in batches, such that one shard that hangs holds up no other.
+"""Fenced writes in batches, so that a hanging shard does not hold up others.
 
 One batch at a time: what arrives during a commit shares the next one. When a batch takes longer than
 `PATIENCE_SECONDS`, one of its shards may hang, and nobody can tell which. From then on, until everything has been

@@ -6,7 +6,7 @@
 
 Invariants. Nothing is begun before it has a slot, nothing is sent that was not begun under a valid lease.
 The window holds every timer that is queued, in flight or unrecorded, at most once (`stages`); a row found in flight
-that is not in the window belongs to an attempt on which nobody will report any more (`Carrier.lost`). A row that leaves
+that is not in the window belongs to an attempt on which no report will come (`Carrier.lost`). A row that leaves
 the window without an outcome is bookmarked, and read again: what is in the store is then not known. What is wrong with
 one row, or with one shard, is told by the store item by item, and costs no other row anything.
 """

@@ -125,7 +125,7 @@ class Engine:
             telemetry.warning("shards were not released; others wait for the lease to run out", reason=reason)
 
     async def drain(self) -> None:
-        """The first part of a stop: nothing begins any more, while the lease is still kept."""
+        """The first part of a stop: nothing new begins, while the lease is still kept."""
         self._stopping = True
         shards = set(self._agenda.shards)
         self._drain(shards)

@@ -55,7 +55,7 @@ class Ended:
         self.written: Timer | None = None
         """The row as it was to be then, if it was to stay."""
         self.is_stale = False
-        """The store said that the row is not `current` any more."""
+        """The store said that the row is no longer `current`."""
         self.is_small = False
         """The database refused the row with everything that was to be said about the attempt."""
 
@@ -80,7 +80,7 @@ class Finisher:
         spawn: Spawn,
         retry_seconds: float,
     ) -> None:
-        """`size_of` tells what is in a row; `gone` is told about attempts that nobody waits for any more, `note` about
+        """`size_of` tells what is in a row; `gone` is told about attempts that nobody waits for now, `note` about
         rows that are due later."""
         self._store = store
         self._writes = writes

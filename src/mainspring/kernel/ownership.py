@@ -60,7 +60,7 @@ class Lease(Struct, frozen=True, rename="camel"):
     local_address: str = ""
     """Where instances on its own machine reach it, if that is a different place: workers share one address."""
     left: bool = False
-    """It owns nothing any more, whatever the shards say. The record stays until it expires: somebody was here."""
+    """It no longer owns anything, whatever the shards say. The record stays until it expires: somebody was here."""
 
 
 read_lease = msgspec.json.Decoder(Lease).decode

@@ -38,7 +38,7 @@ class Turns:
             self.rouse(lane)
 
     def leave(self, lane: LaneState) -> None:
-        """It has nothing queued any more, or waits for something else from now on."""
+        """It no longer has anything queued, or waits for something else from now on."""
         if lane.turn == "ready":
             self._ready[lane.turn_tier].remove(lane)
         self._resting.pop(lane, None)

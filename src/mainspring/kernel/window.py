@@ -39,7 +39,7 @@ class Window:
         emptied: Callable[[LaneState], None],
         everybody: Party,
     ) -> None:
-        """`emptied` is told of lanes that have nothing queued any more."""
+        """`emptied` is told of lanes that no longer have anything queued."""
         self._page_size = page_size
         self._lane_of = lane_of
         self._emptied = emptied

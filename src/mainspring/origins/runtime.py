@@ -175,7 +175,7 @@ class Origins:
         await self._outbox.remove(kept)
 
     async def _create_late(self, fetch: CreateFetch, *, age_ms: int) -> FetchError | None:
-        """Create what an earlier program may have created already. Returns an error if no result can come any more."""
+        """Create what an earlier program may have created already. Returns an error if a result can no longer come."""
         req_id = str(fetch.req_id)
         try:
             if age_ms < SURE_MS:

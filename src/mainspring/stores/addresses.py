@@ -26,4 +26,4 @@ def port_of(parts: SplitResult, default: int, form: str) -> int:
     try:
         return parts.port or default
     except ValueError:
-        raise ConfigError(f"Expected {form}, got something else than a port") from None
+        raise ConfigError(f"Expected {form}, got something other than a port") from None

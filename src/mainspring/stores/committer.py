@@ -29,7 +29,7 @@ class Admission:
         self._pending = 0
         self._closed = False
         self.unheard = 0
-        """Requests that were worked on although nobody waited for them any more."""
+        """Requests that were worked on although nobody was waiting for them any longer."""
 
     def admit(self, request: Request) -> asyncio.Future[None]:
         """What the caller waits for."""

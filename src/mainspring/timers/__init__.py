@@ -1,4 +1,4 @@
-"""Timers: one call at a moment, repeated until it is answered, parked or given up.
+"""Timers: one call at a given time, repeated until it is answered, parked or given up.
 
 The rooms that every service has:
 

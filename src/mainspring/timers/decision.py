@@ -170,7 +170,7 @@ def put_off(started_at: int, *, at: int, reason: str, **more: Any) -> Ending:
 
 
 def lost(timer: Timer, policy: RetryPolicy, *, now: int, reason: str) -> Ending:
-    """An attempt that nobody will report on any more: unknown. Repeated at once if the owner chose that."""
+    """An attempt on which no report will come: unknown. Repeated at once if the owner chose that."""
     base: dict[str, Any] = {"started_at": now, "reachable": True}
     safe = timer.detail.delivery is Delivery.AT_LEAST_ONCE
     ending = _again(timer, policy, Result.UNKNOWN, base, retried=safe, detail=reason, ended_at=now)

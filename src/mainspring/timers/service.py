@@ -333,7 +333,7 @@ class TimerService:
     async def _check_damage(self, key: TimerKey, timer_id: str) -> None:
         [damaged] = await self._store.damaged([key])
         if damaged is not None:
-            raise Conflict(f"Timer {timer_id!r} cannot be read ({damaged.reason}). Creating it anew replaces it.")
+            raise Conflict(f"Timer {timer_id!r} cannot be read ({damaged.reason}). Creating it again replaces it.")
 
     async def _bulk(
         self, request: BulkTimers, act: Callable[[Sequence[Timer]], Awaitable[int]], *, before: int | None = None

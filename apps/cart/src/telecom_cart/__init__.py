@@ -12,7 +12,7 @@ contexts                the platform's basket made equal to the cart
 sync                    the same in the background, by timers
 checkout                an attempt to order, step by step
 recovery                what became of an attempt that nobody finished
-cleanup                 what nobody needs any more, by jobs
+cleanup                 what is no longer needed, by jobs
 shop                    all of it put together, on one Mainspring
 api, pages              HTTP
 platforms               which platform it is: one setting

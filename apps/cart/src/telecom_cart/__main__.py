@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_STORE: Final = "sqlite:///.telecom-cart/cart.db"
 SECRETS: Final = """
 \b
-Credentials come from the environment only, because the arguments of a process are there for all to see:
+Credentials come from the environment only, because everybody on the machine can see the arguments of a process:
   salesforce  TELECOM_CART_SALESFORCE_ORGANIZATION, _SITE, _CLIENT_ID, _CLIENT_SECRET;
               for an eventual look-up also _ADMIN_CLIENT_ID, _ADMIN_CLIENT_SECRET
   shopify     TELECOM_CART_SHOPIFY_STOREFRONT_TOKEN, _ADMIN_TOKEN;
@@ -69,8 +69,8 @@ def platform_options(command: Callable[..., None]) -> Callable[..., None]:
             "--provider",
             type=click.Choice(["salesforce", "shopify", "double"], case_sensitive=False),
             required=True,
-            help="The platform behind the cart. `double` lives in this process, and forgets everything with it. "
-            "Checkouts that were begun at another shop stay unknown until that is served again, or a person decides.",
+            help="The platform behind the cart. `double` lives in this process, and its data ends with it. "
+            "Checkouts begun at another shop stay unknown until that shop is served again, or a person decides.",
         ),
         setting("--provider-url", default="", help="Where the platform is reached: https://HOST."),
         setting(
@@ -80,13 +80,13 @@ def platform_options(command: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="How soon an order that was made is found at the platform. `strong`: at once; say so only if you know "
             "that the shop numbers its orders by our references, since elsewhere a lost reply is a second order. "
-            "SECONDS: after so many at most. `unbounded`: the platform promises nothing, so a person decides about a "
+            "SECONDS: within this many. `unbounded`: the platform promises nothing, so a person decides about a "
             "checkout whose reply was lost and of which nothing is found.",
         ),
         setting(
             "--simulated",
             is_flag=True,
-            help="It is a simulator: any credentials will do, and there is a page for trials.",
+            help="The platform is a simulator: any credentials will do, and there is a page for trials.",
         ),
     ]
     for option in reversed(options):
@@ -103,7 +103,7 @@ def main() -> None:
     Try it, with a simulated platform and a page:     python -m telecom_cart demo
     Run it in front of a platform:                    python -m telecom_cart serve --provider salesforce \\
                                                         --provider-url https://CODE.api.commercecloud.salesforce.com
-    Checkouts of which nobody knows what became:      python -m telecom_cart unknown
+    Checkouts whose outcome is unknown:               python -m telecom_cart unknown
     Decide about one of them:                         python -m telecom_cart settle ann --order 00012345
     """
 
@@ -111,7 +111,7 @@ def main() -> None:
 @main.command("serve", epilog=SECRETS)
 @store_option
 @platform_options
-@setting("--host", default="127.0.0.1", show_default=True, help="It knows no login: think before you open it.")
+@setting("--host", default="127.0.0.1", show_default=True, help="There is no login: think before exposing it.")
 @setting("--port", default=8710, type=click.IntRange(0, 65535), show_default=True, help="0 picks a free one.")
 @setting(
     "--attempt-seconds",
@@ -125,18 +125,16 @@ def main() -> None:
     default=Settings.answer_seconds,
     type=click.FloatRange(0.1, 300),
     show_default=True,
-    help="So long a request waits for its checkout, and is then told that it is in progress.",
+    help="How long a request waits for its checkout before it is told that it is in progress.",
 )
 @setting(
     "--currency",
     type=click.Choice(CURRENCIES),
     default=Settings.currency,
     show_default=True,
-    help="Of all carts: the taxes that come with it are Canadian, and in its cents.",
+    help="Currency of all carts; the built-in taxes are Canadian.",
 )
-@click.option(
-    "--end-with-stdin", is_flag=True, help="End when standard input does, as with whoever holds its other end."
-)
+@click.option("--end-with-stdin", is_flag=True, help="End when standard input does.")
 def serve_command(
     *,
     store: str,
@@ -172,13 +170,13 @@ def serve_command(
     show_default=True,
     help="The platform that is simulated.",
 )
-@click.option("--port", default=8710, type=click.IntRange(1, 65535), show_default=True, help="Of the cart.")
+@click.option("--port", default=8710, type=click.IntRange(1, 65535), show_default=True, help="Port of the cart.")
 @click.option(
     "--simulator-port",
     default=8713,
     type=click.IntRange(1, 65535),
     show_default=True,
-    help="Of the simulated platform.",
+    help="Port of the simulated platform.",
 )
 @click.option(
     "--folder",
@@ -202,10 +200,10 @@ def demo_command(provider: str, port: int, simulator_port: int, folder: Path) ->
 @main.command("unknown")
 @store_option
 def unknown_command(*, store: str) -> None:
-    """List the checkouts of which nobody knows what became, for a person to `settle`.
+    """List the checkouts whose outcome is unknown, for a person to `settle`.
 
     A line each, with tabs: the user, the reference to look for at the platform, which shop, since when, and why it is
-    not known. Most of them are found out soon; what says that a person has to decide is not.
+    not known. Most of them resolve themselves soon; those that say that a person has to decide do not.
     """
 
     async def listed() -> None:
@@ -225,12 +223,12 @@ def unknown_command(*, store: str) -> None:
 @click.option("--not-made", is_flag=True, help="There is none. The cart can be ordered again soon.")
 @store_option
 def settle_command(*, user: str, order: str | None, not_made: bool, store: str) -> None:
-    """Decide what became of USER's checkout, when nobody else can.
+    """Decide what became of USER's checkout, if nothing else can.
 
-    Look at the platform for an order with the attempt's reference first: `unknown` says it, and in which shop. What you
+    Look at the platform for an order with the attempt's reference first: `unknown` shows it, and the shop. What you
     say here is final: if you say that there is none, and there is, the next checkout orders again. Nothing else is
-    changed, and the platform is not asked. That there is none opens the cart again as soon as the cart's server has
-    closed the basket, so that nobody who was held up can order it.
+    changed, and the platform is not asked. After --not-made, the cart opens again as soon as the cart's
+    server has closed the basket, so that no process that was held up can order it.
     """
     if (order is None) == (not not_made):
         raise click.UsageError("Say what you found: --order NUMBER or --not-made.")

@@ -61,7 +61,7 @@ from telecom_cart.wakes import Wakes
 
 _LOOK_SECONDS: Final = 0.2
 _LET_GO_SECONDS: Final = 10.0
-"""So long a synchronisation under way is waited for."""
+"""How long to wait for a synchronisation under way."""
 _VERIFY_SECONDS: Final = 3.0
 """How long to look for an order that was just made: that matters for later checkouts, not for this one."""
 AWAY: Final = "The platform did not take it"

@@ -1,4 +1,4 @@
-"""What nobody needs any more, and what was forgotten: looked for by a job every five minutes, and at a start.
+"""What is no longer needed, and what was forgotten: looked for by a job every five minutes, and at a start.
 
 It goes through all carts, a page at a time. Nothing depends on it being on time: recoveries and synchronisations have
 timers of their own, and this finds those whose timer was lost.
@@ -22,7 +22,7 @@ from telecom_cart.touches import Touches
 from telecom_cart.wakes import Wakes
 
 OVERDUE_MS: Final = 300_000
-"""So long a synchronisation may be pending before somebody asks whether its timer is there."""
+"""How long a synchronisation may be pending before its timer is looked for."""
 
 logger = logging.getLogger("telecom_cart")
 
@@ -104,7 +104,7 @@ class Cleaner:
         return "removed"
 
     async def _validated(self, cart: Cart, now: int) -> str:
-        """A basket that nobody used for a while may have expired, and is then made anew."""
+        """A basket that nobody used for a while may have expired, and is then created again."""
         context = cart.context
         if context is not None and context.place != self._provider.place:
             return await self._moved(cart)
@@ -128,7 +128,7 @@ class Cleaner:
         return "kept" if is_there else "expired"
 
     async def _moved(self, cart: Cart) -> str:
-        """Its basket is in a shop that this process does not stand in front of: it gets one here."""
+        """Its basket is in a shop that this process does not serve: it gets one here."""
 
         def moved(present: Cart | None) -> Cart | None:
             if present is None or present.context != cart.context or present.is_sealed or present.syncing is not None:

@@ -1,7 +1,7 @@
 """How an attempt ends, whoever finds out: the request, a recovery, or a person.
 
 The order is recorded first, then the attempt is closed; a crash in between finds the order, and closes. What is left of
-the cart is cleaned up at last, and may fail.
+the cart is cleaned up last; that may fail.
 """
 
 from __future__ import annotations
@@ -129,15 +129,15 @@ def failure_of(attempt: Attempt) -> CartError:
 
 
 def unknown(attempt: Attempt) -> CheckoutUnknown:
-    """What a user is told who asks for an order of which nobody knows whether it was made."""
-    doing = "" if attempt.needs_person else " That is being found out."
+    """What a user who asks for an order is told if nobody knows whether it was made."""
+    doing = "" if attempt.needs_person else " This is being resolved."
     return CheckoutUnknown(
         f"{_unknown(attempt)}{doing} Asking again never orders again.", retryable=not attempt.needs_person
     )
 
 
 def sealed(attempt: Attempt) -> CheckoutInProgress:
-    """What a user is told who would change a cart that is being ordered."""
+    """What a user who tries to change a cart is told while it is being ordered."""
     if not attempt.unresolved:
         return CheckoutInProgress()
     told = f"The cart cannot be changed until that is known. {_unknown(attempt)}"

@@ -1,4 +1,4 @@
-"""The platform's basket made equal to a cart: by difference, whatever the basket was, and made anew if it is gone."""
+"""The platform's basket made equal to a cart: by difference, whatever the basket was, or created if it is gone."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _TRIES: Final = 3
 
 
 class Unsettled(Unreachable):
-    """A change of a basket got no answer. It may happen at any time from now on, so the basket is of no more use."""
+    """A change of a basket got no answer. It may happen at any time from now on, so the basket is no longer usable."""
 
 
 Keep = Callable[[Context], Awaitable[None]]
-"""Writes down which basket is ours, before anything depends upon it."""
+"""Writes down which basket is ours, before anything depends on it."""
 
 
 def lines_of(items: Sequence[Item]) -> tuple[Line, ...]:

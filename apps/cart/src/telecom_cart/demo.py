@@ -24,7 +24,7 @@ START_SECONDS: Final = 20
 STOP_SECONDS: Final = 15
 
 TRIALS: Final = """
-The cart    {cart}   with a page to click on: open it in a browser
+The cart    {cart}   with a page: open it in a browser
 The shop    {simulator}/_sim   what can be done with the simulated platform
 
 Three trials. Paste this first, in another terminal:
@@ -51,7 +51,8 @@ Three trials. Paste this first, in another terminal:
   checkout cid & sleep 2; kill -9 $(cat {pid_file}); sleep 4
   checkout cid; orders
 
-To try one again, take another customer: a bare checkout soon after an order might be a repeat, and is asked which.
+To try one again, take another customer: a bare checkout soon after an order might be a repeat, and has to say which
+cart it means.
 Ctrl-C ends both. What is in {folder} stays; what the simulated platform knew does not.
 """
 
@@ -95,7 +96,7 @@ class Demo:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One demo at a time has the folder: what is told to be killed has to be its own cart."""
+        """One demo at a time has the folder: the cart that users are told to kill must be this demo's."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             locked = (self.folder / "demo.lock").open("w")

@@ -1,4 +1,4 @@
-"""Every error that users of the cart meet: a stable code each, and whether it makes sense to ask again as it is.
+"""Every error that users of the cart meet: a stable code each, and whether the same request may be sent again.
 
     CartError
     ├── ValidationFailed       400  every field that is wrong
@@ -11,7 +11,7 @@
     ├── AlreadyCheckedOut      422
     ├── CheckoutInProgress     422
     ├── CheckoutFailed         422  definitely no order; may be asked for again
-    ├── CheckoutUnknown        503  being resolved; to ask again never orders again
+    ├── CheckoutUnknown        503  being resolved; asking again never orders again
     ├── OperationTimeout       503
     ├── ProviderDown           503  nothing was ordered
     └── InternalError          500
@@ -110,7 +110,7 @@ class CheckoutFailed(CartError):
 
 
 class CheckoutUnknown(CartError):
-    """Nobody knows yet whether this cart was ordered. That is being found out; asking again never orders again."""
+    """Nobody knows yet whether this cart was ordered. This is being resolved; asking again never orders again."""
 
     code = "CHECKOUT_UNKNOWN"
     retryable = True
@@ -118,7 +118,7 @@ class CheckoutUnknown(CartError):
 
 
 class OperationTimeout(CartError):
-    """Too much is asked for this cart at once. Nothing was changed."""
+    """Too many requests for this cart at once. Nothing was changed."""
 
     code = "OPERATION_TIMEOUT"
     retryable = True
@@ -134,4 +134,4 @@ class ProviderDown(CartError):
 
 
 class InternalError(CartError):
-    """The cart failed in a way that it does not explain."""
+    """The cart failed unexpectedly."""

@@ -1,7 +1,7 @@
 """A provider as the cart uses it: one that keeps to the contract, or is taken at its worst.
 
-What it lacks is said when the shop is made, not at the first checkout. What it raises or answers although the contract
-knows no such thing is written to the log, and told as what the contract has for not knowing; so is what cannot be kept.
+What it lacks is said when the shop is made, not at the first checkout. What it raises or returns against the contract
+is logged, and reported as what the contract has for not knowing; so is what cannot be kept.
 What a platform has to say about an error is written to the log here, for operators.
 """
 
@@ -146,7 +146,9 @@ class Guarded:
                 reference=reference,
             )
             if isinstance(found, Unsure) and found.told:
-                logger.warning("what became of %s is not told: %s. It said: %s", reference, found.reason, found.told)
+                logger.warning(
+                    "the outcome of %s is not reported: %s. It said: %s", reference, found.reason, found.told
+                )
             if isinstance(found, Found):
                 _check_plain("find_order", *(order.number for order in found.orders))
                 seen: dict[str, PlacedOrder] = {}
@@ -186,7 +188,7 @@ class Guarded:
             if error.told:
                 logger.warning("the platform did not do %s for %s: %s. It said: %s", verb, named, error, error.told)
             elif isinstance(error, Uncertain):
-                logger.warning("nobody knows what became of %s for %s: %s", verb, named, error)
+                logger.warning("the outcome of %s for %s is unknown: %s", verb, named, error)
             if isinstance(error, Uncertain) and unknown is not Uncertain:
                 raise Unreachable(str(error)) from error
             if isinstance(error, ContextGone) and about is None:  # there was no basket that could be gone

@@ -2,7 +2,7 @@
 
 The cart is the truth; a *basket* at the platform is a copy that may vanish at any time. Everything but `checkout` may
 be repeated: quantities are absolute, and what is gone is gone. `checkout` is called once per reference, ever; what
-became of it is asked for by `find_order`, and `close_cart` sees to it that nothing can become of it any more.
+became of it is asked for by `find_order`, and `close_cart` makes sure that nothing can come of it later.
 
 A change of a basket (`add_item`, `remove_item`, `set_reference`) that got no answer may happen at any time later, also
 after a repeat of it. So it is `Unreachable` and not repeated by the provider, and the cart never orders that basket.
@@ -51,7 +51,7 @@ class ProviderError(Exception):
 
 
 class ContextGone(ProviderError):
-    """There is no such basket any more."""
+    """The basket no longer exists."""
 
 
 class Refused(ProviderError):
@@ -87,7 +87,7 @@ class Basket:
     currency: str
     reference: str = ""
     read_at: int | None = field(default=None, compare=False)
-    """What the clock of the platform said, in ms since the epoch; ours may be another. None: it said nothing."""
+    """What the platform's clock said, in ms since the epoch; ours may differ. None: it said nothing."""
 
     def is_same_as(self, other: Basket) -> bool:
         """Whether the same would be ordered, for the same price. Lines have no order."""
@@ -104,7 +104,7 @@ class PlacedOrder:
     subtotal: int | None = None
     """What was ordered costs this much at the platform, without taxes and shipping. None: it does not say."""
     is_findable: bool = True
-    """False: `find_order` would not see it, whatever was declared. The cart then stops to believe it."""
+    """False: `find_order` would not see it, whatever was declared. The cart then stops believing it."""
     currency: str = ""
     """Of `subtotal`. Empty: the platform does not say."""
 
@@ -129,7 +129,7 @@ class Unsure:
     is_being_made: bool = False
     """It says that it has accepted the order, and is making it."""
     needs_person: bool = False
-    """It has answered, in a way that says nothing: asking again will hardly tell more."""
+    """It has answered, in a way that says nothing: asking again is unlikely to help."""
     told: str = field(default="", compare=False)
     """As `ProviderError.told`."""
 
@@ -168,14 +168,14 @@ class Provider(Protocol):
     with all that is begun here, and what was begun elsewhere is not asked of this one: it has to stay the same."""
     lookup: Lookup
     timeout_seconds: float
-    """How long the platform may take to make an order that it was asked for. One that is not seen so long after its
+    """How long the platform may take to make an order that it was asked for. One that is not seen this long after its
     basket could no longer be ordered, and after the lag of the look-up, was not made: so it must not be too short."""
     is_atomic: bool
     """Whether a basket that was there to be closed was certainly not ordered before. False: the platform may accept an
     order and make it later, while its basket can still be read."""
 
     async def open_session(self) -> str:
-        """Become a customer. Baskets belong to one; what is answered is kept before a basket is made."""
+        """Become a customer. Baskets belong to one; the returned session is stored before a basket is created."""
         ...
 
     async def create_cart(self, session: str, lines: Sequence[Line], *, currency: str) -> Context:

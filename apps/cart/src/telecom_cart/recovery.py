@@ -22,7 +22,7 @@ sent its request wakes up and orders a basket that is gone.
 A refusal of an order that was sent is one of the things that are not known: it may be the answer to its repeat by a
 gateway. It only gives the reasons for which, in the end, it was not made.
 
-How long a basket is gone counts each process for itself, from its own first look, by a clock that only goes on: a
+Each process counts for itself how long a basket has been gone, from its own first look, by a monotonic clock: a
 clock that is set, or a machine that starts an hour ahead, ends no wait.
 """
 
@@ -57,7 +57,7 @@ DENIED = "A person found that there is no order."
 UNBOUNDED = "The platform cannot tell; a person has to decide."
 DOUBTED = f"{DOUBT}; a person has to decide."
 _WAITING: Final = 100_000
-"""So many baskets are known to be gone; who is forgotten is waited for anew."""
+"""How many baskets are remembered as gone; for one that is forgotten, the wait starts over."""
 
 logger = logging.getLogger("telecom_cart")
 
@@ -72,7 +72,7 @@ class Presence(Enum):
     THERE = auto()
     GONE = auto()
     CLOSED = auto()
-    """It was there, and we closed it: nothing can be ordered any more, and nothing was before if that is atomic."""
+    """It was there, and we closed it: it can no longer be ordered, and was not ordered before if closing is atomic."""
     UNKNOWN = auto()
 
 
@@ -110,7 +110,7 @@ class Recovery:
     def __init__(
         self, *, repository: Repository, provider: Provider, closer: Closer, trust: Trust, hold_seconds: float
     ) -> None:
-        """`hold_seconds`: so long it is left to whoever began it or looks, who may have died."""
+        """`hold_seconds`: how long it is left to whoever began it or looks at it, who may have died."""
         self._repository = repository
         self._provider = provider
         self._closer = closer
@@ -272,7 +272,7 @@ class Recovery:
             if present.id != cart.id or present.attempt.held.by != by:
                 return None
             now = self._repository.now_ms()
-            # Whoever began it is not at it any more, so the next one need not wait for the deadline.
+            # Whoever began it is no longer at it, so the next one need not wait for the deadline.
             deadline = min(present.attempt.deadline_at, now)
             attempt = replace(
                 present.attempt,

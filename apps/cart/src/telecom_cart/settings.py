@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CURRENCIES: Final = ("CAD",)
-"""Those that the taxes are for, which are taken in hundredths."""
+"""Those of the built-in taxes, which are taken in hundredths."""
 
 
 @dataclass(frozen=True)
@@ -15,25 +15,25 @@ class Settings:
     attempt_seconds: float = 60.0
     """Until then an attempt is left to whoever began it; then it is recovered. A recovery has as long."""
     answer_seconds: float = 15.0
-    """So long a checkout is waited for; then it is in progress, or unknown."""
+    """How long to wait for a checkout; then it is in progress, or unknown."""
     queue_limit: int = 32
     queue_seconds: float = 5.0
     """How many wait for a cart, and how long."""
     sync_delay_seconds: float = 0.2
     """Changes that come within this time are one synchronisation."""
     sync_hold_seconds: float = 60.0
-    """So long a synchronisation is waited for before it is taken for dead."""
+    """How long to wait for a synchronisation before it is taken for dead."""
     sync_at_once: int = 64
-    """So many synchronisations run at once: what waits for a slow platform would take the time of those who shop."""
+    """How many synchronisations run at once: more of them on a slow platform would slow down those who shop."""
     sync_pause_seconds: float = 0.02
-    """So far apart they begin, for the same reason."""
+    """How far apart they begin, for the same reason."""
     idle_seconds: float = 900.0
-    """A basket that was not used for so long is validated before it is used."""
+    """A basket that was not used for this long is validated before it is used."""
     repeat_seconds: float = 600.0
     """Within this time after an order, a bare checkout of another cart has to say which cart it means."""
     inactive_seconds: float = 86_400.0
     failed_inactive_seconds: float = 3_600.0
-    """Carts that nobody touched for so long are removed, some minutes later; the second is for those whose checkout
+    """Carts that nobody touched for this long are removed, some minutes later; the second is for those whose checkout
     failed."""
     touch_seconds: float = 60.0
     """How often the times of reads are written."""

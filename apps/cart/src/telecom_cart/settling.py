@@ -1,4 +1,4 @@
-"""What a person decides, because nobody else can. The platform is not asked here.
+"""What a person decides, because nothing else can. The platform is not asked here.
 
 That there is no order is true when it was looked for. Somebody who was frozen before sending may still make one: so the
 cart is open again only when whoever serves it has closed the basket (`Recovery`).
@@ -31,7 +31,7 @@ class Settling:
         self._wakes = wakes
 
     async def unknown(self) -> AsyncIterator[Cart]:
-        """The carts of which nobody knows whether they were ordered. An entry that somebody left behind is removed."""
+        """The carts whose checkout is unknown. An entry that was left behind is removed."""
         async for document in self._repository.unknown.scan():
             cart = await self._repository.cart(document.value.user_id)
             if cart is None or cart.attempt is None or cart.attempt.reference != document.key or not cart.is_sealed:
@@ -43,12 +43,12 @@ class Settling:
         return len([cart async for cart in self.unknown()])
 
     async def settle(self, user_id: str, *, order_number: str | None) -> None:
-        """It is this order, or there is none. Not while anybody is still at it, and may order."""
+        """It is this order, or there is none. Not while somebody is still at it, and may order."""
         if order_number is not None and not _NUMBER.fullmatch(order_number):
             raise ValidationFailed("Expected the number of an order: 1 to 100 visible characters.")
         cart = await self._repository.cart(user_id)
         if cart is None or cart.attempt is None or cart.checkout_status is not CheckoutStatus.UNKNOWN:
-            raise CartNotFound("This user has no checkout that anybody would have to decide about.")
+            raise CartNotFound("This user has no checkout that needs a decision.")
         if order_number is not None:
             await self._closer.ordered(cart, cart.attempt, [PlacedOrder(order_number, "settled", is_live=True)])
         else:

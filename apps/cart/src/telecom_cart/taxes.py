@@ -1,4 +1,4 @@
-"""Canadian sales taxes: an example of a calculator, and no advice.
+"""Canadian sales taxes: an example calculator, not advice.
 
 Rates are integers per 100,000 and have days from which they hold. Each tax is taken on the taxable total, not on the
 other taxes, and half a cent rounds up. The cart's province decides; without one taxes are not determined.

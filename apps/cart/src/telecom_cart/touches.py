@@ -20,7 +20,7 @@ class Touches:
         return replace(cart, accessed_at=now)
 
     async def write(self, repository: Repository) -> int:
-        """Write what was read since the last time. Who is killed before loses a minute of it, and no cart."""
+        """Write what was read since the last time. A process killed before that loses a minute of it, and no cart."""
         written = 0
         for user_id in list(self._at):
             at = self._at.pop(user_id)

@@ -1,4 +1,4 @@
-"""How far a look-up is believed whose lag has a bound: until an order is seen that it would not find.
+"""How far a look-up is believed whose lag has a bound: until an order is seen that it does not find.
 
 That is kept in the store, so a restart does not forget it and other instances know it. When orders can be found again,
 it is believed for attempts that began after that; earlier ones are for a person.

@@ -33,5 +33,5 @@ class Process:
         self._pid = os.getpid()
 
     def leave(self) -> None:
-        """Nothing is open any more."""
+        """Nothing is left open."""
         self._pid = None

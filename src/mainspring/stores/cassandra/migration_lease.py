@@ -73,7 +73,7 @@ class MigrationLease:
                 self._last_start = asked + LEASE_SECONDS - DEFINITION_SECONDS
                 return
             if asked > give_up:
-                raise StoreUnavailable(f"Expected to be alone with the migrations within {WAIT_SECONDS} s, got another")
+                raise StoreUnavailable(f"Another process has been migrating for more than {WAIT_SECONDS} s")
             time.sleep(PAUSE_SECONDS)
 
 

@@ -4,7 +4,7 @@ Collections are listed in key order, so each is one partition, except those that
 records, written at a high rate, so each record is a partition of its own. Scanning such a collection is refused.
 
 Expiry is decided by the `now` of the caller, never by the database; an hour later, its
-TTL only clears away what nobody can see any more.
+TTL only clears away what nobody can see anyway.
 """
 
 from __future__ import annotations

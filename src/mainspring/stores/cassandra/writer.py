@@ -105,7 +105,7 @@ class Writer:
         return places
 
     async def complete(self, shard_ids: Iterable[int]) -> dict[int, BaseException]:
-        """See to it that the outcome of writes that is still unknown can be read, and cannot change any more.
+        """Make sure that the unknown outcome of earlier writes can be read, and can no longer change.
 
         Returns the shards for which this failed.
         """

@@ -114,9 +114,7 @@ def mapping_errors(*, at_start: bool = False) -> Iterator[None]:
         raise StoreUnavailable(f"No MongoDB primary answers: {error}") from error
     except OperationFailure as error:
         if at_start and error.code in (_AUTHENTICATION_FAILED, _UNAUTHORIZED):
-            raise ConfigError(
-                f"MongoDB does not let this user in, or does not allow it this: {_reason(error)}"
-            ) from error
+            raise ConfigError(f"MongoDB rejects this user, or does not permit this: {_reason(error)}") from error
         raise StoreUnavailable(f"MongoDB could not do this: {_reason(error)}") from error
     except PyMongoError as error:
         raise StoreUnavailable(f"MongoDB does not answer: {error}") from error

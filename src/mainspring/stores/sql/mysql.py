@@ -205,7 +205,7 @@ class _Session:
         lock = "CONCAT('mainspring ', LEFT(MD5(CONCAT(DATABASE(), ' ', %s)), 32))"
         [[locked]] = await self.fetch(f"SELECT GET_LOCK({lock}, 60)", (name,))
         if locked != 1:
-            raise StoreUnavailable("Expected to be alone with the migrations within 60 s, got another process there")
+            raise StoreUnavailable("Another process has been migrating for more than 60 s")
         yield
         await self.fetch(f"SELECT RELEASE_LOCK({lock})", (name,))
 

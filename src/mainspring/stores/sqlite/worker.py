@@ -40,7 +40,7 @@ class Worker(Generic[R]):
 
     @property
     def unheard(self) -> int:
-        """Requests that were worked on although nobody waited for them any more."""
+        """Requests that were worked on although nobody was waiting for them any longer."""
         return self._admission.unheard
 
     async def close(self) -> None:

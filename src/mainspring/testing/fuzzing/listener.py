@@ -118,7 +118,7 @@ class ListenerTarget:
         if _WRONG_LINES.search(told.decode(errors="replace")):
             raise Broken(f"the log says: {told.decode(errors='replace')[-2000:]}")
         if not await is_answered(self._victim, health(self._victim)):
-            raise Broken("the server does not tell its health any more")
+            raise Broken("the server no longer answers /health")
 
     def resident_bytes(self) -> int:
         return resident_bytes(self._server.pid)

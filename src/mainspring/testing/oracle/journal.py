@@ -219,7 +219,7 @@ class Commit(Event, frozen=True, kw_only=True):
     before: int | None = None
     """The row's version before; 0: there was none. For a claim the shard's version."""
     after: int | None = None
-    """And after; 0: there is none any more."""
+    """And after; 0: there is none left."""
     fence: int | None = None
     """Under which it was written: begin, finish."""
     shard_version: int | None = None

@@ -141,7 +141,7 @@ class Fetched(Part, frozen=True, kw_only=True):
     offered: bool = False
     """There is a row that will have its result offered again when it is time."""
     reason: str = ""
-    """Why it is not offered any more, if so."""
+    """Why it is no longer offered, if so."""
     expired: bool = False
     """It is no longer on record, just not removed yet."""
 

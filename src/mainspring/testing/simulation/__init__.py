@@ -12,7 +12,7 @@ every process. What a simulation is made of:
     plan             a run as data
     swarm            draws one from a seed; so do `swarm_fetches`, `swarm_jobs` and `swarm_keys`
     scenes           runs that are staged, for what chance brings about too rarely
-    database, store  a database as an actor: it is slow, fails, and commits what nobody waits for any more
+    database, store  a database as an actor: it is slow, fails, and commits what nobody is waiting for
     tables, sqlite   what it holds, in dictionaries or in SQLite
     commits          which writes of a request took effect
     foreign          programs with transactions of their own

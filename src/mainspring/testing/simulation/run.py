@@ -1,6 +1,6 @@
 """Runs a plan: the world is set up, users act, blows fall, everything is healed, and the oracle judges the journal.
 
-After healing, the run ends when no timer is owed any more, when nothing has moved for so long that nothing will, or
+After healing, the run ends when no timer is owed, when nothing has moved for so long that nothing will, or
 after ten simulated minutes. Processes that died are unwound only after the verdict.
 """
 
@@ -142,7 +142,7 @@ class Run:
         self._loop.call_at_us(ms * 1000, act, *args, context=self._context)
 
     async def _rest(self) -> None:
-        """Until nothing is owed any more."""
+        """Until nothing is owed."""
         world = self._world
         earliest = self.healed_at + round((world.lease_seconds + world.look_seconds) * 1_000_000) + AIR_US
         patience = round(3 * max(world.lease_seconds, world.look_seconds, world.circuit_seconds) * 1e6) + 15_000_000

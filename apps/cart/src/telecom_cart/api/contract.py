@@ -19,14 +19,14 @@ DESCRIPTION: Final = """
 A telecom shop's cart whose checkout cannot order twice, in front of a commerce platform whose baskets expire.
 
 - Money is in integer minor units of `currency`, instants are RFC 3339 in UTC, rates are integers per 100,000.
-- Every error is a problem (RFC 9457) with a `code`, and `retryable`: whether it makes sense to send the same again.
+- Every error is a problem (RFC 9457) with a `code`, and `retryable`: whether the same request may be sent again.
 - `ETag` names what is in a cart, items and province. With `If-Match`, a change of another state is refused with 412.
 - A checkout may be repeated as often as you like. Say which cart you mean, by `Idempotency-Key`, `If-Match` or
   `cartId`, and a repeat gets the order that there is, however late it comes.
 - Reads and changes never wait for the platform. Only a checkout does.
 
-**What it does not do:** it takes no payment and knows no login. Whoever can reach it can use every cart: put it behind
-something that knows who is asking, and takes the money.
+**What it does not do:** it takes no payment and has no login. Anyone who can reach it can use every cart: put it behind
+something that authenticates users.
 """
 
 
@@ -170,7 +170,7 @@ SCHEMAS: Final[dict[str, Any]] = {
                     "facts": {"type": "object", "additionalProperties": _TEXT},
                 }
             ),
-            "unknownCheckouts": {**_COUNT, "description": "Nobody knows what became of them yet; see `unknown`."},
+            "unknownCheckouts": {**_COUNT, "description": "Their outcome is not yet known; see `unknown`."},
         }
     ),
     "Problem": _object(
@@ -226,8 +226,8 @@ def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, An
 
 _CORRELATED: Final = _header("X-Correlation-Id", "The request's, or a new one; it is in all its log lines.", _TEXT)
 _TAGGED: Final = _header("ETag", "What is in the cart: for `If-Match`.", _TEXT)
-_REPLAYED: Final = _header("Idempotent-Replayed", "`true`, if this is the answer of before.", _TEXT)
-_AFTER: Final = _header("Retry-After", "Seconds to wait before the same is sent again.", _COUNT)
+_REPLAYED: Final = _header("Idempotent-Replayed", "`true` if this is the first answer again.", _TEXT)
+_AFTER: Final = _header("Retry-After", "Seconds to wait before sending the same request again.", _COUNT)
 _LATER: Final = {error.code for error in CartError.__subclasses__() if error.retry_after_seconds is not None}
 
 
@@ -357,7 +357,7 @@ GET_ORDER: Final = _operation("An order", "Order", "ORDER_NOT_FOUND", parameters
 GET_HEALTH: Final = _operation(
     "Whether the platform answers, asked every few seconds",
     "Health",
-    description="degraded: carts work as always, and checkouts have to wait.",
+    description="degraded: carts work as usual, checkouts have to wait.",
 )
 
 

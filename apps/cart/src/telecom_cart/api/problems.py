@@ -111,11 +111,11 @@ def error_of(error: Exception) -> CartError:
         case Unavailable():
             return StoreDown()
         case InProgress():
-            return OperationTimeout("Somebody else uses the same Idempotency-Key at this moment. Nothing was changed.")
+            return OperationTimeout("Another request is using the same Idempotency-Key right now. Nothing was changed.")
         case ClientDisconnect():
             return InternalError()  # which nobody is there to read
         case _:
-            logger.error("a request failed in a way that nobody foresaw", exc_info=error)
+            logger.error("a request failed unexpectedly", exc_info=error)
             return InternalError()
 
 

@@ -1,4 +1,4 @@
-"""Errors of HTTP itself, which the service does not know."""
+"""Errors of HTTP itself, which the service knows nothing about."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class NoSuchPath(CartError):
 
 
 class MethodNotAllowed(CartError):
-    """This path does not know this method."""
+    """This path does not support this method."""
 
     code = "METHOD_NOT_ALLOWED"
 
@@ -50,7 +50,7 @@ class KeyReused(CartError):
 
 
 class KeyUnknown(CartError):
-    """A request with this Idempotency-Key was begun, and nobody knows whether it was done. Read the cart to see."""
+    """A request with this Idempotency-Key was begun, and may have been carried out. Read the cart to see."""
 
     code = "IDEMPOTENCY_OUTCOME_UNKNOWN"
 

@@ -64,7 +64,7 @@ class Patience:
     tries: int = 3
     backoff_seconds: float = 0.1
     wait_seconds: float = 2.0
-    """A platform that asks for a longer wait is not waited for."""
+    """If the platform asks for a longer wait, give up."""
 
 
 class Direct:
@@ -138,7 +138,7 @@ class Direct:
 
 async def _bounded(got: ClientResponse) -> bytes:
     if got.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise Unreachable("The platform's answer is packed, which was not asked for")
+        raise Unreachable("The platform's answer is compressed, which was not requested")
     body = bytearray()
     async for part in got.content.iter_any():
         body += part

@@ -124,7 +124,7 @@ class DoubleProvider:
 
         there = self.platform.basket(context.basket_id)
         if basket is not None and there is not None and not self._read(context).is_same_as(basket):
-            raise NotSent("The basket is not what was wanted any more")
+            raise NotSent("The basket no longer matches the confirmed cart")
         accepting = None if self.is_atomic else accept
         placed = await self._call("checkout", context.basket_id, order, failing=fail, accepting=accepting)
         return placed if isinstance(placed, PlacedOrder) else await self._awaited(placed, accepted)

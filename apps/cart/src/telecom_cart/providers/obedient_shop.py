@@ -33,7 +33,7 @@ class SeenOrder:
 
 
 class ObedientShop(Protocol):
-    """A platform that obeys, with the provider for it. The cart's own `telecom_cart.shop.Shop` stands before such."""
+    """A platform that obeys, with the provider for it. The cart's own `telecom_cart.shop.Shop` uses one."""
 
     provider: Provider
     has_one_basket: bool

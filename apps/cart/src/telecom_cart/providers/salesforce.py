@@ -68,7 +68,7 @@ PAGE_SIZE, MOST_PAGES = 50, 100
 """Of one look for an order. The next one goes on from there."""
 KEPT_SEARCHES = 1000
 CLOCKS_DIFFER_BY_MS = 300_000
-"""How far the clocks of their machines may be from each other."""
+"""How far the clocks of their machines may differ."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class SalesforceProvider:
         if present.reference != reference:
             raise NotSent("The basket carries another reference")
         if basket is not None and not present.is_same_as(basket):
-            raise NotSent("The basket is not what was wanted any more")
+            raise NotSent("The basket no longer matches the confirmed cart")
         headers = await self._headers(context.session)
         request = Request("POST", self._url(self._orders()), headers, _json({"basketId": context.basket_id}))
         answer = await self._once(request, request_id=reference, timeout_seconds=self.timeout_seconds)
@@ -182,7 +182,7 @@ class SalesforceProvider:
             return Unsure(str(error), told=error.told)
 
     async def close_cart(self, context: Context) -> Closed:
-        """Closed is only what the platform says is deleted: who accepts, or answers something else, may not have."""
+        """Only what the platform says is deleted is closed: if it accepts, or answers something else, it may not be."""
         answer = await self._ask(context.session, "DELETE", self._basket(context))
         try:
             checked(answer)
@@ -193,8 +193,8 @@ class SalesforceProvider:
         return Closed.CLOSED
 
     async def health(self) -> Health:
-        """To ask for a basket and an order that never were wakes login, baskets and orders, and leaves nothing behind.
-        Where orders cannot be looked up, every doubt would be left to a person."""
+        """Asking for a basket and an order that never existed tries login, baskets and orders, and leaves nothing
+        behind. Where orders cannot be looked up, every doubt would be left to a person."""
         try:
             self._probe = self._probe or await self._shoppers.open()
             with suppress(ContextGone):

@@ -88,7 +88,7 @@ class ShopifySettings:
     lookup: Lookup
     version: str = "2026-04"
     timeout_seconds: float = 10.0
-    """Of one request, and so long an order is waited for at once."""
+    """How long to wait for one request, and for an order at once."""
     completion_seconds: float = 60.0
     """How long Shopify may take to make an order that it has accepted. It promises nothing about that."""
 
@@ -252,7 +252,7 @@ class ShopifyProvider:
             raise Refused("The basket carries another reference")
         basket = basket_of(cart)
         if wanted is not None and not basket.is_same_as(wanted):
-            raise Refused("The basket is not what was wanted any more")
+            raise Refused("The basket no longer matches the confirmed cart")
         amount = {"amount": amount_of(basket.subtotal, basket.currency), "currencyCode": basket.currency}
         payment = {"payment": {"amount": amount, "sourceIdentifier": reference}}
         await self._change(context, documents.PAY, "cartPaymentUpdate", payment)
@@ -261,11 +261,11 @@ class ShopifyProvider:
 
     async def _outcome(self, ticket: str) -> str | float:
         """The order that was made, or the seconds after which to ask again. Only what the attempt itself says counts:
-        to be refused the question says nothing about the order."""
+        a refusal to answer says nothing about the order."""
         try:
             data = await self._ask(documents.POLL, {"attemptId": ticket})
         except ProviderError as error:
-            raise Uncertain(f"An order was asked for, and its outcome not told: {error}", told=error.told) from None
+            raise Uncertain(f"An order was requested, and its outcome not reported: {error}", told=error.told) from None
         return ended(data)
 
     async def _made(self, order_id: str, reference: str) -> PlacedOrder:
@@ -311,7 +311,7 @@ class ShopifyProvider:
         *,
         may_repeat: bool = False,
     ) -> dict[str, Any]:
-        """Only what closes a cart may be repeated: of a copy that arrives late there is nothing to fear."""
+        """Only what closes a cart may be repeated: a copy that arrives late does no harm."""
         asked = {"cartId": context.basket_id, **variables}
         return payload_of(await self._ask(document, asked, may_repeat=may_repeat), name)
 

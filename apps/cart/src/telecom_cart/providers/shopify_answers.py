@@ -34,7 +34,7 @@ MOST_ERRORS = 5
 
 
 class Untold(Uncertain):
-    """An order was asked for, and the platform has answered what became of it in a way that says nothing."""
+    """An order was requested, and what the platform answered about its outcome says nothing."""
 
 
 def attribute(key: str, value: str) -> dict[str, str]:
@@ -271,7 +271,7 @@ def ended(data: Mapping[str, Any]) -> str | float:
     """What became of an attempt: the id of its order, or the seconds after which to ask again."""
     attempt = data["cartCompletionAttempt"]
     if attempt is None:
-        raise Untold("An order was accepted, and what became of it is not told any more")
+        raise Untold("An order was accepted, and its outcome is no longer available")
     match attempt["__typename"]:
         case "CartCompletionSuccess":
             return text(attempt["orderId"])

@@ -1,6 +1,6 @@
 """Who a shopper is at Salesforce: tokens by SLAS, for guests that are known by their usid.
 
-A token lasts half an hour, a usid for ever: who logs in again with the same usid finds the same baskets, who logs in
+A token lasts half an hour, a usid forever: who logs in again with the same usid finds the same baskets, who logs in
 without one is another customer. So the usid is the session that the cart keeps, and tokens are kept here, in memory.
 """
 
