@@ -53,7 +53,7 @@ from telecom_cart.provider import (
     Unreachable,
 )
 from telecom_cart.queues import Queues
-from telecom_cart.recovery import Recovery, Unresolved
+from telecom_cart.recovery import Recovery, Unresolved, live_in
 from telecom_cart.repository import Repository
 from telecom_cart.settings import Settings
 from telecom_cart.trust import Trust
@@ -354,8 +354,7 @@ class Checkouts:
             await self._end(cart, self._closer.rejected, *refused.reasons)
         except Refused as refused:
             crashes.reach(crashes.ANSWERED)
-            await self._note(cart, attempt.reference, refusal=refused.reasons)
-            await self._recover(cart, attempt)
+            await self._doubt(cart, attempt, *refused.reasons)
         except Unreachable as error:
             nothing_sent = replace(attempt, submitted_at=None)
             await self._closer.not_made(cart, nothing_sent, (f"{AWAY}: {error}",))
@@ -367,7 +366,7 @@ class Checkouts:
             if placed.is_live:
                 await self._closer.ordered(cart, attempt, await self._verified(attempt, placed))
             else:
-                await self._end(cart, self._closer.rejected, f"The platform's order {placed.number} is {placed.status}")
+                await self._doubt(cart, attempt, f"The platform's order {placed.number} is {placed.status}")
 
     async def _verified(self, attempt: Attempt, placed: PlacedOrder) -> list[PlacedOrder]:
         """The orders to be recorded, of which one was placed. Whether a strong look-up finds it is seen here, and not
@@ -382,7 +381,7 @@ class Checkouts:
             if not isinstance(found, Found | Absent):
                 return orders
             seen = found.orders if isinstance(found, Found) else ()
-            live = [order for order in seen if order.is_live]
+            live = live_in(found)
             is_findable = any(order.number == placed.number for order in seen)
             if live and not is_findable:
                 said = "the platform named %s for %s, of which it has others"
@@ -410,6 +409,11 @@ class Checkouts:
             await self._repository.change(cart.user_id, decide)
         except (CartError, MainspringError) as error:  # it is found out without that, later
             logger.warning("what the platform said of %s was not written down: %s", reference, error)
+
+    async def _doubt(self, cart: Cart, attempt: Attempt, *reasons: str) -> None:
+        """The platform said that there is no order, after one was asked for: that is found out."""
+        await self._note(cart, attempt.reference, refusal=reasons)
+        await self._recover(cart, attempt)
 
     async def _recover(self, cart: Cart, attempt: Attempt) -> None:
         """Ask now; and if nobody can tell, soon, not at the deadline, which was for the case that we die."""

@@ -4,7 +4,6 @@
 |------------|-----------------------|------------|-------------------------------------------------------------------|
 | preparing  | -                     | -          | nothing was sent: not made                                        |
 | submitting | found, live           | any        | recorded; if there are two, the first one, and a person is told   |
-| submitting | found, failed         | any        | rejected                                                          |
 | submitting | absent                | there      | the basket is closed, and it is asked for again                   |
 | submitting | absent                | closed,    | not made, if the platform orders and closes atomically;           |
 |            |                       | just now   | otherwise as if it was gone                                       |
@@ -20,7 +19,8 @@ One at a time looks, by a hold on the attempt. Closing the basket is the fence: 
 sent its request wakes up and orders a basket that is gone.
 
 A refusal of an order that was sent is one of the things that are not known: it may be the answer to its repeat by a
-gateway. It only gives the reasons for which, in the end, it was not made.
+gateway. So is an order that is found, and has failed or was cancelled: the repeat may have made another one, or still
+make it. Both only give the reasons for which, in the end, it was not made; such an order counts as absent.
 
 How long a basket is gone counts each process for itself, from its own first look, by a clock that only goes on: a
 clock that is set, or a machine that starts an hour ahead, ends no wait.
@@ -78,7 +78,6 @@ class Presence(Enum):
 
 class Action(Enum):
     RECORD = auto()
-    REJECT = auto()
     CLOSE_BASKET = auto()
     NOT_MADE = auto()
     ASK_LATER = auto()
@@ -94,8 +93,8 @@ def decide(
     is_settled: bool,
 ) -> Action:
     """The table above. `is_settled`: the platform was asked when its basket had been gone for the time-out and lag."""
-    if isinstance(found, Found):
-        return Action.RECORD if any(order.is_live for order in found.orders) else Action.REJECT
+    if live_in(found):
+        return Action.RECORD
     if isinstance(found, Unsure) or basket is Presence.UNKNOWN:
         return Action.ASK_LATER
     if basket is Presence.THERE:
@@ -104,6 +103,11 @@ def decide(
     if lookup.lag_seconds is None and not is_proved:
         return Action.ASK_A_PERSON
     return Action.NOT_MADE if is_proved else Action.ASK_LATER
+
+
+def live_in(found: Found | Absent | Unsure) -> list[PlacedOrder]:
+    """The orders that count."""
+    return [order for order in found.orders if order.is_live] if isinstance(found, Found) else []
 
 
 class Recovery:
@@ -151,7 +155,7 @@ class Recovery:
             await self._unresolved(cart, by, f"{DENIED} The platform has not closed it yet.")
         is_over = self._provider.is_atomic or self._is_gone_for(attempt, self._provider.timeout_seconds)
         found = await self._found(attempt)
-        if isinstance(found, Found) and (live := [order for order in found.orders if order.is_live]):
+        if live := live_in(found):
             await self._recorded(cart, attempt, live)
         elif not is_over or (isinstance(found, Unsure) and found.is_being_made):
             await self._unresolved(cart, by, f"{DENIED} The platform may still make one.")
@@ -175,7 +179,7 @@ class Recovery:
         for _ in range(2):
             settled = self._is_settled(attempt)
             found = await self._found(attempt)
-            if isinstance(found, Absent) and presence is Presence.UNKNOWN:
+            if not isinstance(found, Unsure) and not live_in(found) and presence is Presence.UNKNOWN:
                 presence = await self._presence(attempt)
             action = decide(
                 found,
@@ -190,13 +194,9 @@ class Recovery:
             crashes.reach(crashes.FENCED)
         match action:
             case Action.RECORD:
-                assert isinstance(found, Found)
-                await self._recorded(cart, attempt, [order for order in found.orders if order.is_live])
-            case Action.REJECT:
-                reasons = attempt.refusal or ("The platform has recorded it as failed.",)
-                await self._closer.rejected(cart, attempt, reasons)
+                await self._recorded(cart, attempt, live_in(found))
             case Action.NOT_MADE:
-                reasons = attempt.refusal or ("The platform has no order of it, and can make none.",)
+                reasons = attempt.refusal or (f"{_seen(found)}, and can make none.",)
                 await self._closer.not_made(cart, attempt, reasons)
             case _:
                 reason = UNBOUNDED if action is Action.ASK_A_PERSON else _reason(found)
@@ -245,7 +245,8 @@ class Recovery:
     async def _found(self, attempt: Attempt) -> Found | Absent | Unsure:
         """What is believed of that."""
         found = await self.asked(attempt, ticket=attempt.ticket)
-        if isinstance(found, Absent) and not await self._trust.believes(since=attempt.trust):
+        is_none = not isinstance(found, Unsure) and not live_in(found)
+        if is_none and not await self._trust.believes(since=attempt.trust):
             return Unsure(DOUBTED, needs_person=True)
         return found
 
@@ -290,4 +291,9 @@ class Recovery:
 
 
 def _reason(found: Found | Absent | Unsure) -> str:
-    return found.reason if isinstance(found, Unsure) else "The platform has no order of it yet, and may still make one."
+    return found.reason if isinstance(found, Unsure) else f"{_seen(found)}, and may still make one."
+
+
+def _seen(found: Found | Absent | Unsure) -> str:
+    is_there = isinstance(found, Found)
+    return f"The platform has {'an order of it that has failed or was cancelled' if is_there else 'no order of it'}"
