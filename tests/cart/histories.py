@@ -446,9 +446,11 @@ class History:
             if not any(begun - 0.01 <= at <= order.made_at for at in self.platform.drifted_at):
                 self._check(theirs == wanted, f"at the price that was wanted: {record}, {order}")
                 self._check(record.totals.subtotal == order.subtotal, f"with that subtotal: {record}, {order}")
-        failed = {reference for each in self.instances for reference in each.told_failed}
-        wrong = failed & {order.reference for order in live}
-        self._check(not wrong, f"nothing was ordered where that was told: {wrong}")
+        for reference, at in (told for each in self.instances for told in each.told_failed):
+            cart_id = reference.rpartition("-")[0]
+            wrong = [order for order in live if order.reference == reference]
+            wrong += [each for each in live if each.reference.rpartition("-")[0] == cart_id and each.made_at < at]
+            self._check(not wrong, f"nothing was ordered where that was told: {reference} at {at}, {wrong}")
 
     def _judge_tags(self) -> None:
         """What was shown with one ETag is one cart: no change that was acknowledged was overwritten by another."""

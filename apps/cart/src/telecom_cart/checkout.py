@@ -127,7 +127,7 @@ class Checkouts:
         self._settings = settings
         self._spawn = spawn
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        """By the id of the cart."""
+        """By the reference of the attempt: whoever makes it here, or finds out what became of it."""
 
     async def run(self, user_id: str, wish: Wish) -> Placed:
         async with self._queues.turn(user_id):
@@ -224,26 +224,26 @@ class Checkouts:
         sealed = await self._repository.change(cart.user_id, decide)
         assert sealed is not None
         crashes.reach(crashes.SEALED)
-        self._under_way[cart.id] = task = self._spawn(self._attempt(sealed))
-        task.add_done_callback(lambda _: self._under_way.pop(cart.id, None))
+        self._begun(reference, self._attempt(sealed))
         return sealed
+
+    def _begun(self, reference: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """It goes on when nobody waits for it any more, and ends with the shop."""
+        self._under_way[reference] = task = self._spawn(work)
+        task.add_done_callback(lambda _: self._under_way.pop(reference, None))
+        return task
 
     # --- waiting --------------------------------------------------------------------------------------------
 
     async def _wait(self, cart: Cart) -> None:
         """Until the attempt is over, or the user has waited long enough."""
-        task = self._under_way.get(cart.id)
+        attempt = attempt_of(cart)
+        task = self._under_way.get(attempt.reference)
+        now, seconds = self._repository.now_ms(), self._settings.attempt_seconds
+        if task is None and not attempt.is_under_way(now=now, seconds=seconds):
+            task = self._begun(attempt.reference, self._find_out(cart))
         if task is not None:
             await asyncio.wait({task}, timeout=self._settings.answer_seconds)
-            return
-        assert cart.attempt is not None
-        now, seconds = self._repository.now_ms(), self._settings.attempt_seconds
-        if not cart.attempt.is_under_way(now=now, seconds=seconds):
-            try:
-                async with asyncio.timeout(self._settings.answer_seconds):
-                    await self._recovery.run(cart.user_id, cart.id)
-            except (Unresolved, TimeoutError):
-                pass
             return
         clock = asyncio.get_running_loop().time  # the store's may be set back
         until = clock() + self._settings.answer_seconds
@@ -251,18 +251,26 @@ class Checkouts:
             present = await self._repository.cart(cart.user_id)
             if present is None or present.id != cart.id or not present.is_sealed:
                 return
+            if attempt_of(present).reference != attempt.reference:
+                return
             await asyncio.sleep(_LOOK_SECONDS)
 
+    async def _find_out(self, cart: Cart) -> None:
+        with suppress(Unresolved):  # who asked is told that, too
+            await self._recovery.run(cart.user_id, cart.id)
+
     async def _verdict(self, cart: Cart, reference: str, *, is_replay: bool) -> Placed:
-        """What is on record by now. The attempt is read first: orders are recorded before attempts are closed."""
+        """What is on record by now. The order is read last: it is recorded before its attempt is closed, and a later
+        attempt, which may have ordered although this one has not, seals the cart until then."""
         closed = await self._repository.attempts.get(reference)
+        present = await self._repository.cart(cart.user_id)
         if (order := await self._repository.order_of(cart.id)) is not None:
             return Placed(order, is_replay=is_replay)
-        if closed is not None:
+        later = present.attempt if present is not None and present.id == cart.id and present.is_sealed else None
+        if closed is not None and (later is None or later.reference == reference):
             raise failure_of(closed.value)
-        present = await self._repository.cart(cart.user_id)
-        if present is not None and present.attempt is not None and present.attempt.unresolved:
-            raise unknown(present.attempt)
+        if later is not None and later.unresolved:
+            raise unknown(later)
         raise CheckoutInProgress
 
     # --- steps 3 to 7 ---------------------------------------------------------------------------------------
