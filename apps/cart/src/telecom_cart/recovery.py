@@ -11,8 +11,11 @@
 |            |                       |            | without a bound of that lag a person decides                      |
 | submitting | being made, or cannot | any        | unknown, asked again later                                        |
 |            | be told               |            |                                                                   |
-| submitting | denied by a person    | closed     | not made, unless it is found or being made now; where closing is  |
-|            |                       |            | not atomic, when it is gone for the time-out                      |
+| submitting | denied by a person    | closed,    | not made, unless it is found or being made now, if the platform   |
+|            |                       | just now   | orders and closes atomically; otherwise as if it was gone         |
+| submitting | denied by a person    | gone       | it may have been ordered since he looked: as above, if it is      |
+|            |                       |            | absent; otherwise he is told, when nothing can be made any more,  |
+|            |                       |            | to look again, and if he denies it again, not made                |
 | submitting | in another shop       | any        | unknown: nobody here is asked, those who serve it or a person are |
 
 One at a time looks, by a hold on the attempt. Closing the basket is the fence: an instance that was frozen before it
@@ -151,17 +154,25 @@ class Recovery:
 
     async def _fence(self, cart: Cart, attempt: Attempt, by: str) -> None:
         """A person has found that there is no order: see to it that there can be none. Who looks again finds more."""
-        if await self._closed(attempt) is Presence.UNKNOWN:
+        presence = await self._closed(attempt)
+        has_seen_all = attempt.is_over and presence is not Presence.CLOSED
+        if presence is Presence.UNKNOWN and not has_seen_all:
             await self._unresolved(cart, by, f"{DENIED} The platform has not closed it yet.")
-        is_over = self._provider.is_atomic or self._is_gone_for(attempt, self._provider.timeout_seconds)
+        is_over, settled = self._is_over(attempt), self._is_settled(attempt)
         found = await self._found(attempt)
+        is_proved = settled and not isinstance(found, Unsure)
         if live := live_in(found):
             await self._recorded(cart, attempt, live)
-        elif not is_over or (isinstance(found, Unsure) and found.is_being_made):
+        elif isinstance(found, Unsure) and found.is_being_made:
             await self._unresolved(cart, by, f"{DENIED} The platform may still make one.")
-        else:
+        elif has_seen_all or is_proved or (presence is Presence.CLOSED and self._provider.is_atomic):
             self._gone.pop(attempt.reference, None)
             await self._closer.not_made(cart, attempt, (DENIED,))
+        elif is_over:
+            told = f"{DENIED} The basket was gone by then, and it may have been made since: look again."
+            await self._unresolved(cart, by, told, needs_person=True, is_over=True)
+        else:
+            await self._unresolved(cart, by, f"{DENIED} The platform may still make one.")
 
     def _taken(self, by: str, cart_id: str, own: str, cart: Cart | None) -> Cart | None:
         if cart is None or cart.id != cart_id or cart.attempt is None or not cart.attempt.is_open:
@@ -201,7 +212,10 @@ class Recovery:
             case _:
                 reason = UNBOUNDED if action is Action.ASK_A_PERSON else _reason(found)
                 is_for_person = isinstance(found, Unsure) and found.needs_person
-                await self._unresolved(cart, by, reason, needs_person=is_for_person or reason == UNBOUNDED)
+                is_over = self._is_over(attempt) and not (isinstance(found, Unsure) and found.is_being_made)
+                await self._unresolved(
+                    cart, by, reason, needs_person=is_for_person or reason == UNBOUNDED, is_over=is_over
+                )
         self._gone.pop(attempt.reference, None)
 
     async def _recorded(self, cart: Cart, attempt: Attempt, live: list[PlacedOrder]) -> None:
@@ -216,6 +230,10 @@ class Recovery:
         have been frozen in between."""
         lag = self._provider.lookup.lag_seconds
         return lag is not None and self._is_gone_for(attempt, self._provider.timeout_seconds + lag)
+
+    def _is_over(self, attempt: Attempt) -> bool:
+        """Whether nothing can be made any more of a basket that is gone. It may have been, and not be seen yet."""
+        return self._is_gone_for(attempt, 0 if self._provider.is_atomic else self._provider.timeout_seconds)
 
     def _is_gone_for(self, attempt: Attempt, seconds: float) -> bool:
         since = self._gone.get(attempt.reference)
@@ -266,7 +284,9 @@ class Recovery:
             return Presence.UNKNOWN
         return self._noted(attempt, Presence.CLOSED if closed is Closed.CLOSED else Presence.GONE)
 
-    async def _unresolved(self, cart: Cart, by: str, reason: str, *, needs_person: bool = False) -> NoReturn:
+    async def _unresolved(
+        self, cart: Cart, by: str, reason: str, *, needs_person: bool = False, is_over: bool = False
+    ) -> NoReturn:
         def decide(present: Cart | None) -> Cart | None:
             if present is None or present.attempt is None or present.attempt.held is None:
                 return None
@@ -281,6 +301,8 @@ class Recovery:
                 unresolved=reason,
                 deadline_at=deadline,
                 needs_person=needs_person,
+                is_over=is_over,
+                denied=present.attempt.denied and not is_over,  # that was before
             )
             return present.with_attempt(attempt, now=now)
 
