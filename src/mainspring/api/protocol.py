@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from collections import deque
 from typing import Final, cast
 
@@ -328,11 +330,11 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             if not is_stopped:
                 note = logger.info if received.is_cut_off else logger.error  # a peer that leaves is no alarm
                 note("the application failed", exc_info=error, extra={"fields": {"path": received.path}})
-            if received.has_begun:
-                self.transport.close()
-            else:
+            if not received.has_begun:
                 received.keep_alive = False
                 await Refusing(_STOPPED if is_stopped else _FAILED).answer(received)
+            elif not received.is_answered:  # otherwise the connection is the next request's
+                self._break_off()
         finally:
             self._guard.tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
@@ -372,7 +374,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             if self._stalled_since == NOT_WAITING:
                 self._stalled_since = guard.tick
             elif guard.tick - self._stalled_since > guard.request_ticks:
-                self.transport.abort()
+                self.dismiss()
             return
         self._stalled_since = NOT_WAITING
         if self._lingers_since != NOT_WAITING:
@@ -404,7 +406,22 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         return (pressed or not is_fresh) and not readable(self.transport)
 
     def dismiss(self) -> None:
+        self._spoil()
         self.transport.abort()
+
+    def _break_off(self) -> None:
+        """Close in the middle of an answer, after what was written of it."""
+        if not self.transport.is_closing():
+            self._spoil()
+            self.transport.close()
+
+    def _spoil(self) -> None:
+        """In HTTP/1.0 an answer may end with its connection: what is missing then shows only in a reset."""
+        received = self._received
+        is_cut = received is not None and (not received.is_answered or self.transport.get_write_buffer_size() > 0)
+        if is_cut and received is not None and received.is_old:
+            descriptor = self.transport.get_extra_info("socket")
+            descriptor.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def _is_answering(self) -> bool:
         return self._received is not None and not self._received.is_answered
@@ -434,10 +451,12 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         if received is not None and self._in_body:
             is_begun = received.has_begun
             received.cut_off()
-        if not is_begun:
-            # Beyond the request that is being received, the headers are those of the one before.
-            headers = dict(self._headers) if self._in_head or self._in_body else {}
-            self.transport.write(refusal(code, detail, request_id_of(headers)))
+        if is_begun:
+            self._break_off()
+            return
+        # Beyond the request that is being received, the headers are those of the one before.
+        headers = dict(self._headers) if self._in_head or self._in_body else {}
+        self.transport.write(refusal(code, detail, request_id_of(headers)))
         self.transport.close()
 
 
