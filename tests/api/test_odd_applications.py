@@ -11,7 +11,7 @@ import uvloop
 from mainspring.api.app import build_app
 from mainspring.listening import Listener, listening
 
-from .calling import exchange
+from .calling import exchange, reset
 from .services import Edge
 from .test_listening import CLOSE, asked
 from .test_protocol import connections_are, request, status
@@ -97,7 +97,7 @@ async def test_who_has_left_is_still_recognised_so_that_its_work_goes_on() -> No
         _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(asked(""))
         await asyncio.sleep(0.05)
-        writer.transport.abort()
+        reset(writer)
         assert await recognised.get()
 
 

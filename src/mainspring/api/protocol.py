@@ -8,7 +8,9 @@ are no timers per request: a sweep about once a second counts ticks, and every c
 to wait for its peer.
 
 A refusal is never written in front of an answer that is still due: that request may have been carried out. A request
-that is answered before it has ended is over: nobody looks for its end, unless that is known and near.
+that is answered before it has ended is over: nobody looks for its end, unless that is known and near. A peer that sends
+no more may still read: what it has sent whole is answered. One that is still sending when all is said is listened to
+for a moment, because a connection that is closed on it takes the answer along.
 """
 
 from __future__ import annotations
@@ -81,6 +83,12 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         self._lingers_since = NOT_WAITING
         """All is said, and what still arrives is thrown away."""
         self._skipped_bytes = 0
+        self._is_sending = False
+        """The peer has more to say than we listen to."""
+        self._untaken_bytes = 0
+        """Of its answers, when that was last looked at."""
+        self._has_ended = False
+        """The peer sends no more."""
         self._used_at = 0.0
         self._waits_for_turn = False
         self._unparsed: deque[memoryview] = deque()
@@ -107,7 +115,8 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         self.network = network_of(self.client[0]) if self.client else ""
         self._used_at = self._loop.time()
         if not self._guard.crowd.admit(self):
-            self._refuse("unavailable", f"Expected at most {self._guard.limits.connections} connections, got more")
+            told = f"Expected at most {self._guard.limits.connections} connections, got more"
+            self._refuse("unavailable", told, linger=False)  # there is no place to wait in
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._guard.connections.discard(self)
@@ -138,6 +147,12 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         else:
             self.transport.close()
 
+    def hurry(self) -> None:
+        size = self.transport.get_write_buffer_size()
+        if self.flow.write_paused and size == self._untaken_bytes and not self._guard.crowd.is_known(self):
+            self.dismiss()
+        self._untaken_bytes = size
+
     # From the peer
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -152,6 +167,18 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             self._parse()
         else:
             self._go_on_in_turn()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more. It is due the answers to what has come whole, and then the connection is closed."""
+        if self._in_body or not self._is_answering():
+            return False
+        assert self._received is not None
+        self._received.keep_alive = False
+        self._is_over = self._has_ended = True
+        self._in_head = False
+        self._receiving_since = NOT_WAITING
+        self.flow.hold("end", True)
+        return True
 
     def _parse(self) -> None:
         """Give the parser some of what has arrived, unless too many requests wait for their answers already."""
@@ -199,14 +226,13 @@ class GuardedProtocol(asyncio.BufferedProtocol):
     def _skip(self, size: int) -> None:
         """Throw away what arrives after the last request, one read per turn."""
         self._skipped_bytes += size
+        self._is_sending = True
         if self._lingers_since != NOT_WAITING and self._skipped_bytes > SKIPPED_BYTES:
             self.transport.abort()
         elif not self._waits_for_turn:
             self._wait_for_turn()
 
     def _feed(self, piece: memoryview) -> None:
-        if self._receiving_since == NOT_WAITING:
-            self._receiving_since = self._guard.tick
         self._began_in_piece = False
         body_before = self._body_bytes
         try:
@@ -344,7 +370,8 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         if self.transport.is_closing():
             return
         if not received.keep_alive:
-            self._leave(linger=not received.is_whole or bool(self.pipeline or self._unparsed))
+            is_sending = self._is_sending or not received.is_whole or bool(self.pipeline or self._unparsed)
+            self._leave(linger=not self._has_ended and (is_sending or readable(self.transport)))
             return
         self._idle_since = self._guard.tick
         self._used_at = self._loop.time()
@@ -363,9 +390,13 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         self._lingers_since = self._guard.tick
         self._unparsed.clear()
         self.pipeline.clear()
-        self.transport.write_eof()
+        try:
+            self.transport.write_eof()
+        except OSError:  # the peer is gone
+            self.transport.abort()
         self.flow.hold("unparsed", self._waits_for_turn)
         self.flow.hold("pipeline", False)
+        self.flow.hold("body", False)
 
     def check_deadlines(self) -> None:
         """Let go of a peer that is too slow. Called at every tick."""
@@ -435,7 +466,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             "headers_too_large", f"Expected at most {self._guard.limits.head_bytes} bytes {where}, got more"
         )
 
-    def _refuse(self, code: str, detail: str) -> None:
+    def _refuse(self, code: str, detail: str, *, linger: bool = True) -> None:
         """Answer the request that is being received with a problem, and close."""
         self._is_over = True
         received = self._received
@@ -446,6 +477,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             return
         if received is not None and not received.is_answered and not self._in_body:
             received.keep_alive = False  # an earlier request is still due its answer, and it is the last to get one
+            self._is_sending = True
             return
         is_begun = False
         if received is not None and self._in_body:
@@ -457,7 +489,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         # Beyond the request that is being received, the headers are those of the one before.
         headers = dict(self._headers) if self._in_head or self._in_body else {}
         self.transport.write(refusal(code, detail, request_id_of(headers)))
-        self.transport.close()
+        self._leave(linger=linger)
 
 
 def _address(name: object) -> tuple[str, int] | None:
