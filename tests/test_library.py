@@ -136,6 +136,7 @@ async def test_a_handler_that_could_not_be_called_is_refused_where_it_stands() -
     ms.handler("remind")(remind)
     with pytest.raises(InvalidInput, match="Handler 'remind' already has a function"):
         ms.handler("remind")(remind)
+    ms.handler("remind", replace=True)(remind)
     with pytest.raises(InvalidInput, match=r'name of the handler, as in @ms.handler\("remind"\), got a function'):
         ms.handler(remind)  # type: ignore[arg-type]
     for name in ("", 5, None):

@@ -110,15 +110,18 @@ class Mainspring:
         timers = self._while_running(instance.timers)
         self.timers = Timers(timers, self._namespaces, create_in_transaction=create_in_transaction)
 
-    def handler(self, name: str) -> Callable[[F], F]:
-        """Register a function as a target. A coroutine function is awaited, any other runs in a thread."""
+    def handler(self, name: str, *, replace: bool = False) -> Callable[[F], F]:
+        """Register a function as a target. A coroutine function is awaited, any other runs in a thread.
+
+        A name that is taken is refused, unless `replace` says that the function takes the place of the other.
+        """
         if not isinstance(name, str) or not name:
             raise InvalidInput(f'Expected the name of the handler, as in @ms.handler("remind"), got {_shown(name)}')
         handlers = self._instance.timers_assembly.carrier.handlers
 
         def register(function: F) -> F:
             handler = awaited(function)
-            if name in handlers:
+            if name in handlers and not replace:
                 raise InvalidInput(f"Handler {name!r} already has a function")
             handlers[name] = lambda timer: handler(due_timer(timer))
             return function
