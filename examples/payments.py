@@ -148,4 +148,6 @@ def main(port: int, secret: str, mainspring: str, token: str, path: str = "payme
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (5, 6) or not sys.argv[1].isdecimal():
+        sys.exit("Usage: payments.py PORT SECRET MAINSPRING_URL TOKEN [DATABASE]")
     main(int(sys.argv[1]), *sys.argv[2:])

@@ -87,4 +87,6 @@ def main(port: int, secret: str, path: str = "receiver.db") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4) or not sys.argv[1].isdecimal():
+        sys.exit("Usage: receiver.py PORT SECRET [DATABASE]")
     main(int(sys.argv[1]), *sys.argv[2:])

@@ -14,6 +14,7 @@ pytest.register_assert_rewrite(
 )
 pytest_plugins = ["tests.servers.fixtures", "tests.support.target", "tests.support.time_limit"]
 
+_SLOW_AS_A_WHOLE: Final = "pytestmark = pytest.mark.slow"
 _ALONE: Final = tuple(
     Path(__file__).parent / name
     for name in ("cluster", "crashes", "faults", "processes", "testing/attacks", "testing/fuzzing", "testing/torture")
@@ -26,6 +27,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(place) for place in _ALONE):
             item.add_marker(pytest.mark.alone)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Modules that are slow as a whole need not be imported for the quick tests: some draw their cases then."""
+    if config.getoption("markexpr").startswith("not slow") and collection_path.match("test_*.py"):
+        return _SLOW_AS_A_WHOLE in collection_path.read_text().splitlines() or None
+    return None
 
 
 @pytest.fixture(scope="session")

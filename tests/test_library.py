@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from mainspring.idempotency import AsyncIdempotentProcessor
 from mainspring.model import Result, RetryPolicy, State
 from mainspring.origins import Origin
 from mainspring.testing.simulation import SimulatedClock, SimulatedLoop, run_simulated
+from mainspring.timers.messages import AttemptView
 
 
 async def test_a_handler_gets_its_timer_and_the_timer_is_then_done(tmp_path: Path) -> None:
@@ -90,6 +92,69 @@ async def test_a_handler_that_awaits_something_cancelled_has_failed() -> None:
                 await asyncio.sleep(0.01)
         assert view.last_outcome is not None
         assert view.last_outcome.outcome is Result.FAILED
+
+
+async def test_a_plain_function_as_a_handler_runs_once_in_a_thread() -> None:
+    ran_in: list[str] = []
+    async with Mainspring("memory://") as ms:
+
+        @ms.handler("plain")
+        def plain(timer: DueTimer) -> dict[str, bool]:
+            ran_in.append(threading.current_thread().name)
+            return {"ok": True}
+
+        await ms.timers.create("app", "t", in_seconds=0, handler="plain")
+        [attempt] = await first_attempts(ms, "t")
+    assert attempt.outcome is Result.SUCCEEDED
+    assert len(ran_in) == 1
+    assert ran_in != [threading.current_thread().name]
+
+
+async def test_what_a_plain_function_returns_is_awaited_if_it_can_be() -> None:
+    done: list[str] = []
+
+    async def work(what: str) -> None:
+        done.append(what)
+
+    async with Mainspring("memory://") as ms:
+        ms.handler("wrapped")(lambda timer: work(timer.timer_id))
+        ms.job("@yearly", name="wrapped")(lambda job: work(job.name))
+        await ms.timers.create("app", "t", in_seconds=0, handler="wrapped")
+        run = await ms.jobs.trigger("wrapped")
+        await first_attempts(ms, "t")
+        async with asyncio.timeout(10):
+            while (await anext(ms.jobs.runs("wrapped"))).state != "succeeded":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert sorted(done) == ["t", "wrapped"], run
+
+
+async def test_a_handler_that_could_not_be_called_is_refused_where_it_stands() -> None:
+    ms = Mainspring("memory://")
+
+    async def remind(timer: DueTimer) -> None: ...
+
+    ms.handler("remind")(remind)
+    with pytest.raises(InvalidInput, match="Handler 'remind' already has a function"):
+        ms.handler("remind")(remind)
+    ms.handler("remind", replace=True)(remind)
+    with pytest.raises(InvalidInput, match=r'name of the handler, as in @ms.handler\("remind"\), got a function'):
+        ms.handler(remind)  # type: ignore[arg-type]
+    for name in ("", 5, None):
+        with pytest.raises(InvalidInput, match="Expected the name of the handler"):
+            ms.handler(name)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="Expected a function, got 5"):
+        ms.handler("five")(5)  # type: ignore[type-var]
+    with pytest.raises(InvalidInput, match=r'Expected a schedule, as in @ms.job\("0 9 \* \* \*"\), got a function'):
+        ms.job(remind)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="Expected a function, got 5"):
+        ms.job("@daily", name="five")(5)  # type: ignore[type-var]
+
+
+async def first_attempts(ms: Mainspring, timer_id: str) -> tuple[AttemptView, ...]:
+    async with asyncio.timeout(10):
+        while not (attempts := await ms.timers.history("app", timer_id)):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return attempts
 
 
 async def test_targets_are_checked() -> None:
@@ -232,10 +297,10 @@ async def test_a_time_that_is_missing_or_without_a_zone_is_named_like_the_argume
             await ms.timers.create("app", "t1", url="http://example.com/")
         with pytest.raises(InvalidInput, match=r"^Expected only one of at and in_seconds, got both$"):
             await ms.timers.create("app", "t1", at=ms.now(), in_seconds=1, url="http://example.com/")
-        with pytest.raises(InvalidInput, match=r"^Expected at with a time zone, got 2030-01-01T00:00:00$"):
+        with pytest.raises(InvalidInput, match=r"^at: Expected a datetime with a time zone, got 2030-01-01T00:00:00$"):
             await ms.timers.create("app", "t1", at=datetime(2030, 1, 1), url="http://example.com/")  # noqa: DTZ001
         await ms.timers.create("app", "t1", in_seconds=100, url="http://example.com/")
         with pytest.raises(InvalidInput, match=r"^Expected only one of at and in_seconds, got both$"):
             await ms.timers.reschedule("app", "t1", at=ms.now(), in_seconds=1)
-        with pytest.raises(InvalidInput, match=r"^Expected at with a time zone, got 2030-01-01T00:00:00$"):
+        with pytest.raises(InvalidInput, match=r"^at: Expected a datetime with a time zone, got 2030-01-01T00:00:00$"):
             await ms.timers.reschedule("app", "t1", at=datetime(2030, 1, 1))  # noqa: DTZ001

@@ -134,7 +134,7 @@ async def test_a_wrong_calendar_is_raised_where_the_function_stands() -> None:
         ms.job("0 9 * *")(report)
     with pytest.raises(InvalidInput, match="Europe/Berlin"):
         ms.job("@daily", timezone="Europe/Berln")(report)
-    with pytest.raises(InvalidInput, match="/name"):
+    with pytest.raises(InvalidInput, match=r"^name: Expected only letters"):
         ms.job("@daily", name="a b")(report)
     ms.job("@daily")(report)
     with pytest.raises(InvalidInput, match="already has a function"):

@@ -113,7 +113,7 @@ async def test_what_cannot_be_read_is_refused_by_name_and_passed_over_by_a_scan(
 
 async def test_what_could_not_be_read_again_is_not_written() -> None:
     async with Mainspring("memory://") as ms:
-        with pytest.raises(InvalidInput, match="a type that msgspec can read, got 5"):
+        with pytest.raises(InvalidInput, match="a type that can be read from JSON, got 5"):
             ms.records("x", 5)  # type: ignore[arg-type]
         baskets = ms.records("baskets", Basket)
         with pytest.raises(InvalidInput, match="a value of the collection's type"):

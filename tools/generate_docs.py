@@ -205,7 +205,8 @@ def command_line_page() -> Iterator[str]:
     yield f"# Command line\n\n{NOTE}\n"
     yield (
         "The commands find a server on this machine, and its token, by themselves. Elsewhere they need `--url` or\n"
-        "`MAINSPRING_URL`, and `--token` or `MAINSPRING_TOKEN`; the token file is never sent to another machine.\n"
+        "`MAINSPRING_URL`, and a token: `--token-file`, `MAINSPRING_TOKEN_FILE`, `MAINSPRING_TOKEN` or `--token`. A\n"
+        "token that they find by themselves is sent only to this machine, or to the `host` of the configuration file.\n"
     )
     yield from _help(command_line, "mainspring", parent=None, depth=2)
 

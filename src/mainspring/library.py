@@ -21,7 +21,7 @@ With `connection=`, a timer is created in a transaction of the program: see `mai
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from random import Random
@@ -42,12 +42,12 @@ from mainspring.jobs.arguments import FunctionFields
 from mainspring.jobs.handlers import DueJob
 from mainspring.jobs.program import Jobs
 from mainspring.locks import TTL_SECONDS, Lock
-from mainspring.model import Timer
 from mainspring.namespaces.messages import CreateNamespace
 from mainspring.origins.origin import Origin
 from mainspring.origins.runtime import OriginRef, Origins
 from mainspring.origins.services import ServiceFactory, Services
 from mainspring.records import Records
+from mainspring.timers.handlers import awaited
 from mainspring.timers.messages import (
     CreateTimer,
     TimerView,
@@ -56,10 +56,10 @@ from mainspring.timers.program import DueTimer, Timers, due_timer
 from mainspring.transactional.dialects import SQLITE, Dialect
 from mainspring.transactional.statements import Creation
 from mainspring.transactional.writer import create_waiting, table_prefix
+from mainspring.wire.arguments import request
 from mainspring.wire.instants import to_instant
 
-HandlerFunction = Callable[[DueTimer], Awaitable[Any]]
-F = TypeVar("F", bound=HandlerFunction)
+F = TypeVar("F", bound=Callable[[DueTimer], object])
 O = TypeVar("O", bound=Origin)  # noqa: E741 - an origin
 T = TypeVar("T")
 J = TypeVar("J", bound=Callable[[DueJob], object])
@@ -110,14 +110,20 @@ class Mainspring:
         timers = self._while_running(instance.timers)
         self.timers = Timers(timers, self._namespaces, create_in_transaction=create_in_transaction)
 
-    def handler(self, name: str) -> Callable[[F], F]:
-        """Register a coroutine function as a target."""
+    def handler(self, name: str, *, replace: bool = False) -> Callable[[F], F]:
+        """Register a function as a target. A coroutine function is awaited, any other runs in a thread.
+
+        A name that is taken is refused, unless `replace` says that the function takes the place of the other.
+        """
+        if not isinstance(name, str) or not name:
+            raise InvalidInput(f'Expected the name of the handler, as in @ms.handler("remind"), got {_shown(name)}')
+        handlers = self._instance.timers_assembly.carrier.handlers
 
         def register(function: F) -> F:
-            async def call(timer: Timer) -> object:
-                return await function(due_timer(timer))
-
-            self._instance.timers_assembly.carrier.handlers[name] = call
+            handler = awaited(function)
+            if name in handlers and not replace:
+                raise InvalidInput(f"Handler {name!r} already has a function")
+            handlers[name] = lambda timer: handler(due_timer(timer))
             return function
 
         return register
@@ -128,6 +134,8 @@ class Mainspring:
         The registry is updated to match when the block is entered, or at once if it already has been. A coroutine
         function is awaited, any other runs in a thread; it is called with a `DueJob`.
         """
+        if not isinstance(schedule, str):
+            raise InvalidInput(f'Expected a schedule, as in @ms.job("0 9 * * *"), got {_shown(schedule)}')
 
         def register(function: J) -> J:
             return self.jobs.declare(function, schedule, name=name, **fields)
@@ -137,7 +145,7 @@ class Mainspring:
     async def create_namespace(self, name: str) -> None:
         """Create a namespace, unless it exists."""
         with suppress(Conflict):
-            await self._namespaces.create(CreateNamespace(name=name))
+            await self._namespaces.create(request(CreateNamespace, {"name": name}))
 
     async def fetch(self, url: str, **fields: Unpack[FetchFields]) -> FetchResult:
         """Make a call at most once, and return its result: see `mainspring.fetches.program`.
@@ -226,6 +234,11 @@ class _WhileRunning:
                 "Mainspring is not running: use `async with Mainspring(...) as ms` and ask inside the block"
             )
         return getattr(self._thing, name)
+
+
+def _shown(value: object) -> str:
+    """What a decorator got instead of text: a function if its parentheses were left out."""
+    return "a function" if callable(value) else repr(value)[:100]
 
 
 def _creation(instance: Instance) -> Creation:

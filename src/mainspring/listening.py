@@ -16,6 +16,7 @@ from mainspring.api import listener
 from mainspring.api.head_checks import hosts_on
 from mainspring.api.limits import Limits
 from mainspring.api.listener import Listener
+from mainspring.api.peers import RESERVE
 
 __all__ = ["Limits", "Listener", "listening"]
 
@@ -36,7 +37,8 @@ async def listening(
     process's file descriptors. Lifespan and websockets are not served, and signals are left to the caller.
     """
     wanted = limits or Limits()
-    bounded = replace(wanted, connections=min(wanted.connections, descriptors.for_peers()))
+    available = max(1, descriptors.for_peers() - RESERVE)
+    bounded = replace(wanted, connections=min(wanted.connections, available))
     async with listener.listening(
         app,
         host=host,

@@ -24,6 +24,7 @@ for the length of its lease while they watched.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import socket
@@ -42,6 +43,7 @@ from mainspring.errors import Conflict, InvalidInput, LockLost, LockTaken, Store
 from mainspring.model import Record, to_json
 from mainspring.store import RecordStore
 from mainspring.stores import store_from_url
+from mainspring.wire.arguments import check_number
 
 LOCKS: Final = "lock"
 TTL_SECONDS: Final = 90.0
@@ -89,10 +91,9 @@ class Lock:
         `is_gone` may know that an owner has ended and that no part of it still acts as a holder: then nobody waits for
         its lease.
         """
-        if not 1 <= len(name) <= LONGEST_NAME:
-            raise InvalidInput(f"Expected a lock name of 1 to {LONGEST_NAME} characters, got {len(name)}")
-        if not 0.1 <= ttl_seconds <= LONGEST_TTL_SECONDS:
-            raise InvalidInput(f"Expected ttl_seconds from 0.1 to {LONGEST_TTL_SECONDS:.0f}, got {ttl_seconds}")
+        if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
+            raise InvalidInput(f"Expected a lock name of 1 to {LONGEST_NAME} characters, got {name!r:.300}")
+        check_number("ttl_seconds", ttl_seconds, least=0.1, most=LONGEST_TTL_SECONDS)
         self.name = name
         self.owner = owner or f"{socket.gethostname().split('.')[0][:40]}-{os.getpid()}"
         self._records = records
@@ -114,6 +115,7 @@ class Lock:
         `LockLost` raised: when the lease ends before a renewal succeeds, or as soon as a renewal finds another holder.
         A block that ended without noticing raises `LockLost` if somebody else held the lock before it ended.
         """
+        check_number("wait_seconds", wait_seconds, least=0, most=math.inf)
         held = await self._wait(wait_seconds)
         try:
             async with _renewed(held):

@@ -15,6 +15,7 @@ indexes: store a value under the key by which you will look it up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from random import Random
 from typing import Any, Final, Generic, TypeVar
@@ -23,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from mainspring.clock import Clock
-from mainspring.errors import Conflict, InvalidInput
+from mainspring.errors import Conflict, InvalidInput, plain_words
 from mainspring.model import Record
 from mainspring.store import RecordStore, all_records, first_version
 from mainspring.text import hides_something
@@ -55,7 +56,7 @@ class Records(Generic[T]):
         try:
             self._read = msgspec.json.Decoder(kind).decode
         except TypeError as error:
-            raise InvalidInput(f"Expected a type that msgspec can read, got {kind!r:.200}: {error}") from error
+            raise InvalidInput(f"Expected a type that can be read from JSON, got {kind!r:.200}") from error
 
     async def get(self, key: str) -> Document[T] | None:
         """The document, or None. Raises `Conflict` if there is one that cannot be read as the collection's type."""
@@ -76,8 +77,10 @@ class Records(Generic[T]):
         """
         if value is None:
             raise InvalidInput("Expected a value, got None: to remove a document, use delete")
-        if expires_in is not None and not expires_in > 0:
-            raise InvalidInput(f"Expected a time to live of more than 0 seconds, got {expires_in!r}")
+        if expires_in is not None and (not _is_number(expires_in) or not 0 < expires_in < math.inf):
+            raise InvalidInput(f"Expected expires_in to be more than 0 seconds, got {expires_in!r:.100}")
+        if expect is not None:
+            _check_version(expect)
         encoded = self._written(value)
         while True:
             now = self._clock.now_ms()
@@ -103,6 +106,7 @@ class Records(Generic[T]):
 
     async def delete(self, key: str, *, expect: int) -> bool:
         """Remove it if it has that version. False if it does not."""
+        _check_version(expect)
         return await self._records.delete_record(
             self._collection, _checked_key(key), expect=expect, now=self._clock.now_ms()
         )
@@ -120,12 +124,22 @@ class Records(Generic[T]):
             encoded = msgspec.json.encode(value)
             self._read(encoded)
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
-            raise InvalidInput(f"Expected a value of the collection's type, got {value!r:.200}: {error}") from error
+            what = plain_words(str(error)) if isinstance(error, msgspec.ValidationError) else "it cannot be written"
+            raise InvalidInput(f"Expected a value of the collection's type, got {value!r:.200}: {what}") from error
         return encoded
 
     def _document(self, record: Record) -> Document[T] | None:
         value = read_record(self._collection, record, self._read)
         return None if value is None else Document(record.key, value, record.version)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_version(expect: object) -> None:
+    if not isinstance(expect, int) or isinstance(expect, bool):
+        raise InvalidInput(f"Expected expect to be a version, which is a whole number, got {expect!r:.100}")
 
 
 def _checked_key(key: str) -> str:

@@ -27,6 +27,11 @@ _HIDDEN: Final = re.compile(
 )
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 timer`, `2 timers`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def printable(text: str) -> str:
     """The same on one line, in which nothing can move the cursor, change colours or change the direction of writing."""
     if text.isprintable():

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from mainspring import descriptors
+from mainspring.api.peers import RESERVE
 from mainspring.config import Config
 from mainspring.descriptors import KEPT, WANTED
-from mainspring.processes.startup import hosts_of, limits_of
+from mainspring.processes.startup import hosts_of, limits_of, within_descriptors
 from mainspring.testing.attacks.alone import run
 from mainspring.testing.attacks.attack import Victim
 from mainspring.testing.attacks.catalogue import ATTACKS
@@ -78,14 +83,83 @@ def test_a_server_takes_as_many_descriptors_as_it_may_have(tmp_path: Path) -> No
     assert int(line.split()[3]) == (WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED))
 
 
-def test_where_there_are_few_descriptors_peers_get_half_of_them() -> None:
+@contextmanager
+def few_descriptors(number: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
     try:
-        few = limits_of(Config())
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert few.connections == (1024 - KEPT) // 2
+
+
+@pytest.mark.parametrize("number", [128, 256, 1024, 4096])
+def test_where_there_are_few_descriptors_peers_get_half_of_them(number: int) -> None:
+    with few_descriptors(number):
+        peers = limits_of(Config()).connections + RESERVE
+    kept = min(KEPT, number // 4)
+    assert peers == (number - kept) // 2
+
+
+@pytest.mark.parametrize("number", [128, 256, 1024, 4096])
+def test_where_there_are_few_descriptors_calls_leave_enough_for_peers_and_the_store(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with few_descriptors(number):
+        peers = limits_of(Config()).connections + RESERVE
+        bounded = within_descriptors(Config())
+        idle = 2 * descriptors.for_idle()
+    calls = bounded.in_flight_limit + 2 * bounded.fetch_limit
+    assert min(bounded.in_flight_limit, bounded.fetch_limit) >= number // 64
+    assert peers + calls + idle <= number - min(KEPT, number // 4)
+    assert "fewer calls are made at once than configured" in caplog.text
+
+
+def test_where_there_are_enough_descriptors_nothing_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    with few_descriptors(16_384):
+        assert within_descriptors(Config()) == Config()
+        assert limits_of(Config()).connections == Config().max_connections
+    assert "descriptors" not in caplog.text
+
+
+@pytest.mark.slow
+async def test_receivers_that_hang_leave_descriptors_for_peers_and_the_store(tmp_path: Path) -> None:
+    """Calls to each host are few; there are many hosts."""
+    number = 160
+    writers: list[asyncio.StreamWriter] = []
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+
+    hanging = await asyncio.start_server(hang, "0.0.0.0", 0)
+    port = hanging.sockets[0].getsockname()[1]
+    with running_server(tmp_path, "", "--drain-seconds", "1", descriptors=number) as running:
+        victim = Victim(running.port, running.token)
+        async with asyncio.timeout(60):
+            for host in range(200):
+                url = f"http://127.1.1.{host + 1}:{port}/"
+                timer = {"timerId": f"t{host}", "delaySeconds": 0, "callbackUrl": url}
+                assert await answered(victim, "timers/create", timer) == 200
+                fetch = {"request": {"method": "GET", "url": url}, "timeoutSeconds": 60}
+                assert await answered(victim, "fetches/create", fetch) == 200
+            for _ in range(50):
+                assert len(os.listdir(f"/proc/{running.process_id}/fd")) < number - 20
+                assert await answered(victim, "timers/list", {"limit": 1}) == 200
+                await asyncio.sleep(0.05)
+    hanging.close()
+    for writer in writers:
+        writer.close()
+
+
+async def answered(victim: Victim, path: str, body: object) -> int:
+    """The status of an answer, on a connection of its own."""
+    text = json.dumps(body).encode()
+    head = (
+        f"POST /v1/{path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {victim.token}\r\n"
+        f"connection: close\r\ncontent-length: {len(text)}\r\n\r\n"
+    )
+    answer = await exchange(victim.port, head.encode() + text)
+    return int(answer[9:12] or 0)
 
 
 def test_only_a_loopback_server_asks_for_a_name() -> None:

@@ -6,11 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
+import uvloop
 
 from mainspring.api.app import build_app
 from mainspring.listening import Listener, listening
 from tests.api.edge import CLOSE, asked, connections_are, request, status
-from tests.support.exchanges import exchange
+from tests.support.exchanges import exchange, reset
 from tests.support.service_doubles import Edge
 
 LAST = asked("", head=CLOSE)
@@ -45,6 +46,43 @@ async def test_an_application_that_ends_in_whatever_way_is_a_500_and_its_connect
         await connections_are(listener, 0)
 
 
+async def test_what_fails_after_its_answer_takes_none_from_the_next_request(caplog: pytest.LogCaptureFixture) -> None:
+    begun, failed = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/second":
+            begun.set()
+            await failed.wait()
+        await answering(start(content_length="2"), body(b"ok"))(scope, receive, send)
+        if scope["path"] == "/first":
+            await begun.wait()
+            asyncio.get_running_loop().call_later(0.05, failed.set)
+            raise ValueError("after the answer")
+
+    async with asyncio.timeout(10), listening(app, drain_seconds=1) as listener:
+        answer = await exchange(listener.port, asked("first"), asked("second"), LAST)
+    assert answer.count(b"HTTP/1.1 200 ") == 3
+    assert "the application failed" in caplog.text
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_an_answer_without_a_length_that_breaks_off_does_not_look_whole(run: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await answering(start(), body(b"abc", more=True))(scope, receive, send)
+        await asyncio.sleep(0.05)
+        raise ValueError("in the middle")
+
+    async def scenario() -> None:
+        async with asyncio.timeout(10), listening(app, drain_seconds=1) as listener:
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(asked("", version="1.0"))
+            with pytest.raises(ConnectionResetError):
+                await reader.read()
+            writer.close()
+
+    run(scenario())
+
+
 async def test_who_has_left_is_still_recognised_so_that_its_work_goes_on() -> None:
     recognised: asyncio.Queue[bool] = asyncio.Queue()
 
@@ -57,7 +95,7 @@ async def test_who_has_left_is_still_recognised_so_that_its_work_goes_on() -> No
         _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(asked(""))
         await asyncio.sleep(0.05)
-        writer.transport.abort()
+        reset(writer)
         assert await recognised.get()
 
 

@@ -25,13 +25,13 @@ from telecom_cart.checkout import Placed, Wish
 from telecom_cart.errors import CartError
 from telecom_cart.model import Cart, Item
 from telecom_cart.provider import Lookup
-from telecom_cart.providers.double import DoubleProvider
 from telecom_cart.providers.faults import Fault, FaultKind, Faults
 from telecom_cart.providers.platform import Platform
 from telecom_cart.repository import Repository
 from telecom_cart.settings import Settings
 from telecom_cart.taxes import Province
 from telecom_cart.wakes import NAMESPACE
+from tests.cart.gateways import Copy, CopyingDouble
 from tests.cart.instances import Instance, Killed
 from tests.cart.planted import PLANTED
 
@@ -125,7 +125,7 @@ class History:
         self.platform.lookup_lag_seconds = self.chance.uniform(0, LAG_SECONDS) if lookup.lag_seconds else 0.0
         is_atomic = self.chance.choice((True, False))
         self.platform.lingers_seconds = 0.0 if is_atomic else self.chance.choice((0.0, 1.0, 5.0))
-        self.provider = DoubleProvider(
+        self.provider = CopyingDouble(
             self.platform, faults=Faults(), lookup=lookup, timeout_seconds=TIMEOUT_SECONDS, is_atomic=is_atomic
         )
         self.machine = Random(self.chance.getrandbits(32))
@@ -200,6 +200,7 @@ class History:
             (2, self._freeze),
             (2, self._wake),
             (1, self._order_late),
+            (2, self._order_copied),
             (2, self._second),
             (1, self._expire),
             (1, self._remove),
@@ -374,6 +375,15 @@ class History:
         self._attended()
         await self._wake()
 
+    async def _order_copied(self) -> None:
+        """A gateway sends an order twice; the first one, or the second, may be stored as failed."""
+        kind = self.chance.choice((FaultKind.FAILED_ORDER_400, FaultKind.FAILED_ORDER_400, *HIDING))
+        self.provider.faults.add("checkout", Fault(kind, 1, TIMEOUT_SECONDS - 0.1))
+        seconds = self.chance.choice((0.02, 0.5, 2.0, 6.0, 12.0, 30.0))
+        self.provider.copy = Copy(seconds, self.chance.choice(("created", "created", "failed")))
+        self.say(f"{kind} and {self.provider.copy} for the next order")
+        await self._check_out()
+
     async def _second(self) -> None:
         self.begin_instance().start()
         self.say(f"{len(self.instances) - 1} is started")
@@ -436,9 +446,11 @@ class History:
             if not any(begun - 0.01 <= at <= order.made_at for at in self.platform.drifted_at):
                 self._check(theirs == wanted, f"at the price that was wanted: {record}, {order}")
                 self._check(record.totals.subtotal == order.subtotal, f"with that subtotal: {record}, {order}")
-        failed = {reference for each in self.instances for reference in each.told_failed}
-        wrong = failed & {order.reference for order in live}
-        self._check(not wrong, f"nothing was ordered where that was told: {wrong}")
+        for reference, at in (told for each in self.instances for told in each.told_failed):
+            cart_id = reference.rpartition("-")[0]
+            wrong = [order for order in live if order.reference == reference]
+            wrong += [each for each in live if each.reference.rpartition("-")[0] == cart_id and each.made_at < at]
+            self._check(not wrong, f"nothing was ordered where that was told: {reference} at {at}, {wrong}")
 
     def _judge_tags(self) -> None:
         """What was shown with one ETag is one cart: no change that was acknowledged was overwritten by another."""

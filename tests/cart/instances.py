@@ -145,18 +145,19 @@ class Instance:
         setattr(shop.repository, "new_id", lambda: machine.randbytes(10).hex())  # noqa: B010
         waiting = shop.checkouts._keys._processor._model
         waiting.monotonic, waiting.entropy = time, machine.randbytes
-        self.told_failed: set[str] = set()
-        """References of which somebody was told that nothing was ordered."""
-        self._listen(shop.checkouts)
+        self.told_failed: list[tuple[str, float]] = []
+        """References of which somebody was told that nothing was ordered, and when that was looked at."""
+        self._listen(shop.checkouts, time)
 
-    def _listen(self, checkouts: Checkouts) -> None:
+    def _listen(self, checkouts: Checkouts, time: Callable[[], float]) -> None:
         verdict: Callable[..., Coroutine[Any, Any, Any]] = checkouts._verdict
 
         async def heard(cart: Cart, reference: str, *, is_replay: bool) -> Any:
+            begun = time()
             try:
                 return await verdict(cart, reference, is_replay=is_replay)
             except (CheckoutFailed, ProviderDown):
-                self.told_failed.add(reference)
+                self.told_failed.append((reference, begun))
                 raise
 
         checkouts._verdict = heard  # type: ignore[method-assign]

@@ -18,6 +18,7 @@ from telecom_cart.model import Attempt, Cart, Context, Stage
 from telecom_cart.provider import (
     Absent,
     Basket,
+    Found,
     NotSent,
     Provider,
     ProviderError,
@@ -289,6 +290,22 @@ def refusal_believed() -> AbstractContextManager[object]:
     return _method(Checkouts, "_submit", broken)
 
 
+def failure_believed() -> AbstractContextManager[object]:
+    """Who finds an order that has failed looks for no other, and leaves the basket as it is."""
+
+    def broken(resolve: Any) -> Any:
+        async def believing(self: Recovery, cart: Cart, attempt: Attempt, by: str) -> None:
+            found = await self._found(attempt)
+            if isinstance(found, Found) and not recovery.live_in(found):
+                await self._closer.rejected(cart, attempt, ("The platform has recorded it as failed.",))
+            else:
+                await resolve(self, cart, attempt, by)
+
+        return believing
+
+    return _method(Recovery, "_resolve", broken)
+
+
 PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "order before the lock": order_before_the_lock,
     "retry on a new basket": retry_on_a_new_basket,
@@ -304,4 +321,5 @@ PLANTED: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "what was closed was not ordered": closing_is_proof,
     "one look that lags is believed after a refusal": one_look_that_lags,
     "a refusal is believed without asking": refusal_believed,
+    "a failed order is proof": failure_believed,
 }

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from email.utils import formatdate
+from typing import Any
 
 import pytest
+from starlette.responses import Response
 
 from telecom_cart.provider import Absent, Found, Line, Refused, Unsure
 from telecom_cart.providers import salesforce
@@ -76,6 +79,31 @@ async def test_an_order_is_found_however_far_the_clock_of_the_platform_is_from_o
         assert isinstance(await shop.provider.find_order(context, "r-1", since=read_at), Found)
 
 
+@pytest.mark.parametrize("ahead", [600.0, 86_400.0])
+async def test_a_clock_that_runs_ahead_of_that_of_the_orders_hides_none(
+    served: tuple[Simulation, str], monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    simulation, _ = served
+    truly = simulation.answer
+
+    async def answer(*given: Any, **named: Any) -> Response:
+        response = await truly(*given, **named)
+        response.headers["Date"] = formatdate(simulation.now() + ahead, usegmt=True)
+        return response
+
+    async with salesforce_shop(*served, EVENTUAL) as shop:
+        monkeypatch.setattr(simulation, "answer", answer)
+        context = await shop.provider.create_cart(await shop.provider.open_session(), [LINE], currency="CAD")
+        await shop.provider.set_reference(context, "r-1")
+        since = (await shop.provider.get_cart(context)).read_at or 0
+        await shop.provider.checkout(context, "r-1")
+        [made] = shop.platform.orders
+        shop.platform.orders.clear()  # as if the index had not seen it yet
+        assert await shop.provider.find_order(context, "r-1", since=since) == Absent()
+        shop.platform.orders.append(made)
+        assert isinstance(await shop.provider.find_order(context, "r-1", since=since), Found)
+
+
 async def test_a_search_looks_only_at_orders_since_then(served: tuple[Simulation, str]) -> None:
     async with salesforce_shop(*served, EVENTUAL) as shop:
         context = await shop.provider.create_cart(await shop.provider.open_session(), [LINE], currency="CAD")
@@ -94,6 +122,7 @@ async def test_more_orders_than_one_look_goes_through_are_gone_through_by_the_ne
     async with salesforce_shop(*served, EVENTUAL) as shop:
         context = await shop.provider.create_cart(await shop.provider.open_session(), [LINE], currency="CAD")
         await shop.provider.set_reference(context, "r-1")
+        shop.advance(-5000)  # so that its clock is not ahead of ours in the end
         since = (await shop.provider.get_cart(context)).read_at
         for n in range(700):
             shop.advance(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ import click
 import pytest
 
 from mainspring.cli import COMMANDS, main
+from mainspring.cli.job_file import read_jobs
 from mainspring.cli.parameters import DURATION
 from mainspring.config import Config
+from mainspring.errors import InvalidInput
 from tests.cli.conftest import Run, run_alone
 from tests.support.running_server import COMMAND, Running, clean_environment
 
@@ -172,6 +175,8 @@ def test_the_effective_configuration_shows_its_sources_and_no_secret(monkeypatch
 
 
 def test_migrate_brings_a_store_up_to_date_once() -> None:
+    looked = run_alone("admin", "migrate", "--dry-run", "--store", "sqlite:///new.db")
+    assert (looked.exit_code, looked.stderr, "0001" in looked.stdout) == (0, "1 migration pending.\n", True)
     first = run_alone("admin", "migrate", "--store", "sqlite:///new.db")
     assert (first.exit_code, "0001" in first.stdout) == (0, True)
     assert first.stderr == "1 migration applied.\n"
@@ -226,3 +231,57 @@ def test_the_token_file_is_found_beside_the_data(server: Running) -> None:
     Path(".mainspring/token").write_text(server.token + "\n")
     os.chmod(".mainspring/token", 0o600)
     assert run_alone("--url", server.url, "timer", "list").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("timers", "timer"), ("jobs", "job"), ("fetchs", "fetch"), ("help", "--help")]
+)
+def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(typed: str, meant: str) -> None:
+    result = run_alone(typed)
+    assert result.exit_code == 2
+    assert f"No such command '{typed}'. Did you mean '{meant}'?" in result.stderr
+
+
+def test_what_is_no_whole_number_is_refused_in_our_words() -> None:
+    for limit in ("abc", "0", "1001"):
+        result = run_alone("timer", "list", "--limit", limit)
+        assert result.exit_code == 2
+        assert f"Expected a whole number from 1 to 1000, got '{limit}'" in result.stderr
+    assert "whole number of at least 0, got '-1'" in run_alone("dev", "receive", "--fail-first", "-1").stderr
+
+
+def test_a_port_in_use_is_named_with_exit_code_two_by_everything_that_listens() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        words = f"Port {port} on 127.0.0.1 is already in use"
+        result = run_alone("dev", "receive", "--port", port)
+        assert (result.exit_code, words in result.stderr) == (2, True)
+        target = [sys.executable, "-m", "mainspring.testing.target", "--port", port]
+        done = subprocess.run(target, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, words in done.stderr) == (2, True)
+        assert done.stderr.startswith("usage: python -m mainspring.testing.target ")
+
+
+def test_one_of_a_kind_is_not_told_in_the_plural(run: Run) -> None:
+    run("timer", "create", "alone", "--callback-url", "http://127.0.0.1:9/", "--in", "1d", "--label", "one=only")
+    assert "Delete 1 timer?" in run("timer", "delete", "--label", "one=only").stderr
+    assert "1 timer written to out.jsonl" in run("timer", "export", "out.jsonl", "--label", "one=only").stderr
+    with pytest.raises(InvalidInput, match=r"got one with 1 mistake$"):
+        read_jobs(b'{"jobs": [{"name": "a b", "schedule": "@daily"}]}')
+
+
+@pytest.mark.parametrize("url", ["ftp://a", "foo", "x"])
+def test_a_wrong_url_of_any_length_is_told_what_a_url_begins_with(run: Run, url: str) -> None:
+    for arguments in (("timer", "create", "t", "--in", "1d", "--callback-url", url), ("fetch", "create", url)):
+        result = run(*arguments)
+        assert result.exit_code == 1
+        assert "Expected a URL with http:// or https://" in result.stderr
+
+
+@pytest.mark.parametrize("example", ["receiver.py", "payments.py"])
+def test_an_example_without_its_arguments_prints_its_usage(example: str) -> None:
+    path = Path(__file__).parents[2] / "examples" / example
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.startswith(f"Usage: {example} PORT SECRET")) == (1, True)

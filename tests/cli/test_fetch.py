@@ -90,3 +90,21 @@ def test_stats_name_who_makes_the_calls(run: Run) -> None:
 def test_an_executor_needs_a_store_that_a_server_can_share() -> None:
     assert run_alone("executor", "--store", "memory://").exit_code == 2
     assert run_alone("executor", "--pool", "in-process").exit_code == 2
+
+
+def test_the_body_comes_from_text_a_file_or_stdin(run: Run, target: str) -> None:
+    Path("body.txt").write_bytes(b"\xffbytes")
+    for data, stdin, expected in (("q=7", "", "q=7"), ("-", "piped", "piped")):
+        result = run("fetch", "create", f"{target}/echo", "-d", data, "--wait", stdin=stdin)
+        assert expected in result.stdout, result.stderr
+    result = run("fetch", "create", f"{target}/ok", "-d", "@body.txt", "--wait")
+    assert result.exit_code == 0, result.stderr
+    result = run("fetch", "create", f"{target}/ok", "-d", "@missing.txt")
+    assert result.exit_code == 2
+    assert "Expected a readable file, got missing.txt: No such file" in result.stderr
+
+
+def test_cancelling_what_has_ended_says_so(run: Run, target: str) -> None:
+    run("fetch", "create", f"{target}/ok", "--wait", "--req-id", "over")
+    result = run("fetch", "cancel", "over")
+    assert (result.exit_code, result.stderr) == (0, "It had already ended: nothing was cancelled.\n")

@@ -356,3 +356,9 @@ def test_a_file_may_come_from_stdin(run: Run) -> None:
     )
     assert result.exit_code == 0, result.stderr
     assert "+ create piped   @yearly   UTC" in result.stdout
+
+
+def test_an_empty_ledger_says_whether_there_is_such_a_job(run: Run) -> None:
+    result = run("job", "runs", "nobody")
+    assert result.exit_code == 3
+    assert "Job 'nobody' does not exist, and has no runs" in result.stderr

@@ -141,10 +141,31 @@ def test_wrong_usage_is_explained_with_exit_code_two(run: Run, arguments: tuple[
 
 
 def test_wrong_fields_are_named_by_the_server_and_shown(run: Run) -> None:
-    result = run("timer", "create", "x" * 256, "--callback-url", "http://127.0.0.1/", "--in", "1s")
+    result = run(*CREATE, "wrong", "--header", "Host: example.com")
     assert result.exit_code == 1
-    assert "/timerId" in result.stderr
+    assert "/headers/Host" in result.stderr
     assert "Request id:" in result.stderr
     result = run(*CREATE, "x", "--retry-jitter", "7")
     assert result.exit_code == 1
     assert "jitter" in result.stderr
+
+
+def test_an_update_without_a_change_is_refused_and_leaves_the_generation(run: Run) -> None:
+    run(*CREATE, "same")
+    result = run("timer", "update", "same")
+    assert result.exit_code == 2
+    assert "Expected at least one option that changes the timer, got none." in result.stderr
+    assert run("timer", "update", "same", "--if-generation", "1").exit_code == 2
+    assert as_json(run("timer", "get", "same", "-o", "json").stdout)["generation"] == 1
+    result = run("namespace", "update", "default")
+    assert result.exit_code == 2
+    assert "Expected at least one option that changes the namespace, got none." in result.stderr
+
+
+def test_an_empty_history_says_whether_there_is_such_a_timer(run: Run) -> None:
+    result = run("timer", "history", "nobody")
+    assert result.exit_code == 3
+    assert "Timer 'nobody' does not exist in namespace 'default', and has no history" in result.stderr
+    run(*CREATE, "unsent")
+    result = run("timer", "history", "unsent")
+    assert (result.exit_code, result.stderr) == (0, "No attempt was found.\n")

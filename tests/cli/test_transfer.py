@@ -58,7 +58,7 @@ def test_secrets_are_exported_when_asked_for_and_then_a_round_trip_keeps_them(ru
     select = ("--namespace", f"secret-{form}")
     without = run("timer", "export", f"without.{form}", *select)
     assert "very-secret" not in Path(f"without.{form}").read_text()
-    assert "1 timers have secrets" in without.stderr
+    assert "1 timer with secrets, which were left out" in without.stderr
     refused = run("timer", "import", f"without.{form}")
     assert refused.exit_code == 1
     assert "/headers/Authorization: Expected a secret, got ***" in refused.stderr
@@ -153,7 +153,7 @@ def test_parked_timers_are_exported_only_when_asked_for(run: Run, form: str) -> 
 
     found, said = exported()
     assert found == {"runs"}
-    assert "1 parked timers were left out" in said
+    assert "1 parked timer left out" in said
     found, said = exported("--state", "parked")
     assert found == {"waits"}
     assert "left out" not in said

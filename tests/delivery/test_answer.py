@@ -245,3 +245,10 @@ def test_what_a_receiver_says_of_its_encoding_is_repeated_in_few_words(header: b
         reader.result()
     assert len(str(raised.value)) < 300
     assert str(raised.value).isprintable()
+
+
+def test_the_words_of_the_parser_reach_nobody() -> None:
+    with pytest.raises(UnreadableAnswer, match=r"^Expected an HTTP/1.1 answer, got something else$"):
+        read(b"garbage\r\n\r\n")
+    with pytest.raises(UnreadableAnswer, match=r"^Expected gzip data, as the answer declared, got something else$"):
+        read(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello").result()

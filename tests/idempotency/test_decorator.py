@@ -75,3 +75,10 @@ def test_parameters_without_names_are_refused() -> None:
 
         @idempotent(STORE, scope="unnamed")
         def several(*orders: str) -> None: ...
+
+
+def test_parentheses_that_were_left_out_are_named() -> None:
+    def work(order: str) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"Expected a store, as in @idempotent\(store\), got a function"):
+        idempotent(work)  # type: ignore[arg-type]

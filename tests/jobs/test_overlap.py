@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from mainspring import telemetry
 from mainspring.errors import InvalidInput
 from mainspring.jobs.handlers import DueJob
-from mainspring.jobs.messages import BackfillJob, JobRef, TriggerJob, UpdateJob
+from mainspring.jobs.messages import BackfillJob, CreateJob, JobRef, TriggerJob, UpdateJob
 from mainspring.jobs.rows import RUNS
 from mainspring.store import Put, Verdict
 from mainspring.testing.simulation import EPOCH_MS
 from mainspring.wire.instants import to_instant
+from mainspring.wire.strict_json import decode
 from tests.support.simulated_jobs import START, World, simulate
 from tests.support.troubled_store import TroubledStore
 
@@ -109,13 +110,9 @@ def test_a_cancelled_run_says_that_its_call_may_have_taken_effect() -> None:
     simulate(main)
 
 
-def test_terminating_another_call_is_refused_with_the_reason() -> None:
-    async def main(world: World) -> None:
-        async with world.running():
-            with pytest.raises(InvalidInput, match="cannot be undone"):
-                await world.create(overlap="terminateOther")
-
-    simulate(main)
+def test_terminating_another_call_is_not_offered() -> None:
+    with pytest.raises(InvalidInput, match=r"^The request is not valid: /overlap: Expected one of skip, bufferOne, "):
+        decode(b'{"name": "job", "schedule": "@daily", "overlap": "terminateOther"}', CreateJob)
 
 
 def test_a_manual_run_waits_for_nobody_and_nobody_waits_for_it() -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable, TooLarge
 from mainspring.kernel.carrier import Ending
+from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Delivery, Result, State, Timer
 from mainspring.store import Begin, Finish, Verdict
 from tests.support.engine_cluster import NAMESPACE, Cluster, done, simulate
@@ -52,6 +53,34 @@ def test_one_unreachable_shard_holds_back_no_other_and_nothing_of_others_is_unkn
         assert len(cluster.ledger.sendings) == 400
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize("window_limit", [3, 4, 8, 64, 256, 1024])
+def test_outcomes_that_wait_for_one_shard_keep_no_other_from_being_sent_however_small_the_window_is(
+    window_limit: int,
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        cluster.behave = lambda _: (0.3, done())
+        await cluster.join("a")
+        names = [f"t{number}" for number in range(4 * window_limit + 200)]
+        bad = [name for name in names if shard_of(name) == 2]
+        healthy = [name for name in names if shard_of(name) != 2][:60]
+        for number, name in enumerate(bad):
+            await cluster.create(name, in_ms=3000, url=f"http://h{number % 60}")
+        for number, name in enumerate(healthy):
+            await cluster.create(name, in_ms=4500 + number * 100, url=f"http://g{number % 60}")
+        await asyncio.sleep(3.15)
+        assert cluster.ledger.sendings
+        store.read_only = {2}
+        await asyncio.sleep(60)
+        assert set(healthy) <= {sending.timer.timer_id for sending in cluster.ledger.sendings}
+        store.read_only = set()
+        await asyncio.sleep(window_limit * 0.3 + 60)
+        assert await cluster.rows() == []
+        assert len(cluster.ledger.sendings) == len(bad) + len(healthy)
+
+    simulate(scenario, EngineSettings(window_limit=window_limit))
 
 
 def test_a_row_held_by_an_open_transaction_delays_nobody_and_fires_when_it_is_free() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -92,3 +94,9 @@ async def exchange(port: int, *chunks: bytes, seconds: float = 5.0) -> bytes:
             return b""
         finally:
             writer.close()
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Leave in a way that cannot be taken for a peer that only sends no more."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

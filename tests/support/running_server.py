@@ -34,13 +34,15 @@ class Running:
 
 
 @contextmanager
-def running_server(directory: Path, store: str = "", *more: str) -> Iterator[Running]:
+def running_server(directory: Path, store: str = "", *more: str, descriptors: int = 0) -> Iterator[Running]:
+    """`descriptors`: how many files and connections it may have open, if not as many as we."""
+    limited = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"] if descriptors else []
     log = directory / "server.log"
     flags = ["serve", "--port", "0", "--data-dir", str(directory / "data")]
     flags += [*(("--store", store) if store else ()), *more]
     environment = clean_environment() | {"MAINSPRING_TOKEN": TOKEN}
     with log.open("wb") as stderr:
-        process = subprocess.Popen([*COMMAND, *flags], stderr=stderr, env=environment, cwd=directory)
+        process = subprocess.Popen([*limited, *COMMAND, *flags], stderr=stderr, env=environment, cwd=directory)
     try:
         store = store or f"sqlite:///{directory / 'data' / 'mainspring.db'}"
         yield Running(_address(process, log), TOKEN, store, process.pid)

@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from mainspring.cluster.instance import Instance
 from mainspring.cluster.surroundings import Surroundings
@@ -22,6 +22,9 @@ from mainspring.wire.instants import to_instant
 
 START = to_instant(EPOCH_MS)
 """2027-01-15 08:00:00 UTC, a Friday."""
+
+RARE: Final[dict[str, Any]] = {"lease_seconds": 60.0, "renew_seconds": 20.0, "look_seconds": 10.0}
+"""What an idle instance does again and again, hour after hour, it does seldom."""
 
 
 class World:
@@ -40,7 +43,7 @@ class World:
         self, *, store: Store | None = None, senders: MakesSenders = Sender, **settings: Any
     ) -> AsyncIterator[Instance]:
         """An instance with a handler `work`, for as long as the block lasts. `senders` makes what calls others."""
-        config = Config(allow_loopback=True, store="memory://", drain_seconds=0.1, **settings)
+        config = Config(allow_loopback=True, store="memory://", drain_seconds=0.1, **{**RARE, **settings})
         self.instance = Instance(
             config,
             store=store or self.store,

@@ -6,8 +6,9 @@ import asyncio
 import select
 from typing import Final, Literal
 
-Reason = Literal["unparsed", "pipeline", "body"]
-"""What has arrived and is not parsed; requests that wait for the answers to earlier ones; a body that nobody reads."""
+Reason = Literal["unparsed", "pipeline", "body", "end"]
+"""What has arrived and is not parsed; requests that wait for the answers to earlier ones; a body that nobody reads; a
+peer that sends no more."""
 READ_BYTES: Final = 16_384
 """How much may be held for every connection: read, but not parsed yet."""
 

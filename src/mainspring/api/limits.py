@@ -34,6 +34,10 @@ class Watched(Protocol):
         """Close, after the answers that are due."""
         ...
 
+    def hurry(self) -> None:
+        """Let go of a peer without a token that has taken nothing of its answer since this was last asked."""
+        ...
+
     def dismiss(self) -> None:
         """Close it now."""
         ...

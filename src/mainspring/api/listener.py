@@ -21,6 +21,8 @@ from mainspring.errors import ConfigError
 
 CLOSE_SECONDS = 1.0
 """How long closed connections may take to disappear."""
+STRANGER_SECONDS = 1.0
+"""How long a stop waits for a peer without a token that takes nothing of its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,15 @@ def cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
 async def _drain(guard: ListenerState, drain_seconds: float) -> None:
     for connection in tuple(guard.connections):
         connection.shut_down()
+    loop = asyncio.get_running_loop()
+    hurried_at = -STRANGER_SECONDS
     with suppress(TimeoutError):
         async with asyncio.timeout(drain_seconds):
-            while guard.tasks or any(connection.is_due_answers for connection in guard.connections):  # noqa: ASYNC110
+            while guard.tasks or any(connection.is_due_answers for connection in guard.connections):
+                if loop.time() - hurried_at >= STRANGER_SECONDS:
+                    hurried_at = loop.time()
+                    for connection in tuple(guard.connections):
+                        connection.hurry()
                 await asyncio.sleep(0.01)
     late = tuple(guard.tasks)
     for task in late:

@@ -12,6 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from mainspring.api.routes import JSON, Route
+from mainspring.jobs.messages import UpdateJob
+from mainspring.namespaces.messages import UpdateNamespace
+from mainspring.timers.messages import UpdateTimer
+from mainspring.wire.checks import CHANGES_NOTHING
 from mainspring.wire.problems import PROBLEM_TYPE, STATUSES, Problem
 
 Document = dict[str, Any]
@@ -31,11 +35,21 @@ _TAGS: Final = {
     "instances": "Which instances are alive.",
     "status": "For operators of the server.",
 }
+
+
+def _changes(update: type[msgspec.Struct]) -> list[Document]:
+    """An update changes at least one field."""
+    names = zip(update.__struct_fields__, update.__struct_encode_fields__, strict=True)
+    return [{"required": [wire]} for name, wire in names if name not in CHANGES_NOTHING]
+
+
 _ONE_TIME: Final = [{"required": ["executeAt"]}, {"required": ["delaySeconds"]}]
 _RULES: Final[Mapping[str, Mapping[str, object]]] = {
     "CreateTimer": {"oneOf": _ONE_TIME},
     "OutboundRequest": {"not": {"required": ["body", "bodyBase64"]}},
-    "UpdateTimer": {"not": {"required": ["executeAt", "delaySeconds"]}},
+    "UpdateTimer": {"not": {"required": ["executeAt", "delaySeconds"]}, "anyOf": _changes(UpdateTimer)},
+    "UpdateJob": {"anyOf": _changes(UpdateJob)},
+    "UpdateNamespace": {"anyOf": _changes(UpdateNamespace)},
 }
 _KEY_PARAMETER: Final[Mapping[str, object]] = {
     "name": "Idempotency-Key",

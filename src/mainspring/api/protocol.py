@@ -8,13 +8,17 @@ are no timers per request: a sweep about once a second counts ticks, and every c
 to wait for its peer.
 
 A refusal is never written in front of an answer that is still due: that request may have been carried out. A request
-that is answered before it has ended is over: nobody looks for its end, unless that is known and near.
+that is answered before it has ended is over: nobody looks for its end, unless that is known and near. A peer that sends
+no more may still read: what it has sent whole is answered. One that is still sending when all is said is listened to
+for a moment, because a connection that is closed on it takes the answer along.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from collections import deque
 from typing import Final, cast
 
@@ -79,6 +83,12 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         self._lingers_since = NOT_WAITING
         """All is said, and what still arrives is thrown away."""
         self._skipped_bytes = 0
+        self._is_sending = False
+        """The peer has more to say than we listen to."""
+        self._untaken_bytes = 0
+        """Of its answers, when that was last looked at."""
+        self._has_ended = False
+        """The peer sends no more."""
         self._used_at = 0.0
         self._waits_for_turn = False
         self._unparsed: deque[memoryview] = deque()
@@ -105,7 +115,8 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         self.network = network_of(self.client[0]) if self.client else ""
         self._used_at = self._loop.time()
         if not self._guard.peers.admit(self):
-            self._refuse("unavailable", f"Expected at most {self._guard.limits.connections} connections, got more")
+            told = f"Expected at most {self._guard.limits.connections} connections, got more"
+            self._refuse("unavailable", told, linger=False)  # there is no place to wait in
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._guard.connections.discard(self)
@@ -136,6 +147,12 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         else:
             self.transport.close()
 
+    def hurry(self) -> None:
+        size = self.transport.get_write_buffer_size()
+        if self.flow.write_paused and size == self._untaken_bytes and not self._guard.peers.is_known(self):
+            self.dismiss()
+        self._untaken_bytes = size
+
     # From the peer
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -150,6 +167,18 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             self._parse()
         else:
             self._go_on_in_turn()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more. It is due the answers to what has come whole, and then the connection is closed."""
+        if self._in_body or not self._is_answering():
+            return False
+        assert self._received is not None
+        self._received.keep_alive = False
+        self._is_over = self._has_ended = True
+        self._in_head = False
+        self._receiving_since = NOT_WAITING
+        self.flow.hold("end", True)
+        return True
 
     def _parse(self) -> None:
         """Give the parser some of what has arrived, unless too many requests wait for their answers already."""
@@ -197,14 +226,13 @@ class GuardedProtocol(asyncio.BufferedProtocol):
     def _skip(self, size: int) -> None:
         """Throw away what arrives after the last request, one read per turn."""
         self._skipped_bytes += size
+        self._is_sending = True
         if self._lingers_since != NOT_WAITING and self._skipped_bytes > SKIPPED_BYTES:
             self.transport.abort()
         elif not self._waits_for_turn:
             self._wait_for_turn()
 
     def _feed(self, piece: memoryview) -> None:
-        if self._receiving_since == NOT_WAITING:
-            self._receiving_since = self._guard.tick
         self._began_in_piece = False
         body_before = self._body_bytes
         try:
@@ -328,11 +356,11 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             if not is_stopped:
                 note = logger.info if received.is_cut_off else logger.error  # a peer that leaves is no alarm
                 note("the application failed", exc_info=error, extra={"fields": {"path": received.path}})
-            if received.has_begun:
-                self.transport.close()
-            else:
+            if not received.has_begun:
                 received.keep_alive = False
                 await RefusalApp(_STOPPED if is_stopped else _FAILED).answer(received)
+            elif not received.is_answered:  # otherwise the connection is the next request's
+                self._break_off()
         finally:
             self._guard.tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
@@ -342,7 +370,8 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         if self.transport.is_closing():
             return
         if not received.keep_alive:
-            self._leave(linger=not received.is_whole or bool(self.pipeline or self._unparsed))
+            is_sending = self._is_sending or not received.is_whole or bool(self.pipeline or self._unparsed)
+            self._leave(linger=not self._has_ended and (is_sending or readable(self.transport)))
             return
         self._idle_since = self._guard.tick
         self._used_at = self._loop.time()
@@ -361,9 +390,13 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         self._lingers_since = self._guard.tick
         self._unparsed.clear()
         self.pipeline.clear()
-        self.transport.write_eof()
+        try:
+            self.transport.write_eof()
+        except OSError:  # the peer is gone
+            self.transport.abort()
         self.flow.hold("unparsed", self._waits_for_turn)
         self.flow.hold("pipeline", False)
+        self.flow.hold("body", False)
 
     def check_deadlines(self) -> None:
         """Let go of a peer that is too slow. Called at every tick."""
@@ -372,7 +405,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             if self._stalled_since == NOT_WAITING:
                 self._stalled_since = guard.tick
             elif guard.tick - self._stalled_since > guard.request_ticks:
-                self.transport.abort()
+                self.dismiss()
             return
         self._stalled_since = NOT_WAITING
         if self._lingers_since != NOT_WAITING:
@@ -404,7 +437,22 @@ class GuardedProtocol(asyncio.BufferedProtocol):
         return (pressed or not is_fresh) and not readable(self.transport)
 
     def dismiss(self) -> None:
+        self._spoil()
         self.transport.abort()
+
+    def _break_off(self) -> None:
+        """Close in the middle of an answer, after what was written of it."""
+        if not self.transport.is_closing():
+            self._spoil()
+            self.transport.close()
+
+    def _spoil(self) -> None:
+        """In HTTP/1.0 an answer may end with its connection: what is missing then shows only in a reset."""
+        received = self._received
+        is_cut = received is not None and (not received.is_answered or self.transport.get_write_buffer_size() > 0)
+        if is_cut and received is not None and received.is_old:
+            descriptor = self.transport.get_extra_info("socket")
+            descriptor.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def _is_answering(self) -> bool:
         return self._received is not None and not self._received.is_answered
@@ -418,7 +466,7 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             "headers_too_large", f"Expected at most {self._guard.limits.head_bytes} bytes {where}, got more"
         )
 
-    def _refuse(self, code: str, detail: str) -> None:
+    def _refuse(self, code: str, detail: str, *, linger: bool = True) -> None:
         """Answer the request that is being received with a problem, and close."""
         self._is_over = True
         received = self._received
@@ -429,16 +477,19 @@ class GuardedProtocol(asyncio.BufferedProtocol):
             return
         if received is not None and not received.is_answered and not self._in_body:
             received.keep_alive = False  # an earlier request is still due its answer, and it is the last to get one
+            self._is_sending = True
             return
         is_begun = False
         if received is not None and self._in_body:
             is_begun = received.has_begun
             received.cut_off()
-        if not is_begun:
-            # Beyond the request that is being received, the headers are those of the one before.
-            headers = dict(self._headers) if self._in_head or self._in_body else {}
-            self.transport.write(refusal(code, detail, request_id_of(headers)))
-        self.transport.close()
+        if is_begun:
+            self._break_off()
+            return
+        # Beyond the request that is being received, the headers are those of the one before.
+        headers = dict(self._headers) if self._in_head or self._in_body else {}
+        self.transport.write(refusal(code, detail, request_id_of(headers)))
+        self._leave(linger=linger)
 
 
 def _address(name: object) -> tuple[str, int] | None:

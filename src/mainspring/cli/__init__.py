@@ -78,6 +78,16 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Like that of a group that has its commands at hand, which proposes similar names."""
+        if args[0] in COMMANDS or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        if args[0] == "help":
+            raise click.UsageError("No such command 'help'. Did you mean '--help'?", ctx)
+        raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])

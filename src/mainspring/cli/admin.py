@@ -14,7 +14,7 @@ from mainspring.cli.doctor import doctor, drop_namespace
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import cell, say, show, show_document, show_rows, show_table
 from mainspring.config import SECRET_SETTINGS
-from mainspring.text import shown_url
+from mainspring.text import counted, shown_url
 
 
 @click.group()
@@ -144,28 +144,36 @@ class MigratableStore(Protocol):
         """Apply what is pending and name it."""
         ...
 
+    async def pending_migrations(self) -> list[str]:
+        """Name what is pending."""
+        ...
+
 
 @admin.command()
+@click.option("--dry-run", is_flag=True, help="Only name what is pending.")
 @config_options
-def migrate(file: Path | None, **flags: Any) -> None:
+def migrate(file: Path | None, dry_run: bool, **flags: Any) -> None:
     """Bring the schema of the store up to date. `serve` does the same when it starts.
 
     \b
     Examples:
       mainspring admin migrate
+      mainspring admin migrate --dry-run
       mainspring admin migrate --store sqlite:////var/lib/mainspring/timers.db
     """
     loaded = load(flags, file)
-    applied = asyncio.run(_migrated(loaded.store_url))
-    for name in applied:
+    found = asyncio.run(_migrated(loaded.store_url, dry_run=dry_run))
+    for name in found:
         click.echo(name)
-    count = "1 migration" if len(applied) == 1 else f"{len(applied)} migrations"
-    say(f"{count} applied." if applied else "Nothing to migrate; the schema is up to date.")
+    count = counted(len(found), "migration")
+    say(f"{count} {'pending' if dry_run else 'applied'}." if found else "Nothing to migrate; the schema is up to date.")
 
 
-async def _migrated(url: str) -> list[str]:
+async def _migrated(url: str, *, dry_run: bool) -> list[str]:
     from mainspring.clock import SystemClock  # noqa: PLC0415
     from mainspring.stores import timer_store_from_url  # noqa: PLC0415
 
     store = timer_store_from_url(url, clock=SystemClock())
-    return await store.migrate() if isinstance(store, MigratableStore) else []
+    if not isinstance(store, MigratableStore):
+        return []
+    return await (store.pending_migrations() if dry_run else store.migrate())

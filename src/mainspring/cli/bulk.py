@@ -8,6 +8,7 @@ import click
 
 from mainspring.cli.globals import settings
 from mainspring.cli.output import say, show
+from mainspring.text import counted
 
 if TYPE_CHECKING:
     from mainspring.client import Where
@@ -19,13 +20,13 @@ def act_on_many(
 ) -> None:
     act = {"delete": timers.bulk_delete, "park": timers.bulk_park, "resume": timers.bulk_resume}[verb]
     if dry_run or not yes:
-        counted = act(all=everything, dry_run=True, **where)
+        found = act(all=everything, dry_run=True, **where)
         if dry_run:
-            show(counted, settings(ctx))
+            show(found, settings(ctx))
             return
-        if counted.matched == 0:
+        if found.matched == 0:
             say("No timer matches.")
-            show(counted, settings(ctx))
+            show(found, settings(ctx))
             return
-        click.confirm(f"{verb.capitalize()} {counted.matched} timers?", abort=True, err=True)
+        click.confirm(f"{verb.capitalize()} {counted(found.matched, 'timer')}?", abort=True, err=True)
     show(act(all=everything, **where), settings(ctx))

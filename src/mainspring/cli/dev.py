@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import show
-from mainspring.cli.parameters import DURATION, JSON
+from mainspring.cli.parameters import DURATION, JSON, Whole
 from mainspring.cli.selection import namespace_option
 from mainspring.clock import wall_ms
 from mainspring.timers.messages import CreateTimer
@@ -34,11 +34,9 @@ def dev() -> None:
 
 @dev.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8711, show_default=True, help="0 picks a free one.")
-@click.option("--status", type=click.IntRange(200, 599), default=200, show_default=True, help="Status to answer with.")
-@click.option(
-    "--fail-first", type=click.IntRange(0), default=0, help="Answer the first N attempts of each delivery with 500."
-)
+@click.option("--port", type=Whole(0, 65535), default=8711, show_default=True, help="0 picks a free one.")
+@click.option("--status", type=Whole(200, 599), default=200, show_default=True, help="Status to answer with.")
+@click.option("--fail-first", type=Whole(0), default=0, help="Answer the first N attempts of each delivery with 500.")
 @click.option("--next-in", type=DURATION, help="Ask to be called again after this time.")
 @click.option("--delay", type=DURATION, default=0.0, help="Wait this long before answering.")
 @click.option("--secret", "secrets", multiple=True, help="Check signatures with this secret (whsec_…). Repeatable.")
@@ -79,7 +77,7 @@ def receive(
 
 
 @dev.command()
-@click.argument("count", type=click.IntRange(1, 10_000_000))
+@click.argument("count", type=Whole(1, 10_000_000))
 @click.option("--callback-url", default="http://127.0.0.1:8711/", show_default=True, help="Where the calls go.")
 @click.option("--prefix", default="sample-", show_default=True, help="Start of the ids.")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the timers.")
@@ -110,10 +108,8 @@ def generate(*, count: int, callback_url: str, prefix: str, namespace: str, with
 
 
 @dev.command("benchmark")
-@click.option("--count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Timers to create.")
-@click.option(
-    "--connections", type=click.IntRange(1, 128), default=16, show_default=True, help="Concurrent connections."
-)
+@click.option("--count", type=Whole(1, 1_000_000), default=1000, show_default=True, help="Timers to create.")
+@click.option("--connections", type=Whole(1, 128), default=16, show_default=True, help="Concurrent connections.")
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address of this machine, as the server reaches it."
 )

@@ -14,6 +14,7 @@ from mainspring.cli.config_flags import config_options, load
 from mainspring.cli.globals import settings
 from mainspring.cli.output import say, show_document, show_table
 from mainspring.errors import ConfigError, NotFound, StoreUnavailable
+from mainspring.text import counted
 
 if TYPE_CHECKING:
     from mainspring.doctor import Findings
@@ -108,7 +109,7 @@ def drop_namespace(names: tuple[str, ...], file: Path | None, **flags: Any) -> N
     async def work(store: Store) -> None:
         for name in names:
             shards = await drop(store, name)
-            say(f"Removed {name} and its {shards} shards.")
+            say(f"Removed {name} and its {counted(shards, 'shard')}.")
 
     _with_store(load(flags, file).store_url, work)
 

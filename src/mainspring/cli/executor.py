@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from mainspring.cli.config_flags import load, some_config_options
+from mainspring.cli.parameters import Whole
 
 SETTINGS: Final = (
     "host",
@@ -45,11 +46,11 @@ def _pool(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 picks a free one.")
+@click.option("--port", type=Whole(0, 65535), default=0, show_default=True, help="0 picks a free one.")
 @click.option(
     "--pool", default="default", show_default=True, callback=_pool, help="Pool whose fetches it makes calls for."
 )
-@click.option("--limit", type=click.IntRange(1, 1_000_000), help="Calls in flight. [default: fetch_limit, 2000]")
+@click.option("--limit", type=Whole(1, 1_000_000), help="Calls in flight. [default: fetch_limit, 2000]")
 @some_config_options(SETTINGS)
 def executor(file: Path | None, port: int, pool: str, limit: int | None, **flags: Any) -> None:
     """Run an executor: a process that makes the calls of fetches, until SIGTERM or Ctrl-C.

@@ -9,7 +9,7 @@ import click
 
 from mainspring.cli.globals import Globals, connection_options, settings
 from mainspring.cli.output import say, show, show_document, show_rows
-from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT
+from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT, TEXT, Whole
 from mainspring.cli.progress import spinner
 from mainspring.fetches.messages import FetchResult, FetchState, FetchView, Method
 
@@ -28,7 +28,7 @@ def fetch() -> None:
 
     \b
     Examples:
-      mainspring fetch create http://127.0.0.1:8712/delay/2 --wait
+      mainspring fetch create http://127.0.0.1:8711/ --wait
       mainspring fetch create https://example.com/pay -X POST -d '{"amount": 12}' \\
           -H 'Content-Type: application/json' --req-id payment-42 --result-url https://example.com/hooks/paid
       mainspring fetch list --unknown
@@ -40,9 +40,9 @@ def fetch() -> None:
 @click.argument("target_url", metavar="TARGET_URL")
 @click.option("-X", "--method", type=click.Choice(get_args(Method)), help="[default: GET, or POST with a body]")
 @click.option("-H", "--header", "headers", type=HEADER, multiple=True, help="Sent with the call. Repeatable.")
-@click.option("-d", "--data", help="The body, as text.")
+@click.option("-d", "--data", type=TEXT, help="The body, as text, @file, or - for stdin.")
 @click.option("--data-file", type=click.File("rb"), help="The body from a file, byte for byte; - for stdin.")
-@click.option("--max-redirects", type=click.IntRange(0, 10), help="Redirects to follow, for GET and HEAD. [default: 0]")
+@click.option("--max-redirects", type=Whole(0, 10), help="Redirects to follow, for GET and HEAD. [default: 0]")
 @click.option("--timeout", type=DURATION, help="Deadline of the whole call, 0.1s to 30m. [default: 30s]")
 @click.option("--req-id", help="Id of the fetch; repeating it makes no second call. [default: generated]")
 @click.option("--result-url", help="URL to which the signed result is sent.")
@@ -66,7 +66,7 @@ def create(ctx: click.Context, /, target_url: str, waits: bool, **options: Any) 
 
     \b
     Examples:
-      mainspring fetch create http://127.0.0.1:8712/delay/2 --wait
+      mainspring fetch create http://127.0.0.1:8711/ --wait
       mainspring fetch create https://example.com/report -d q=7 --timeout 5m --req-id report-7
       mainspring fetch create https://example.com/upload --data-file photo.jpg -X PUT --executor uploads
     """
@@ -171,7 +171,7 @@ def get(ctx: click.Context, req_id: str) -> None:
 @click.option("--label", "labels", type=LABEL, multiple=True, help="Has this label. Repeatable; all must match.")
 @click.option("--since", type=MOMENT, help="Created at or after this instant.")
 @click.option("--until", type=MOMENT, help="Created before this instant.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Fetches on this page.")
+@click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Fetches on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
 @connection_options
 @click.pass_context
@@ -210,7 +210,10 @@ def cancel(ctx: click.Context, req_id: str) -> None:
       mainspring fetch cancel payment-42
     """
     with settings(ctx).connect() as client:
-        show(client.fetches.cancel(req_id), settings(ctx))
+        view = client.fetches.cancel(req_id)
+    show(view, settings(ctx))
+    if view.result is not None and view.state != "cancelled":
+        say("It had already ended: nothing was cancelled.")
 
 
 @fetch.command()

@@ -13,7 +13,7 @@ from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.job_apply import apply_command
 from mainspring.cli.job_runs import backfill_command, preview_command, runs_command, trigger_command
 from mainspring.cli.output import instant_text, say, show, show_document, show_table
-from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT
+from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT, Whole
 from mainspring.cli.policy import job_retry_options, take_policy
 from mainspring.jobs.calendar.calendar import Dst
 from mainspring.jobs.messages import Catchup, JobState, JobView, Method, Overlap
@@ -64,7 +64,7 @@ def _content_options(command: Any, *, is_new: bool) -> Any:
         click.option("--timeout", "timeout_seconds", type=DURATION, help=text("Deadline of one attempt.", "10s")),
         click.option(
             "--overlap",
-            type=click.Choice([each for each in get_args(Overlap) if each != "terminateOther"]),
+            type=click.Choice(get_args(Overlap)),
             help=text("What to do while the previous run is not over.", "skip"),
         ),
         click.option(
@@ -224,7 +224,7 @@ def delete(ctx: click.Context, name: str) -> None:
 @click.option("--state", "states", type=click.Choice(get_args(JobState)), multiple=True, help="Repeatable.")
 @click.option("--prefix", default="", help="Names starting with this.")
 @click.option("--label", "labels", type=LABEL, multiple=True, help="Has this label. Repeatable; all must match.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Jobs on this page.")
+@click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Jobs on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
 @connection_options
 @click.pass_context

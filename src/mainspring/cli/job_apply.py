@@ -17,7 +17,7 @@ from mainspring.cli.output import show_document
 from mainspring.cli.progress import progress
 from mainspring.errors import FieldError, InvalidInput, MainspringError
 from mainspring.jobs.difference import CONTENT, content
-from mainspring.text import printable
+from mainspring.text import counted, printable
 from mainspring.wire.message import View
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ def _json(value: object) -> str:
 def _ask(planned: list[Step], *, yes: bool) -> None:
     deletions = sum(step.kind == "delete" for step in planned)
     if deletions and not yes:
-        click.confirm(f"Delete {deletions} jobs that are not in the file?", abort=True, err=True)
+        verb = "is" if deletions == 1 else "are"
+        click.confirm(f"Delete {counted(deletions, 'job')} that {verb} not in the file?", abort=True, err=True)
 
 
 def _check(client: Client, planned: list[Step], chosen: Globals) -> None:
@@ -131,7 +132,9 @@ def _check(client: Client, planned: list[Step], chosen: Globals) -> None:
                 wrong += [FieldError(f"/jobs/{step.name}{field.pointer}", field.detail) for field in found]
             advance(done)
     if wrong:
-        raise InvalidInput(f"The server does not accept these jobs: {len(wrong)} mistakes", errors=tuple(wrong))
+        raise InvalidInput(
+            f"The server does not accept these jobs: {counted(len(wrong), 'mistake')}", errors=tuple(wrong)
+        )
 
 
 def _apply(client: Client, planned: list[Step], *, by: str, chosen: Globals) -> None:

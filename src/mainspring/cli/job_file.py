@@ -19,6 +19,7 @@ from mainspring.errors import FieldError, InvalidInput
 from mainspring.jobs.calendar.calendar import Calendar
 from mainspring.jobs.calendar.cron import parse
 from mainspring.jobs.messages import CreateJob
+from mainspring.text import counted
 from mainspring.wire.strict_json import decode, decode_items
 
 Fields = dict[str, object]
@@ -53,7 +54,9 @@ def read_jobs(data: bytes) -> dict[str, Wanted]:
             wrong.append(FieldError(f"{pointer}/name", "Expected each name once, got it again"))
         jobs[job.name] = Wanted(job, frozenset(fields))
     if wrong:
-        raise InvalidInput(f"Expected a valid file of jobs, got one with {len(wrong)} mistakes", errors=tuple(wrong))
+        raise InvalidInput(
+            f"Expected a valid file of jobs, got one with {counted(len(wrong), 'mistake')}", errors=tuple(wrong)
+        )
     return jobs
 
 

@@ -12,8 +12,9 @@ from msgspec import UNSET
 
 from mainspring.cli.globals import Globals, connection_options, settings
 from mainspring.cli.output import instant_text, say, show, show_document, show_table
-from mainspring.cli.parameters import DURATION, JSON, MOMENT
+from mainspring.cli.parameters import DURATION, JSON, MOMENT, Whole
 from mainspring.cli.progress import spinner
+from mainspring.errors import NotFound
 from mainspring.jobs.calendar.calendar import Dst, Mark
 from mainspring.jobs.messages import InstantView, RunKind, RunState, RunView
 
@@ -83,7 +84,7 @@ def _wait_until_over(client: Client, run: RunView, seconds: float, chosen: Globa
     "--on-overlap", type=click.Choice(["first", "last", "both"]), help="What to do with times that occur twice."
 )
 @click.option("--from", "from_", type=MOMENT, help="Instants after this one. [default: now]")
-@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of instants.")
+@click.option("--count", type=Whole(1, 1000), default=10, show_default=True, help="Number of instants.")
 @connection_options
 @click.pass_context
 def preview_command(ctx: click.Context, /, name_or_schedule: str, **options: Any) -> None:
@@ -133,7 +134,7 @@ def _instant_row(instant: InstantView) -> tuple[str, ...]:
 @click.option("--kind", "kinds", type=click.Choice(get_args(RunKind)), multiple=True, help="Repeatable.")
 @click.option("--since", type=MOMENT, help="Scheduled at or after this instant.")
 @click.option("--until", type=MOMENT, help="Scheduled before this instant.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Entries on this page.")
+@click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Entries on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
 @connection_options
 @click.pass_context
@@ -152,10 +153,25 @@ def runs_command(ctx: click.Context, /, name: str | None, limit: int, cursor: st
     chosen: RunsWhere = where
     with settings(ctx).connect() as client:
         page = client.jobs.runs(name, limit=limit, cursor=cursor, **chosen)
+        if not page.runs and not page.next_cursor and cursor is None:
+            _say_why_empty(client, name)
     if not show_document(page, settings(ctx).output):
         show_table(RUN_COLUMNS, [_run_row(run) for run in page.runs], settings(ctx))
     if page.next_cursor:
         say(f"There are more: --cursor {page.next_cursor}")
+
+
+def _say_why_empty(client: Client, name: str | None) -> None:
+    """The ledger outlives its job: only if both are missing was there none."""
+    try:
+        if name is not None:
+            client.jobs.get(name)
+        say("No run was found.")
+    except NotFound as error:
+        if client.jobs.runs(name, limit=1).runs:
+            say("No such run was found.")
+        else:
+            raise NotFound(f"{error.detail}, and has no runs") from error
 
 
 def _run_row(run: RunView) -> tuple[str, ...]:

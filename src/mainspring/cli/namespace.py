@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import say, show, show_rows
+from mainspring.cli.parameters import Whole
 from mainspring.cli.policy import retry_options, take_policy
 
 COLUMNS = ("name", "shardCount", "firstShard", "hostLimit", "historyRetentionDays", "createdAt")
@@ -65,7 +66,7 @@ def get(ctx: click.Context, name: str) -> None:
 
 
 @namespace.command("list")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Namespaces on this page.")
+@click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Namespaces on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
 @connection_options
 @click.pass_context
@@ -103,6 +104,9 @@ def update(ctx: click.Context, /, name: str, **options: Any) -> None:
     policy = take_policy(options)
     if options["no_host_limit"] and options["host_limit"] is not None:
         raise click.UsageError("Expected one of --host-limit and --no-host-limit, got both.")
+
+    if policy is None and all(value in (None, False) for value in options.values()):
+        raise click.UsageError("Expected at least one option that changes the namespace, got none.")
 
     def given(name: str) -> Any:
         return UNSET if options[name] is None else options[name]

@@ -6,6 +6,7 @@ import re
 import sys
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -30,6 +31,17 @@ class Duration(click.ParamType[float]):
         if not re.fullmatch(f"({_PART.pattern})+", text):
             self.fail(f"Expected a duration such as 90, 5m or 1h30m, got {text!r}", param, ctx)
         return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+
+
+class Whole(click.IntRange):
+    """A whole number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            bounds = f" from {self.min} to {self.max}" if self.max is not None else f" of at least {self.min}"
+            self.fail(f"Expected a whole number{bounds}, got {str(value)!r:.100}", param, ctx)
 
 
 class Moment(click.ParamType[datetime]):
@@ -59,18 +71,35 @@ class Json(click.ParamType[Raw]):
             return value
         text = str(value)
         try:
-            if text == "-":
-                data = sys.stdin.buffer.read()
-            elif text.startswith("@"):
-                data = Path(text[1:]).read_bytes()
-            else:
-                data = text.encode()
+            data = _read(text)
             msgspec.json.decode(data)
         except OSError as error:
             self.fail(f"Expected a readable file, got {text[1:]}: {error.strerror}", param, ctx)
-        except (msgspec.DecodeError, UnicodeError) as error:
-            self.fail(f"Expected JSON, @file or -, got: {error}", param, ctx)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            self.fail(f"Expected JSON, @file or -, got {text!r:.100}", param, ctx)
         return Raw(data.strip())
+
+
+class Text(click.ParamType[bytes]):
+    """Text, @file, or - for stdin; kept byte for byte."""
+
+    name = "text"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        try:
+            return _read(str(value))
+        except OSError as error:
+            self.fail(f"Expected a readable file, got {str(value)[1:]}: {error.strerror}", param, ctx)
+        except UnicodeError:
+            self.fail("Expected text in UTF-8, @file or -, got something else", param, ctx)
+
+
+def _read(text: str) -> bytes:
+    if text == "-":
+        return sys.stdin.buffer.read()
+    return Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()
 
 
 class Pair(click.ParamType[tuple[str, str]]):
@@ -104,5 +133,6 @@ DURATION = Duration()
 DURATIONS = Durations()
 MOMENT = Moment()
 JSON = Json()
+TEXT = Text()
 HEADER = Pair(":")
 LABEL = Pair("=")

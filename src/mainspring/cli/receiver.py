@@ -16,6 +16,7 @@ from typing import Final
 import click
 from msgspec import Struct
 
+from mainspring.api.listener import cannot_listen
 from mainspring.client.callback import callback_answer
 from mainspring.clock import wall_ms
 from mainspring.delivery.signatures import verify
@@ -134,7 +135,7 @@ def receive_until_interrupted(host: str, port: int, script: Script) -> None:
     try:
         receiver = DevReceiver(host, port, script)
     except OSError as error:
-        raise click.ClickException(f"Expected a free address, got {host}:{port}: {error.strerror}") from error
+        raise cannot_listen(host, port, error) from error
     with receiver:
         bound = receiver.server_address
         click.echo(f"Receiving at http://{host}:{bound[1]}/ (Ctrl-C ends)", err=True)

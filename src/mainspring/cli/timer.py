@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import UNSET
@@ -11,14 +11,19 @@ from msgspec import UNSET
 from mainspring.cli.bulk import act_on_many
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.output import say, show, show_rows
-from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT
+from mainspring.cli.parameters import DURATION, HEADER, JSON, LABEL, MOMENT, Whole
 from mainspring.cli.policy import retry_options, take_policy
 from mainspring.cli.selection import filter_options, namespace_option, take_where
 from mainspring.cli.transfer import export_command, import_command
+from mainspring.errors import NotFound
 from mainspring.model import Delivery, Result
 from mainspring.wire.message import View
 
+if TYPE_CHECKING:
+    from mainspring.client import Client
+
 LIST_COLUMNS = ("timerId", "state", "nextAttemptAt", "attempts", "callbackUrl", "labels")
+CHANGES = ("callback_url", "payload", "headers", "labels", "callback_timeout", "delivery")
 HISTORY_COLUMNS = ("startedAt", "attempt", "outcome", "status", "durationMs", "next", "nextAt", "detail")
 
 
@@ -125,6 +130,8 @@ def update(ctx: click.Context, /, timer_id: str, **options: Any) -> None:
     def given(name: str) -> Any:
         return UNSET if options[name] is None else options[name]
 
+    if at is None and delay is None and policy is None and all(options[each] in (None, ()) for each in CHANGES):
+        raise click.UsageError("Expected at least one option that changes the timer, got none.")
     with settings(ctx).connect() as client:
         view = client.timers.update(
             timer_id,
@@ -161,7 +168,7 @@ def get(ctx: click.Context, timer_id: str, namespace: str) -> None:
 
 
 @timer.command("list")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Timers on this page.")
+@click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Timers on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
 @filter_options
 @connection_options
@@ -209,7 +216,7 @@ def run_now(ctx: click.Context, timer_id: str, namespace: str) -> None:
 )
 @click.option("--since", type=MOMENT, help="Started at or after this instant.")
 @click.option("--until", type=MOMENT, help="Started before this instant.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Attempts on this page.")
+@click.option("--limit", type=Whole(1, 1000), default=100, show_default=True, help="Attempts on this page.")
 @click.option("--cursor", help="Continue from the previous page.")
 @namespace_option
 @connection_options
@@ -224,9 +231,23 @@ def history(ctx: click.Context, /, timer_id: str, outcomes: tuple[str, ...], **o
     """
     with settings(ctx).connect() as client:
         page = client.timers.history(timer_id, outcomes=[Result(each) for each in outcomes], **options)
+        if not page.attempts and not options["cursor"]:
+            _say_why_empty(client, timer_id, options["namespace"])
     show_rows(page, page.attempts, HISTORY_COLUMNS, settings(ctx))
     if page.next_cursor:
         say(f"There are more: --cursor {page.next_cursor}")
+
+
+def _say_why_empty(client: Client, timer_id: str, namespace: str) -> None:
+    """A history outlives its timer: only if both are missing was there none."""
+    try:
+        client.timers.get(timer_id, namespace=namespace)
+        say("No attempt was found.")
+    except NotFound as error:
+        if client.timers.history(timer_id, namespace=namespace, limit=1).attempts:
+            say("No such attempt was found.")
+        else:
+            raise NotFound(f"{error.detail}, and has no history") from error
 
 
 def _one_or_many(verb: str, help_text: str) -> None:

@@ -15,11 +15,13 @@ from mainspring.cli.failure import field_texts
 from mainspring.cli.globals import connection_options, settings
 from mainspring.cli.lines import Format, Line, Writer, read_lines
 from mainspring.cli.output import say, show
+from mainspring.cli.parameters import Whole
 from mainspring.cli.progress import progress
 from mainspring.cli.selection import filter_options, take_where
 from mainspring.delivery.secrets import HIDDEN
 from mainspring.errors import MainspringError
 from mainspring.model import State
+from mainspring.text import counted
 from mainspring.timers.messages import CreateTimer, TimerView
 from mainspring.wire.message import ProblemItem, View
 
@@ -44,7 +46,7 @@ class ImportView(View, frozen=True, kw_only=True):
 @click.option(
     "--format", "form", type=click.Choice(["jsonl", "csv"]), help="[default: by the file's name; JSONL for stdin]"
 )
-@click.option("--from-line", type=click.IntRange(1), default=1, help="Skip the lines before this one.")
+@click.option("--from-line", type=Whole(1), default=1, help="Skip the lines before this one.")
 @click.option("--dry-run", is_flag=True, help="Only have the server check the lines; nothing is created.")
 @connection_options
 @click.pass_context
@@ -126,11 +128,11 @@ def export_command(
             hidden += not secrets and _hides(timer)
             advance(count)
     if hidden:
-        say(f"{hidden} timers have secrets, which were left out; --secrets includes them")
+        say(f"{counted(hidden, 'timer')} with secrets, which were left out; --secrets includes them")
     if left_out:
-        say(f"{left_out} parked timers were left out; --include-parked includes them, no longer parked")
+        say(f"{counted(left_out, 'parked timer')} left out; --include-parked includes them, no longer parked")
     if file != "-":
-        say(f"{count} timers written to {file}")
+        say(f"{counted(count, 'timer')} written to {file}")
 
 
 class _Import:
@@ -167,7 +169,7 @@ class _Import:
             answer = self._client.timers.create_batch([timer for _, timer in batch], dry_run=self._dry_run)
         except MainspringError as error:
             done = "checked" if self._dry_run else "created"
-            error.add_note(f"{self._created} timers were {done}. To continue: --from-line {batch[0][0]}")
+            error.add_note(f"{counted(self._created, 'timer')} {done}. To continue: --from-line {batch[0][0]}")
             raise
         self._created += answer.created
         self._failed += answer.failed

@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import TypedDict
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw
 
-from mainspring.errors import InvalidInput
 from mainspring.fetches.messages import FetchState
 from mainspring.jobs.messages import RunKind, RunState
 from mainspring.model import State
+from mainspring.wire.arguments import json_of
 
 
 class Where(TypedDict, total=False):
@@ -50,43 +50,9 @@ class FetchesWhere(TypedDict, total=False):
     """Created before this instant."""
 
 
-class FilterKeywords(TypedDict):
-    """`Where` as `FilterFields` wants it."""
-
-    namespace: str
-    states: tuple[State, ...]
-    id_prefix: str
-    labels: dict[str, str]
-    due_from: datetime | UnsetType
-    due_to: datetime | UnsetType
-
-
-def filter_keywords(where: Where) -> FilterKeywords:
-    return FilterKeywords(
-        namespace=where.get("namespace", "default"),
-        states=tuple(where.get("states", ())),
-        id_prefix=where.get("id_prefix", ""),
-        labels=dict(where.get("labels", {})),
-        due_from=instant(where.get("due_from")),
-        due_to=instant(where.get("due_to")),
-    )
-
-
-def instant(value: datetime | UnsetType | None) -> datetime | UnsetType:
-    """Refuses an instant without an offset here, where the caller's stack is still in sight."""
-    if value is None or isinstance(value, UnsetType):
-        return UNSET
-    if value.utcoffset() is None:
-        raise InvalidInput(f"Expected an instant with a time zone, got {value.isoformat()}")
-    return value
-
-
 def to_payload(value: object) -> Raw:
     """Any JSON-like value as the payload of a message; a `Raw` is passed on byte for byte."""
-    try:
-        return Raw(msgspec.json.encode(value))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"Expected a payload that can be written as JSON, got: {error}") from error
+    return json_of(value, "a payload")
 
 
 def from_payload(payload: Raw) -> object:

@@ -15,10 +15,11 @@ from datetime import datetime
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from mainspring.client.arguments import instant, to_payload
+from mainspring.client.arguments import to_payload
 from mainspring.clock import wall_ms
 from mainspring.delivery.signatures import verify
 from mainspring.errors import InvalidInput
+from mainspring.wire.arguments import given, request
 from mainspring.wire.message import Message, View
 
 
@@ -50,16 +51,16 @@ def read_callback(headers: Mapping[str, str], body: bytes, *, secrets: Sequence[
     try:
         callback = msgspec.json.decode(body, type=Callback)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"Expected the body of a callback, got: {error}") from error
+        raise InvalidInput("Expected the body of a callback, got something else") from error
     delivery_id = next(value for name, value in headers.items() if name.lower() == "webhook-id")
     return msgspec.structs.replace(callback, delivery_id=delivery_id)
 
 
 def callback_answer(*, ok: bool = True, next_execute_at: datetime | None = None, payload: object = UNSET) -> bytes:
     """The body to answer with. `ok=False` asks for a retry; `next_execute_at` reschedules the timer."""
-    answer = CallbackAnswer(
-        ok=ok,
-        next_execute_at=instant(next_execute_at),
-        payload=UNSET if payload is UNSET else to_payload(payload),
-    )
-    return msgspec.json.encode(answer)
+    said = {
+        "ok": ok,
+        "next_execute_at": given(next_execute_at),
+        "payload": UNSET if payload is UNSET else to_payload(payload),
+    }
+    return msgspec.json.encode(request(CallbackAnswer, said))

@@ -29,6 +29,10 @@ _names: dict[bytes, str] = {}
 _CACHED_NAMES: Final = 1024
 
 
+class TooManyMembers(zlib.error):
+    """More members of gzip than anybody needs."""
+
+
 class UnreadableAnswer(Exception):
     """The bytes are not a usable answer. The message is for people."""
 
@@ -67,11 +71,11 @@ class AnswerReader:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._protest = "a switch to another protocol"
-        except httptools.HttpParserError as error:
+        except httptools.HttpParserError:
             # Rubbish after a complete answer spoils the connection, not the answer.
             self.reusable = False
             if not self.complete:
-                self._protest = f"something else: {error}"
+                self._protest = "something else"
         if self._protest:
             raise UnreadableAnswer(f"Expected an HTTP/1.1 answer, got {self._protest}")
         if not self.complete and self._received - self.body_size > FRAMING_LIMIT:
@@ -140,9 +144,8 @@ class AnswerReader:
         try:
             plain, whole = decompress(body, _WINDOW_BITS[encoding], self._limit)
         except zlib.error as error:
-            raise UnreadableAnswer(
-                f"Expected {encoding} data, as the answer declared, got something else: {error}"
-            ) from error
+            what = str(error) if isinstance(error, TooManyMembers) else "something else"
+            raise UnreadableAnswer(f"Expected {encoding} data, as the answer declared, got {what}") from error
         if not whole and not self.truncated and len(plain) < self._limit:
             raise UnreadableAnswer(f"Expected {encoding} data, as the answer declared, got only part of it")
         self.truncated = self.truncated or not whole
@@ -219,7 +222,7 @@ def decompress(data: bytes, window_bits: int, limit: int) -> tuple[bytes, bool]:
     while stream.eof and stream.unused_data and window_bits == 31 and len(plain) <= limit:  # gzip members in a row
         members += 1
         if members > MEMBER_LIMIT:
-            raise zlib.error(f"more than {MEMBER_LIMIT} members")
+            raise TooManyMembers(f"more than {MEMBER_LIMIT} members")
         rest = stream.unused_data
         stream = zlib.decompressobj(window_bits)
         plain += stream.decompress(rest, limit + 1 - len(plain))

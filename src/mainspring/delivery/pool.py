@@ -11,6 +11,7 @@ import asyncio
 from math import inf
 from typing import Final
 
+from mainspring import descriptors
 from mainspring.delivery.connection import READ_BYTES, Connection, Origin
 
 IDLE_LIMIT: Final = 1024
@@ -22,6 +23,7 @@ class Pool:
     """Keeps connections; the `Keeper` of each of them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, idle_seconds: float, max_idle_per_origin: int) -> None:
+        self._max_idle = min(IDLE_LIMIT, descriptors.for_idle())
         self.buffer = memoryview(bytearray(READ_BYTES))
         self._loop = loop
         self._idle_seconds = idle_seconds
@@ -84,7 +86,7 @@ class Pool:
 
     def keep(self, connection: Connection, now: float) -> None:
         stack = self._idle.setdefault(connection.origin, [])
-        if self._closed or len(stack) >= self._max_idle_per_origin or self._idle_count >= IDLE_LIMIT:
+        if self._closed or len(stack) >= self._max_idle_per_origin or self._idle_count >= self._max_idle:
             connection.abort()
             return
         stack.append(connection)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Mapping
-from typing import TypedDict, Unpack
+from typing import Final, TypedDict, Unpack
 
-from msgspec import Raw
+from msgspec import UNSET
 
 from mainspring.errors import InvalidInput
 from mainspring.fetches.messages import CreateFetch, Method
-from mainspring.wire.strict_json import decode, encode
+from mainspring.wire.arguments import json_of, request
+from mainspring.wire.strict_json import encode
 
 CONTENT_TYPE = "content-type"
 
@@ -45,35 +46,36 @@ def new_req_id() -> str:
 
 def create_request(url: str, **fields: Unpack[FetchFields]) -> CreateFetch:
     """With a generated reqId if there is none, so that the request can be repeated without a second call."""
-    headers = dict(fields.get("headers", {}))
-    request: dict[str, object] = {"url": url, "headers": headers}
+    if "json" in fields and "body" in fields:
+        raise InvalidInput("Expected one of body and json, got both")
+    said = {
+        **{name: value for name, value in fields.items() if name not in _OF_THE_CALL and value is not None},
+        "request": _call(url, fields),
+        "req_id": fields.get("req_id") or new_req_id(),
+        "context": json_of(fields["context"], "a context") if "context" in fields else UNSET,
+    }
+    return request(CreateFetch, said, _NAMES)
+
+
+def _call(url: str, fields: FetchFields) -> dict[str, object]:
+    """`OutboundRequest` as it is written."""
+    headers: object = fields.get("headers", {})
+    call: dict[str, object] = {"url": url, "headers": headers}
     if "method" in fields:
-        request["method"] = fields["method"]
+        call["method"] = fields["method"]
     if "max_redirects" in fields:
-        request["maxRedirects"] = fields["max_redirects"]
+        call["maxRedirects"] = fields["max_redirects"]
     if "json" in fields:
-        if "body" in fields:
-            raise InvalidInput("Expected one of body and json, got both")
-        request["body"] = encode(fields["json"], "json").decode()
-        if CONTENT_TYPE not in {name.lower() for name in headers}:
-            headers[CONTENT_TYPE] = "application/json"
+        call["body"] = encode(fields["json"], "json").decode()
+        if isinstance(headers, Mapping) and CONTENT_TYPE not in {str(name).lower() for name in headers}:
+            call["headers"] = {**headers, CONTENT_TYPE: "application/json"}
     elif isinstance(body := fields.get("body"), bytes):
-        request["bodyBase64"] = base64.b64encode(body).decode()
+        call["bodyBase64"] = base64.b64encode(body).decode()
     elif body is not None:
-        request["body"] = body
-    document: dict[str, object] = {"request": request, "reqId": fields.get("req_id") or new_req_id()}
-    for name, wire in _PASSED_ON.items():
-        if fields.get(name) is not None:
-            document[wire] = fields.get(name)
-    if "context" in fields:
-        document["context"] = Raw(encode(fields["context"], "context"))
-    return decode(encode(document, "fields"), CreateFetch)
+        call["body"] = body
+    return call
 
 
-_PASSED_ON = {
-    "timeout_seconds": "timeoutSeconds",
-    "result_url": "resultUrl",
-    "executor": "executor",
-    "delivery_seconds": "deliverySeconds",
-    "labels": "labels",
-}
+_OF_THE_CALL: Final = RequestFields.__optional_keys__
+_NAMES: Final = {"request.body_base64": "body", "request": ""}
+"""What programs call the fields of a message."""

@@ -19,6 +19,7 @@ from mainspring.fetches.messages import (
     StatsView,
 )
 from mainspring.fetches.service import FetchService
+from mainspring.wire.arguments import given, request
 from mainspring.wire.cursors import through_pages
 
 LOOK_SECONDS: Final = 60.0
@@ -47,18 +48,18 @@ class Fetches:
         return await self._service.create(create_request(url, **fields))
 
     async def get(self, req_id: str) -> FetchView:
-        return await self._service.get(FetchRef(req_id=req_id))
+        return await self._service.get(request(FetchRef, {"req_id": req_id}))
 
     async def cancel(self, req_id: str) -> FetchView:
         """Cancel a fetch. One that has ended stays as it is; a call under way continues."""
-        return await self._service.cancel(FetchRef(req_id=req_id))
+        return await self._service.cancel(request(FetchRef, {"req_id": req_id}))
 
     def list(
         self, *, states: Sequence[FetchState] = (), labels: Mapping[str, str] | None = None
     ) -> AsyncIterator[FetchSummary]:
         """All matching fetches: those still under way first, then those that have ended."""
-        request = ListFetches(states=tuple(states), labels=dict(labels or {}))
-        return through_pages(lambda at: self._service.list(replace(request, cursor=at)), lambda page: page.fetches)
+        asked = request(ListFetches, {"states": states, "labels": given(labels)})
+        return through_pages(lambda at: self._service.list(replace(asked, cursor=at)), lambda page: page.fetches)
 
     async def stats(self) -> StatsView:
         return await self._service.stats(FetchStats())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
 from mainspring.errors import ConfigError
@@ -66,6 +67,8 @@ def idempotent(
     @idempotent(store, key=lambda order: order["id"])
     def charge(order): ...
     """
+    if isinstance(store, FunctionType):
+        raise ConfigError("Expected a store, as in @idempotent(store), got a function")
 
     def decorate(work: Callable[A, R_co]) -> IdempotentFunction[A, R_co]:
         from inspect import iscoroutinefunction  # noqa: PLC0415  (takes longer to load than this whole library)

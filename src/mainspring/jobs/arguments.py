@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TypedDict, TypeVar, Unpack
+from typing import TypedDict, Unpack
 
 from msgspec import UNSET, UnsetType
 
 from mainspring.jobs.calendar.calendar import Dst
 from mainspring.jobs.messages import Catchup, CreateJob, Method, Overlap, UpdateJob
 from mainspring.model import RetryPolicy
-from mainspring.wire.strict_json import decode, encode
-
-M = TypeVar("M", CreateJob, UpdateJob)
+from mainspring.wire.arguments import json_of, request
 
 
 class FunctionFields(TypedDict, total=False):
@@ -56,7 +54,7 @@ def create_request(
     **fields: Unpack[JobFields],
 ) -> CreateJob:
     said = {"name": name, "schedule": schedule, "paused": paused, "note": note, "by": by, "dry_run": dry_run}
-    return _checked({**said, **fields}, CreateJob)
+    return request(CreateJob, _said({**said, **fields}))
 
 
 def update_request(
@@ -68,10 +66,8 @@ def update_request(
     **fields: Unpack[JobFields],
 ) -> UpdateJob:
     said = {"name": name, "if_generation": if_generation, "schedule": schedule, "dry_run": dry_run}
-    return _checked({**said, **fields}, UpdateJob)
+    return request(UpdateJob, _said({**said, **fields}))
 
 
-def _checked(values: Mapping[str, object], request: type[M]) -> M:
-    wire = dict(zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True))
-    document = {wire.get(name, name): value for name, value in values.items() if value is not UNSET}
-    return decode(encode(document, "fields"), request)
+def _said(values: Mapping[str, object]) -> Mapping[str, object]:
+    return {**values, "body": json_of(values["body"], "a body")} if "body" in values else values

@@ -34,7 +34,7 @@ Route = Annotated[
     str, Meta(min_length=1, max_length=2048, pattern=PATH, description="A path below the configured job_base_url.")
 ]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
-Overlap = Literal["skip", "bufferOne", "bufferAll", "allowAll", "cancelOther", "terminateOther"]
+Overlap = Literal["skip", "bufferOne", "bufferAll", "allowAll", "cancelOther"]
 Catchup = Literal["none", "latest", "all"]
 Note = Annotated[str, Meta(max_length=1000)]
 By = Annotated[str, Meta(max_length=255, description="Who did it, as a note to others.")]

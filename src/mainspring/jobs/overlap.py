@@ -25,9 +25,9 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from mainspring.jobs.ledger import Run
-from mainspring.jobs.messages import Overlap, RunKind
+from mainspring.jobs.messages import RunKind
 from mainspring.jobs.plan import MISSED_AFTER_MS
-from mainspring.jobs.record import BrokenJob, Definition, Job
+from mainspring.jobs.record import BrokenJob, Definition, Job, KnownOverlap
 from mainspring.jobs.rows import Errand
 
 LATE_MS: Final = 1_000
@@ -87,7 +87,7 @@ def _missed(job: Job, instant: int, now: int) -> Objection:
     return ""
 
 
-def looks_back(policy: Overlap, kind: RunKind) -> bool:
+def looks_back(policy: KnownOverlap, kind: RunKind) -> bool:
     """Whether the run before this one matters."""
     return kind == "backfill" or (policy != "allowAll" and kind != "manual")
 
@@ -101,7 +101,7 @@ def catches_up(definition: Definition, kind: RunKind, *, late_ms: int) -> bool:
     return kind == "catchup" or (kind == "scheduled" and late_ms > held_up_ms)
 
 
-def would_overlap(policy: Overlap, before: Run, after: Run) -> bool:
+def would_overlap(policy: KnownOverlap, before: Run, after: Run) -> bool:
     """Whether a run took so long that the next would have found it under way, had both gone in time."""
     if policy not in ("skip", "bufferOne") or before.started_at is None or before.finished_at is None:
         return False

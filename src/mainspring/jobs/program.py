@@ -8,7 +8,6 @@ for that reason: delete it. A pause is an operator's decision and is left alone.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar, Unpack
@@ -42,9 +41,9 @@ from mainspring.jobs.messages import (
 )
 from mainspring.jobs.record import Terms, calendar_of
 from mainspring.jobs.service import JobService
-from mainspring.timers.handlers import HANDLER_SCHEME
+from mainspring.timers.handlers import HANDLER_SCHEME, awaited
+from mainspring.wire.arguments import given, json_of, request
 from mainspring.wire.cursors import through_pages
-from mainspring.wire.strict_json import decode, encode
 
 TRIES: Final = 5
 """How often a declaration is rewritten when somebody else has changed the job at the same moment."""
@@ -70,13 +69,14 @@ class Jobs:
 
     def declare(self, function: F, schedule: str, *, name: str | None, **fields: Unpack[FunctionFields]) -> F:
         """Run a function on a calendar; see `Mainspring.job`. A mistake in the calendar is raised here."""
-        name = function.__name__ if name is None else name
-        request = create_request(name, schedule, url=f"{HANDLER_SCHEME}{name}", **fields)
-        calendar_of(name, Terms(request.schedule, request.timezone, request.seconds, request.dst))
+        handler = awaited(function)
+        name = getattr(function, "__name__", "") if name is None else name
+        declared = create_request(name, schedule, url=f"{HANDLER_SCHEME}{name}", **fields)
+        calendar_of(name, Terms(declared.schedule, declared.timezone, declared.seconds, declared.dst))
         if name in self._handlers:
             raise InvalidInput(f"Job {name!r} already has a function")
-        self._handlers[name] = _handler(function)
-        self._waiting[name] = request
+        self._handlers[name] = handler
+        self._waiting[name] = declared
         if self._is_open:
             self._spawn(self._write())
         return function
@@ -128,7 +128,7 @@ class Jobs:
 
     async def get(self, name: str) -> JobView:
         await self._write()
-        return await self._service.get(JobRef(name=name))
+        return await self._service.get(_ref(name))
 
     async def update(self, name: str, *, schedule: str | UnsetType = UNSET, **fields: Unpack[JobFields]) -> JobView:
         """Change what is given and keep the rest. For a declared job, the code wins again at the next start."""
@@ -137,33 +137,32 @@ class Jobs:
 
     async def delete(self, name: str) -> DeletedJobView:
         await self._write()
-        return await self._service.delete(JobRef(name=name))
+        return await self._service.delete(_ref(name))
 
     async def list(
         self, *, name_prefix: str = "", labels: Mapping[str, str] | None = None, states: Sequence[JobState] = ()
     ) -> AsyncIterator[JobView]:
         """All matching jobs, in the order of their names."""
         await self._write()
-        request = ListJobs(name_prefix=name_prefix, labels=dict(labels or {}), states=tuple(states))
-        read = through_pages(lambda at: self._service.list(replace(request, cursor=at)), lambda page: page.jobs)
+        asked = request(ListJobs, {"name_prefix": name_prefix, "labels": given(labels), "states": states})
+        read = through_pages(lambda at: self._service.list(replace(asked, cursor=at)), lambda page: page.jobs)
         async for job in read:
             yield job
 
     async def pause(self, name: str, *, note: str = "", by: str = "") -> JobView:
         await self._write()
-        return await self._service.pause(PauseJob(name=name, note=note, by=by))
+        return await self._service.pause(request(PauseJob, {"name": name, "note": note, "by": by}))
 
     async def resume(self, name: str, *, by: str = "") -> JobView:
         """Run it again from now on. The instants of the pause are recorded as skipped."""
         await self._write()
-        return await self._service.resume(ResumeJob(name=name, by=by))
+        return await self._service.resume(request(ResumeJob, {"name": name, "by": by}))
 
     async def trigger(self, name: str, *, body: object = None, by: str = "") -> RunView:
         """Run it now, in addition to its calendar. Returns the run, which may not have started yet."""
         await self._write()
-        given = {} if body is None else {"body": body}
-        request = decode(encode({"name": name, "by": by, **given}, "a body"), TriggerJob)
-        return await self._service.trigger(request)
+        raw = UNSET if body is None else json_of(body, "a body")
+        return await self._service.trigger(request(TriggerJob, {"name": name, "body": raw, "by": by}))
 
     async def preview(
         self,
@@ -177,9 +176,8 @@ class Jobs:
     ) -> PreviewView:
         """The next instants of a job, or of a schedule."""
         await self._write()
-        return await self._service.preview(
-            PreviewJob(name=name, schedule=schedule, timezone=timezone, dst=dst, from_=from_, count=count)
-        )
+        said = {"name": name, "schedule": schedule, "timezone": timezone, "dst": dst, "from_": from_, "count": count}
+        return await self._service.preview(request(PreviewJob, said))
 
     async def runs(
         self,
@@ -192,8 +190,9 @@ class Jobs:
     ) -> AsyncIterator[RunView]:
         """What became of each instant, newest first; of one job, or of all jobs by name."""
         await self._write()
-        request = ListRuns(name=name, states=tuple(states), kinds=tuple(kinds), since=since, until=until)
-        read = through_pages(lambda at: self._service.runs(replace(request, cursor=at)), lambda page: page.runs)
+        said = {"name": name, "states": states, "kinds": kinds, "since": since, "until": until}
+        asked = request(ListRuns, said)
+        read = through_pages(lambda at: self._service.runs(replace(asked, cursor=at)), lambda page: page.runs)
         async for run in read:
             yield run
 
@@ -202,11 +201,9 @@ class Jobs:
     ) -> BackfillView:
         """Run the instants from `since` until before `until` that were not run; a dry run counts them."""
         await self._write()
-        return await self._service.backfill(BackfillJob(name=name, since=since, until=until, dry_run=dry_run, by=by))
+        said = {"name": name, "since": since, "until": until, "dry_run": dry_run, "by": by}
+        return await self._service.backfill(request(BackfillJob, said))
 
 
-def _handler(function: Callable[[DueJob], object]) -> JobHandler:
-    """A plain function runs in a thread, so that it holds up nobody."""
-    if inspect.iscoroutinefunction(function):
-        return function
-    return lambda due: asyncio.to_thread(function, due)
+def _ref(name: str) -> JobRef:
+    return request(JobRef, {"name": name})

@@ -9,7 +9,7 @@ that it stops no other job.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
@@ -37,6 +37,9 @@ from mainspring.wire.message import CallbackUrl, Headers, Labels
 
 DEFAULT_POLICY: Final = RetryPolicy(max_attempts=3, on_exhausted="drop")
 """Of jobs that have none of their own."""
+
+KnownOverlap = Literal[Overlap, "terminateOther"]
+"""The last is not offered; a registry that others write may have it."""
 
 
 class Terms(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -75,7 +78,7 @@ class Definition(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     body: Raw | UnsetType = UNSET
     timeout_seconds: JobTimeout = 10.0
     retry_policy: RetryPolicy | None = None
-    overlap: Overlap = "skip"
+    overlap: KnownOverlap = "skip"
     catchup: Catchup = "latest"
     catchup_window_seconds: CatchupWindow = 3600.0
     dst: Dst = Dst()

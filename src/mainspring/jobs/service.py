@@ -50,7 +50,7 @@ from mainspring.jobs.views import instant_view, job_view, run_view
 from mainspring.model import Record, to_json
 from mainspring.store import BATCH_LIMIT
 from mainspring.wire import cursors
-from mainspring.wire.checks import CheckUrl
+from mainspring.wire.checks import CheckUrl, check_change
 from mainspring.wire.instants import to_instant, to_ms
 
 _NO_PART_OF_A_JOB: Final = frozenset({"name", "if_generation", "dry_run"})
@@ -106,6 +106,7 @@ class JobService:
         return await self._view(await self._find(request.name))
 
     async def update(self, request: UpdateJob) -> JobView:
+        check_change(request)
         given = {
             name: value
             for name, value in asdict(request).items()

@@ -4,15 +4,22 @@ Per shard there is one read position. Rows before it were offered to the dispatc
 bookmarked where they are; so a shard's backlog is read once and not again for every timer that comes due. A row written
 behind the position moves the position back (`note`). Rows that others wrote and nobody announced are found by a sweep,
 which reads again what lies behind the position.
+
+Looks are planned on two clocks: what is due, by the store's time; what is to be tried again soon, by the monotonic
+clock, so that it does not wait for the store's clock to catch up if that steps back.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from typing import Final
 
 from mainspring.model import Timer
 from mainspring.store import START, Position
+
+SPARE: Final = 16
+"""How many outdated entries a plan may have besides one for each that counts."""
 
 
 class ShardState:
@@ -20,7 +27,6 @@ class ShardState:
         self.shard_id = shard_id
         self.fence = fence
         self.position = START
-        self.look_at: int | None = None
         self.draining = False
         self.reading = False
         """A page is being read, from the position or from a bookmark."""
@@ -68,12 +74,56 @@ class ShardState:
         return version if asked >= page else None
 
 
+class Plan:
+    """For each of many shards the earliest instant that was planned for it. Takes memory for these and no more."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, float] = {}
+        self._heap: list[tuple[float, int]] = []
+
+    def __len__(self) -> int:
+        """How many entries there are, outdated ones included."""
+        return len(self._heap)
+
+    def add(self, shard_id: int, at: float) -> bool:
+        """At `at` or earlier. True if that is earlier than what was planned for it."""
+        known = self._at.get(shard_id)
+        if known is not None and known <= at:
+            return False
+        self._at[shard_id] = at
+        heapq.heappush(self._heap, (at, shard_id))
+        if len(self._heap) > 2 * len(self._at) + SPARE:
+            self._heap = [(at, shard_id) for shard_id, at in self._at.items()]
+            heapq.heapify(self._heap)
+        return True
+
+    def remove(self, shard_id: int) -> None:
+        self._at.pop(shard_id, None)
+
+    def first(self) -> tuple[float, int] | None:
+        """The earliest instant, and for whom."""
+        while self._heap:
+            at, shard_id = self._heap[0]
+            if self._at.get(shard_id) == at:
+                return at, shard_id
+            heapq.heappop(self._heap)  # removed, or planned earlier since
+        return None
+
+
 class Agenda:
     """The owned shards and the instant at which each has to be looked at next."""
 
     def __init__(self) -> None:
         self.shards: dict[int, ShardState] = {}
-        self._heap: list[tuple[int, int]] = []
+        self._due = Plan()
+        """In the store's time."""
+        self._soon = Plan()
+        """In seconds of the monotonic clock."""
+
+    @property
+    def size(self) -> int:
+        """How many entries are in memory."""
+        return len(self._due) + len(self._soon)
 
     def add(self, shard_id: int, fence: int) -> None:
         """Nothing is planned for it yet."""
@@ -81,15 +131,21 @@ class Agenda:
 
     def remove(self, shard_id: int) -> None:
         self.shards.pop(shard_id, None)
+        self._unplan(shard_id)
 
     def look(self, shard_id: int, at: int) -> bool:
-        """Look at the shard at `at` or earlier. True if that is earlier than anything planned for it."""
-        shard = self.shards.get(shard_id)
-        if shard is None or (shard.look_at is not None and shard.look_at <= at):
-            return False
-        shard.look_at = at
-        heapq.heappush(self._heap, (at, shard_id))
-        return True
+        """Look at the shard when something is due at `at`, or earlier. True if that is earlier than anything else that
+        is due there."""
+        return shard_id in self.shards and self._due.add(shard_id, at)
+
+    def look_now(self, shard_id: int) -> None:
+        """Whatever the time is."""
+        self.look(shard_id, START.due_at)
+
+    def look_soon(self, shard_id: int, monotonic: float) -> None:
+        """Look at the shard then, or earlier, whatever is due."""
+        if shard_id in self.shards:
+            self._soon.add(shard_id, monotonic)
 
     def note(self, shard_id: int, due_at: int) -> bool:
         """A row with this due instant was written. True if the next look is now earlier than it was."""
@@ -102,20 +158,21 @@ class Agenda:
             shard.noted = due_at
         return self.look(shard_id, due_at)
 
-    def next_look(self) -> int | None:
-        """The earliest planned instant."""
-        while self._heap:
-            at, shard_id = self._heap[0]
-            shard = self.shards.get(shard_id)
-            if shard is not None and shard.look_at == at:
-                return at
-            heapq.heappop(self._heap)  # planned for an owner that is gone, or planned earlier since
-        return None
+    def seconds_to_next(self, now: int, monotonic: float) -> float | None:
+        """How long it is to the next look."""
+        due, soon = self._due.first(), self._soon.first()
+        waits = [] if due is None else [(due[0] - now) / 1000]
+        if soon is not None:
+            waits.append(soon[0] - monotonic)
+        return min(waits, default=None)
 
-    def take_due(self, now: int) -> Iterator[ShardState]:
+    def take_due(self, now: int, monotonic: float) -> Iterator[ShardState]:
         """The shards whose instant has come; after that, none is planned for them until one is given."""
-        while (at := self.next_look()) is not None and at <= now:
-            _, shard_id = heapq.heappop(self._heap)
-            shard = self.shards[shard_id]
-            shard.look_at = None
-            yield shard
+        for plan, time in ((self._due, now), (self._soon, monotonic)):
+            while (first := plan.first()) is not None and first[0] <= time:
+                self._unplan(first[1])
+                yield self.shards[first[1]]
+
+    def _unplan(self, shard_id: int) -> None:
+        self._due.remove(shard_id)
+        self._soon.remove(shard_id)

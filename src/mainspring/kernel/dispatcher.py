@@ -329,11 +329,11 @@ class Dispatcher:
         self._find_again(timer)
 
     def _find_again(self, timer: Timer) -> None:
-        at = self._clock.now_ms() + round(self._settings.store_retry_seconds * 1000)
+        at = self._clock.monotonic() + self._settings.store_retry_seconds
         shard = self._agenda.shards.get(timer.shard_id)
         if shard is not None and not shard.draining:
             self.window.leave_until(timer, at)
-            self._agenda.look(timer.shard_id, at)
+            self._agenda.look_soon(timer.shard_id, at)
 
     # --- hand-over ------------------------------------------------------------------------------------
 

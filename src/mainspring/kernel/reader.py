@@ -98,9 +98,8 @@ class Reader:
             self._look_now(shard_ids)
 
     def _look_now(self, shard_ids: Sequence[int]) -> None:
-        now = self._clock.now_ms()
         for shard_id in shard_ids:
-            self._agenda.look(shard_id, now)
+            self._agenda.look_now(shard_id)
 
     async def loop(self) -> None:
         while True:
@@ -118,8 +117,8 @@ class Reader:
         """Wait until something is due, or somebody says that there is something to do."""
         monotonic = self._clock.monotonic()
         seconds = min(self._settings.idle_wake_seconds, max(SHORTEST_SECONDS, self._glance_at - monotonic))
-        if (at := self._agenda.next_look()) is not None:
-            seconds = min(seconds, (at - self._clock.now_ms()) / 1000)
+        if (wait := self._agenda.seconds_to_next(self._clock.now_ms(), monotonic)) is not None:
+            seconds = min(seconds, wait if wait <= 0 else max(SHORTEST_SECONDS, wait))
         if self._dispatcher.window.left_any:
             seconds = min(seconds, max(SHORTEST_SECONDS, self._left_at - monotonic))
         if self._dispatcher.waits_for_circuits:
@@ -145,7 +144,7 @@ class Reader:
         if self._new and not self._asking_new:
             self._asking_new = True
             await self._for_a_while(self._ask_new())
-        due = [shard for shard in self._agenda.take_due(now) if not shard.draining]
+        due = [shard for shard in self._agenda.take_due(now, monotonic) if not shard.draining]
         for start in range(0, len(due), READS_AT_ONCE):
             reads = (
                 self._read(shard, now, partial(self._read_due, shard, now))
@@ -162,7 +161,7 @@ class Reader:
 
     async def _read(self, shard: ShardState, now: int, page: Callable[[], Awaitable[None]]) -> None:
         if shard.reading:
-            self._agenda.look(shard.shard_id, now + round(SCAN_PAUSE_SECONDS * 1000))
+            self._look_soon(shard, SCAN_PAUSE_SECONDS)
             return
         shard.reading = True
         if shard.hangs:
@@ -185,23 +184,29 @@ class Reader:
             shard.hangs = self._clock.monotonic() - began > PATIENCE_SECONDS
 
     def _look_later(self, shard: ShardState, reason: str) -> None:
-        self._agenda.look(shard.shard_id, self._clock.now_ms() + round(self._settings.store_retry_seconds * 1000))
+        self._look_soon(shard, self._settings.store_retry_seconds)
         if self._clock.monotonic() >= self._complain_at:
             self._complain_at = self._clock.monotonic() + COMPLAINT_SECONDS
             telemetry.warning("the store cannot be read", reason=reason)
+
+    def _look_soon(self, shard: ShardState, seconds: float) -> None:
+        self._agenda.look_soon(shard.shard_id, self._clock.monotonic() + seconds)
 
     # --- due ------------------------------------------------------------------------------------------
 
     async def _read_due(self, shard: ShardState, now: int) -> None:
         shard.noted = None
+        began = self._clock.monotonic()
         page = await self._page(shard, now, shard.position, self._settings.page_size)
         if page.last is not None:
             shard.advance(page.last)
         if page.is_full:
-            pause = 1 if page.admitted else round(SCAN_PAUSE_SECONDS * 1000)
-            self._agenda.look(shard.shard_id, now + pause)
+            pause = SHORTEST_SECONDS if page.admitted else SCAN_PAUSE_SECONDS
+            self._agenda.look_soon(shard.shard_id, began + pause)
+        elif page.next_due_at is not None and page.next_due_at <= now:
+            self._agenda.look_soon(shard.shard_id, began + SHORTEST_SECONDS)
         elif page.next_due_at is not None:
-            self._agenda.look(shard.shard_id, max(page.next_due_at, now + 1))
+            self._agenda.look(shard.shard_id, page.next_due_at)
 
     async def _page(self, shard: ShardState, now: int, after: Position, limit: int) -> PageOutcome:
         """Read a page and offer its rows."""
@@ -217,7 +222,10 @@ class Reader:
             last = Position(timers[-1].due_at, timers[-1].uuid) if timers else None
             # A page may end before its limit: because of its bytes, or after rows that cannot be read.
             is_full = len(timers) == limit or (bool(timers) and next_due_at is not None and next_due_at <= now)
-            window.passed(shard.shard_id, after, last if is_full else None, now=now, page=page)
+            end = last if is_full else None
+            if end is None and shard.position.due_at > now:
+                end = Position(now + 1, "")  # the clock stepped back: what was left after that may stand there
+            window.passed(shard.shard_id, after, end, monotonic=self._clock.monotonic(), page=page)
             before = window.admitted
             for timer in timers:
                 self._dispatcher.offer(timer, number)
@@ -228,11 +236,10 @@ class Reader:
     async def _ask_new(self) -> None:
         """A batch at a time, with what is due in other shards in between."""
         batch = [self._new.popleft() for _ in range(min(BATCH_LIMIT, len(self._new)))]
-        now = self._clock.now_ms()
         try:
             for shard_id, due_at in zip(batch, await self._store.next_due(batch), strict=True):
                 if due_at is not None:
-                    self._agenda.look(shard_id, max(due_at, now))
+                    self._agenda.look(shard_id, due_at)
         except StoreUnavailable:
             self._look_now(batch)  # reading each tells which of them cannot be asked
         except Exception:  # noqa: BLE001 - no error of a store may end the engine
@@ -256,7 +263,7 @@ class Reader:
             shard = self._agenda.shards.get(shard_id)
             if shard is None or shard.draining or shard.reading:
                 continue
-            bookmark = window.read_from(shard_id, now)
+            bookmark = window.read_from(shard_id, now, self._clock.monotonic())
             start, shard.left_to = shard.left_to or bookmark, None
             if bookmark is None or start is None:
                 continue
@@ -314,7 +321,7 @@ class Reader:
             if not shard.sweeping:
                 shard.sweeping = True
                 self._spawn(self._sweep(shard))
-        if self._agenda.look(shard.shard_id, max(due_at, now)):
+        if self._agenda.look(shard.shard_id, due_at):
             self._dispatcher.wake_reader.set()
 
     async def _sweep(self, shard: ShardState) -> None:

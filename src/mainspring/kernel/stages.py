@@ -73,7 +73,7 @@ class Stages:
 
     def queue(self, timer: Timer, lane: LaneState) -> bool:
         """Take a row in, or bookmark where it is. False if it had to be left in the store."""
-        if self._is_stuck(timer):
+        if self._unrecorded.is_stuck(timer.shard_id):
             self._later(timer)
             return False
         if not self.window.admit(timer, lane):
@@ -195,7 +195,7 @@ class Stages:
         """Whether there are bytes for a large row, and room for another that will wait for its record."""
         if size and not self._bytes.has_room_for(lane.large, tier, size):
             return False
-        return self._unrecorded.has_room(lane.site.around[0]) and self._unrecorded.has_room(timer.shard_id)
+        return self._unrecorded.has_room(lane.site.around[0], timer.shard_id)
 
     def _take(self, lane: LaneState, tier: Tier, rows: deque[Timer]) -> None:
         timer = self.window.take(lane, rows)
@@ -209,14 +209,10 @@ class Stages:
         if size := self.window.size(timer.uuid):
             self._bytes.take(timer.uuid, lane.large, tier, size)
 
-    def _is_stuck(self, timer: Timer) -> bool:
-        """Whether a row belongs to a shard that has its share of waiting rows and in which nothing is recorded."""
-        return not self._unrecorded.has_room(timer.shard_id) and self._unrecorded.is_silent(timer.shard_id)
-
     def _set_aside(self, lane: LaneState) -> bool:
         """Take rows of a stuck shard out of a lane. False if that is not the reason."""
         for rows in (lane.queue.small, lane.queue.large):
-            if rows and self._is_stuck(rows[0]):
+            if rows and self._unrecorded.is_stuck(rows[0].shard_id):
                 for timer in self.window.take_out(lane, rows[0].shard_id):
                     self._later(timer)
                 return True

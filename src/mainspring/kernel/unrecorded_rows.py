@@ -3,7 +3,8 @@
 They have no slot, so that calls do not wait for commits; but they are in memory, where large ones keep their bytes, and
 a shard that cannot be written, or rows that somebody has locked, may keep them waiting for long. So they are counted,
 by namespace and by shard, and nobody may have more of them than it leaves to others: one that has begins no further
-call. What is in flight by then may still come.
+call, except in shards of which none waits. What is in flight by then may still come. All of them are in the window,
+which bounds them in any case.
 """
 
 from __future__ import annotations
@@ -56,7 +57,15 @@ class UnrecordedRows:
             if not waiting.rows:
                 del self._waiting[whose]
 
-    def has_room(self, whose: Party | int) -> bool:
+    def has_room(self, namespace: Party, shard_id: int) -> bool:
+        """Whether another row of these may be begun, and then wait.
+
+        It may if none of its shard waits: so one shard in which nothing is recorded, whatever it holds, keeps no other
+        of its namespace from going on.
+        """
+        return shard_id not in self._waiting or (self._has_share(namespace) and self._has_share(shard_id))
+
+    def _has_share(self, whose: Party | int) -> bool:
         """Whether a namespace, or a shard, may have another row that waits."""
         if len(self._rows) * 4 < self._limit:
             return True  # whoever holds them
@@ -65,7 +74,9 @@ class UnrecordedRows:
         taken = 0 if waiting is None else waiting.rows
         return share(free=self._limit - len(self._rows), taken=taken, generosity=generosity) > 0
 
-    def is_silent(self, shard_id: int) -> bool:
-        """Whether nothing was recorded in a shard for a while although something waits for it."""
+    def is_stuck(self, shard_id: int) -> bool:
+        """Whether a shard has its share of waiting rows, and none of them was recorded for a while."""
         waiting = self._waiting.get(shard_id)
-        return waiting is not None and self._clock.monotonic() - waiting.heard_at > SILENCE_SECONDS
+        if waiting is None or self._has_share(shard_id):
+            return False
+        return self._clock.monotonic() - waiting.heard_at > SILENCE_SECONDS

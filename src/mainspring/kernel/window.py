@@ -53,8 +53,9 @@ class Window:
         """Rows that were queued, ever."""
         self._left: defaultdict[int, dict[Member, None]] = defaultdict(dict)
         """For each shard, who has left rows there."""
-        self._again: dict[int, tuple[Bookmark, int]] = {}
-        """For each shard, where rows begin that could not be worked on, and when to try again."""
+        self._again: dict[int, tuple[Bookmark, float]] = {}
+        """For each shard, where rows begin that could not be worked on, and when to try again, by the monotonic
+        clock."""
         self._promoted: dict[int, None] = {}
         """Shards in which rows may have been left whose lane has been proven since: it may have more than it could."""
         self.pages = 0
@@ -209,8 +210,8 @@ class Window:
         tier = (who.lane if isinstance(who, LargePart) else who).tier
         self._set_bookmark(known, timer.shard_id, tier, self._bookmark(timer))
 
-    def leave_until(self, timer: Timer, at: int) -> None:
-        """A row must not be worked on before `at`; it is found again then."""
+    def leave_until(self, timer: Timer, at: float) -> None:
+        """A row must not be worked on before `at`, by the monotonic clock; it is found again then."""
         own, known = self._bookmark(timer), self._again.get(timer.shard_id)
         self._again[timer.shard_id] = (own, at) if known is None else (own.joined(known[0]), min(at, known[1]))
 
@@ -247,17 +248,20 @@ class Window:
     def left_any(self) -> bool:
         return bool(self._left or self._again)
 
-    def read_from(self, shard_id: int, now: int) -> Position | None:
-        """The first bookmark in a shard after which there is something for a lane that has room now."""
+    def read_from(self, shard_id: int, now: int, monotonic: float) -> Position | None:
+        """The first bookmark in a shard after which there is something for a lane that has room now.
+
+        If the clock stepped back, bookmarks may stand after `now`, and wait until that is due again.
+        """
         places = [
             bookmark.place
             for member in self._left.get(shard_id, ())
             for tier in Tier
             if (bookmark := member.left.get((shard_id, tier))) and self._wants(member, tier, shard_id)
         ]
-        if shard_id in self._again and self._again[shard_id][1] <= now:
+        if shard_id in self._again and self._again[shard_id][1] <= monotonic:
             places.append(self._again[shard_id][0].place)
-        return min(places, default=None)
+        return min((place for place in places if place.due_at <= now), default=None)
 
     def _wants(self, member: Member, tier: Tier, shard_id: int) -> bool:
         """Whether there is room for what was left; of a party, for its lanes that have nothing queued."""
@@ -280,7 +284,7 @@ class Window:
             return (shard_id in self._promoted and room.free > 0) or room.wanted_by(member, tier)
         return room.heavier(member.site, member.weight, weight, room.typical) is not None
 
-    def passed(self, shard_id: int, start: Position, end: Position | None, *, now: int, page: int) -> None:
+    def passed(self, shard_id: int, start: Position, end: Position | None, *, monotonic: float, page: int) -> None:
         """What is due after `start` up to `end` was read, and is about to be offered; None: up to the last.
 
         Bookmarks that were set since the page was asked for stay: it may not show what was left meanwhile.
@@ -296,7 +300,7 @@ class Window:
                 if (known := member.left.pop((shard_id, tier), None)) and (bookmark := moved(known)):
                     member.left[shard_id, tier] = bookmark
             self._unlist(shard_id, member)
-        if shard_id in self._again and self._again[shard_id][1] <= now:
+        if shard_id in self._again and self._again[shard_id][1] <= monotonic:
             known, at = self._again.pop(shard_id)
             if (bookmark := moved(known)) is not None:
                 self._again[shard_id] = (bookmark, at)

@@ -36,6 +36,7 @@ from mainspring.namespaces.views import namespace_view
 from mainspring.store import RecordStore, all_records, ends_scan, first_version
 from mainspring.unreadable import read_record
 from mainspring.wire import cursors
+from mainspring.wire.checks import check_change
 
 NAMESPACES = "namespace"
 SYSTEM = "system-namespace"
@@ -232,6 +233,7 @@ class NamespaceService:
         )
 
     async def update(self, request: UpdateNamespace) -> NamespaceView:
+        check_change(request)
         if request.secret is not UNSET:
             _check_secret(request.secret)
         while True:

@@ -82,7 +82,7 @@ class Origins:
 
     def ref(self, kind: type[O], origin_id: str) -> OriginRef[O]:
         self.register(kind)
-        if not 1 <= len(origin_id) <= LONGEST_ID or not origin_id.isprintable():
+        if not isinstance(origin_id, str) or not 1 <= len(origin_id) <= LONGEST_ID or not origin_id.isprintable():
             raise InvalidInput(f"Expected an id of 1 to {LONGEST_ID} printable characters, got {origin_id!r:.300}")
         return OriginRef(self, self._units, kind, origin_id)
 

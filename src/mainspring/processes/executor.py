@@ -51,6 +51,7 @@ from mainspring.processes.startup import (
     read_token,
     run_to_end,
     started,
+    within_descriptors,
 )
 from mainspring.store import Store, first_version
 from mainspring.stores import timer_store_from_url
@@ -71,6 +72,7 @@ def run(config: Config, pool: str) -> int:
 
 
 async def _serve(config: Config, pool: str) -> None:
+    config = within_descriptors(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -81,7 +83,7 @@ async def _serve(config: Config, pool: str) -> None:
             return
         async with reachable(remote) as port:
             shown = base_url(config.host, port)
-            headline = f"Mainspring {mainspring.__version__}: executor {remote.name} is ready at {shown} "
+            headline = f"Mainspring {mainspring.__version__}: executor {remote.name} is ready at {shown}"
             announce(config, headline, store=config.shown_store_url)
             await stop.wait()
             telemetry.info("stopping", calls_in_flight=remote.in_flight)

@@ -36,11 +36,14 @@ from mainspring.processes.startup import (
     served,
     show_banner,
     started,
+    within_descriptors,
 )
 from mainspring.wire.message import BATCH_ITEMS
 
 STOP_SECONDS = 5.0
 """How much longer than the draining a stop may take."""
+PRIVATE_CONNECTIONS = 64
+"""For the other workers, of the descriptors that are kept: the public port may take all that peers are due."""
 ITEM_BYTES = 1_024
 """By how much a timer in an answer may exceed three times the length of its request: `3e7` is written 30000000.0."""
 
@@ -79,6 +82,7 @@ def run(config: Config, role: Role | None = None) -> int:
 
 
 async def _serve(config: Config, role: Role) -> None:
+    config = within_descriptors(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -98,8 +102,9 @@ async def _serve(config: Config, role: Role) -> None:
         local_address = ""
         if role.is_worker:
             own = dataclasses.replace(api, wake=partial(instance.receive_wake, shared=False))
+            few = dataclasses.replace(limits, connections=min(PRIVATE_CONNECTIONS, max(8, limits.connections // 4)))
             private = await stack.enter_async_context(
-                listening(build_internal_app(own), host="127.0.0.1", port=0, limits=limits, hosts=names_of(()))
+                listening(build_internal_app(own), host="127.0.0.1", port=0, limits=few, hosts=names_of(()))
             )
             local_address = f"http://127.0.0.1:{private.port}"
         async with listening(

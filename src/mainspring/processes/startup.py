@@ -20,6 +20,7 @@ import mainspring
 from mainspring import descriptors, telemetry
 from mainspring.api.head_checks import Hosts, hosts_on
 from mainspring.api.limits import Limits
+from mainspring.api.peers import RESERVE
 from mainspring.config import Config, read_token_file
 from mainspring.delivery.address import is_loopback
 from mainspring.errors import ConfigError, MainspringError, StoreUnavailable
@@ -72,7 +73,7 @@ def _only_cause(error: Exception) -> Exception:
 
 def limits_of(config: Config) -> Limits:
     """What peers may take, given the settings and what the system allows this process."""
-    available = descriptors.for_peers()
+    available = max(1, descriptors.for_peers() - RESERVE)
     if available < config.max_connections:
         telemetry.warning(
             "too few file descriptors: fewer connections are accepted than configured", connections=available
@@ -82,6 +83,23 @@ def limits_of(config: Config) -> Limits:
         connections=min(config.max_connections, available),
         tokenless_connections=config.max_tokenless_connections,
     )
+
+
+def within_descriptors(config: Config) -> Config:
+    """The same with no more calls in flight than the system allows this process; the others wait for a slot."""
+    # While a fetch is made, the result of another may be on its way to its origin.
+    wanted = config.in_flight_limit + 2 * config.fetch_limit
+    available = descriptors.for_calls(peers=config.max_connections + RESERVE)
+    if wanted <= available:
+        return config
+    timers = max(1, config.in_flight_limit * available // wanted)
+    fetches = max(1, config.fetch_limit * available // wanted)
+    telemetry.warning(
+        "too few file descriptors: fewer calls are made at once than configured",
+        in_flight_limit=timers,
+        fetch_limit=fetches,
+    )
+    return replace(config, in_flight_limit=timers, fetch_limit=fetches)
 
 
 def hosts_of(config: Config) -> Hosts:

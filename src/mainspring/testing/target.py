@@ -358,12 +358,19 @@ async def _main(host: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="A local HTTP server to be called: says where, answers by path.")
+    parser = argparse.ArgumentParser(
+        prog="python -m mainspring.testing.target",
+        description="A local HTTP server to be called: says where, answers by path.",
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
     arguments = parser.parse_args()
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_main(arguments.host, arguments.port))
-    except (OSError, OverflowError) as error:  # the latter for an impossible port
-        parser.error(f"Expected an address to listen on, got {arguments.host} port {arguments.port}: {error}")
+    except OSError as error:
+        from mainspring.api.listener import cannot_listen
+
+        parser.error(cannot_listen(arguments.host, arguments.port, error).detail)
+    except OverflowError:
+        parser.error(f"Expected a port from 0 to 65535, got {arguments.port}")

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Final, TypedDict, Unpack
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, UnsetType
 
 from mainspring.errors import InvalidInput
 from mainspring.model import Delivery, RetryPolicy
 from mainspring.timers.handlers import HANDLER_SCHEME
 from mainspring.timers.messages import CreateTimer, UpdateTimer
-from mainspring.wire.strict_json import decode, encode
+from mainspring.wire.arguments import given, json_of, request
 
-M = TypeVar("M", CreateTimer, UpdateTimer)
+NAMES: Final = {
+    "execute_at": "at",
+    "delay_seconds": "in_seconds",
+    "callback_timeout_seconds": "timeout_seconds",
+}
+"""What programs call the fields of a message."""
 
 
 class TimerFields(TypedDict, total=False):
@@ -33,46 +38,49 @@ class TimerFields(TypedDict, total=False):
 
 
 def create_request(namespace: str, timer_id: str, **fields: Unpack[TimerFields]) -> CreateTimer:
-    at, in_seconds = fields.get("at"), fields.get("in_seconds")
-    if at is None and in_seconds is None:
-        raise InvalidInput("Expected one of at and in_seconds, got neither")
-    instant, delay = moment(at, in_seconds)
-    return checked(
-        CreateTimer(
-            namespace=namespace,
-            timer_id=timer_id,
-            execute_at=instant,
-            delay_seconds=delay,
-            callback_url=_target(fields.get("handler"), fields.get("url")),
-            payload=payload_of(fields.get("payload")),
-            headers=dict(fields.get("headers") or {}),
-            labels=dict(fields.get("labels") or {}),
-            retry_policy=fields.get("retry_policy"),
-            callback_timeout_seconds=float(fields.get("timeout_seconds", 30.0)),
-            delivery=fields.get("delivery", Delivery.AT_LEAST_ONCE),
-        )
-    )
-
-
-def moment(at: datetime | None, in_seconds: float | None) -> tuple[datetime | UnsetType, float | UnsetType]:
-    """`executeAt` and `delaySeconds` as a request has them."""
-    if at is not None and in_seconds is not None:
-        raise InvalidInput("Expected only one of at and in_seconds, got both")
-    if at is not None and at.utcoffset() is None:
-        raise InvalidInput(f"Expected at with a time zone, got {at.isoformat()}")
-    return UNSET if at is None else at, UNSET if in_seconds is None else float(in_seconds)
-
-
-def payload_of(value: object) -> Raw:
-    return Raw(encode(value, "a payload"))
-
-
-def checked(request: M) -> M:
-    """Raise what the API's decoder would say about this request."""
-    return decode(encode(request, "fields"), type(request))
-
-
-def _target(handler: str | None, url: str | None) -> str:
+    handler, url = fields.get("handler"), fields.get("url")
     if (handler is None) == (url is None):
         raise InvalidInput("Expected exactly one of handler and url")
-    return url if url is not None else f"{HANDLER_SCHEME}{handler}"
+    moment = _moment(fields.get("at"), fields.get("in_seconds"))
+    if not moment:
+        raise InvalidInput("Expected one of at and in_seconds, got neither")
+    said = {
+        "namespace": namespace,
+        "timer_id": timer_id,
+        **moment,
+        "callback_url": f"{HANDLER_SCHEME}{handler}"
+        if isinstance(handler, str)
+        else url
+        if handler is None
+        else handler,
+        "payload": json_of(fields.get("payload"), "a payload"),
+        "headers": given(fields.get("headers")),
+        "labels": given(fields.get("labels")),
+        "retry_policy": fields.get("retry_policy"),
+        "callback_timeout_seconds": fields.get("timeout_seconds", UNSET),
+        "delivery": fields.get("delivery", UNSET),
+    }
+    return request(CreateTimer, said, {"callback_url": "url" if handler is None else "handler", **NAMES})
+
+
+def reschedule_request(
+    namespace: str,
+    timer_id: str,
+    *,
+    at: datetime | None = None,
+    in_seconds: float | None = None,
+    payload: Any | UnsetType = UNSET,
+) -> UpdateTimer:
+    moment = _moment(at, in_seconds)
+    if not moment and payload is UNSET:
+        raise InvalidInput("Expected one of at, in_seconds and payload, got none")
+    raw = UNSET if payload is UNSET else json_of(payload, "a payload")
+    said = {"namespace": namespace, "timer_id": timer_id, "payload": raw, **moment}
+    return request(UpdateTimer, said, NAMES)
+
+
+def _moment(at: datetime | None, in_seconds: float | None) -> dict[str, object]:
+    if at is not None and in_seconds is not None:
+        raise InvalidInput("Expected only one of at and in_seconds, got both")
+    said = {"execute_at": at, "delay_seconds": in_seconds}
+    return {name: value for name, value in said.items() if value is not None}

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 
 from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.call import Problem, Reply
+from mainspring.errors import InvalidInput
 
 HANDLER_SCHEME = "handler:"
+D = TypeVar("D")
+
+
+def awaited(function: Callable[[D], object]) -> Callable[[D], Awaitable[object]]:
+    """A plain function runs in a thread, so that it holds up nobody. What it returns is awaited if it can be: what
+    wraps a coroutine function looks like a plain one."""
+    if not callable(function):
+        raise InvalidInput(f"Expected a function, got {function!r:.100}")
+    if inspect.iscoroutinefunction(function):
+        return function
+
+    async def call(due: D) -> object:
+        returned = await asyncio.to_thread(function, due)
+        return await returned if inspect.isawaitable(returned) else returned
+
+    return call
 
 
 async def call_handler(

@@ -15,7 +15,7 @@ from mainspring.errors import Conflict, NotFound
 from mainspring.model import Delivery, RetryPolicy, Timer
 from mainspring.namespaces.messages import CreateNamespace
 from mainspring.namespaces.service import NamespaceService
-from mainspring.timers.arguments import checked, create_request, moment, payload_of
+from mainspring.timers.arguments import create_request, reschedule_request
 from mainspring.timers.messages import (
     AttemptView,
     CreateTimer,
@@ -24,9 +24,9 @@ from mainspring.timers.messages import (
     ListTimers,
     TimerRef,
     TimerView,
-    UpdateTimer,
 )
 from mainspring.timers.service import TimerService
+from mainspring.wire.arguments import given, request
 from mainspring.wire.cursors import through_pages
 from mainspring.wire.instants import to_instant
 
@@ -90,7 +90,7 @@ class Timers:
         With `connection`, an open connection or session of the program to the same database, the timer is written in
         its transaction and commits or rolls back with it. The namespace must then exist.
         """
-        request = create_request(
+        asked = create_request(
             namespace,
             timer_id,
             at=at,
@@ -105,20 +105,20 @@ class Timers:
             delivery=delivery,
         )
         if connection is not None:
-            return await self._create_in_transaction(connection, request)
+            return await self._create_in_transaction(connection, asked)
         try:
-            return await self._service.create(request)
+            return await self._service.create(asked)
         except NotFound:
             with suppress(Conflict):  # made by somebody else meanwhile
                 await self._namespaces.create(CreateNamespace(name=namespace))
-            return await self._service.create(request)
+            return await self._service.create(asked)
 
     async def get(self, namespace: str, timer_id: str) -> TimerView:
-        return await self._service.get(TimerRef(namespace=namespace, timer_id=timer_id))
+        return await self._service.get(_ref(namespace, timer_id))
 
     async def delete(self, namespace: str, timer_id: str) -> DeletedView:
         """Remove a timer. The returned state is `running` if a call was in flight."""
-        return await self._service.delete(TimerRef(namespace=namespace, timer_id=timer_id))
+        return await self._service.delete(_ref(namespace, timer_id))
 
     async def reschedule(
         self,
@@ -130,31 +130,28 @@ class Timers:
         payload: Any | UnsetType = UNSET,
     ) -> TimerView:
         """Give a timer a new time, and a new payload if one is given; everything else stays."""
-        instant, delay = moment(at, in_seconds)
-        request = UpdateTimer(
-            namespace=namespace,
-            timer_id=timer_id,
-            execute_at=instant,
-            delay_seconds=delay,
-            payload=UNSET if payload is UNSET else payload_of(payload),
-        )
-        return await self._service.update(checked(request))
+        asked = reschedule_request(namespace, timer_id, at=at, in_seconds=in_seconds, payload=payload)
+        return await self._service.update(asked)
 
     async def run_now(self, namespace: str, timer_id: str) -> TimerView:
-        return await self._service.run_now(TimerRef(namespace=namespace, timer_id=timer_id))
+        return await self._service.run_now(_ref(namespace, timer_id))
 
     async def park(self, namespace: str, timer_id: str) -> TimerView:
-        return await self._service.park(TimerRef(namespace=namespace, timer_id=timer_id))
+        return await self._service.park(_ref(namespace, timer_id))
 
     async def resume(self, namespace: str, timer_id: str) -> TimerView:
-        return await self._service.resume(TimerRef(namespace=namespace, timer_id=timer_id))
+        return await self._service.resume(_ref(namespace, timer_id))
 
     def list(self, namespace: str, *, labels: Mapping[str, str] | None = None) -> AsyncIterator[TimerView]:
         """All timers of a namespace, in due order."""
-        request = ListTimers(namespace=namespace, labels=dict(labels or {}))
-        return through_pages(lambda at: self._service.list(replace(request, cursor=at)), lambda page: page.timers)
+        asked = request(ListTimers, {"namespace": namespace, "labels": given(labels)})
+        return through_pages(lambda at: self._service.list(replace(asked, cursor=at)), lambda page: page.timers)
 
     async def history(self, namespace: str, timer_id: str, *, limit: int = 100) -> tuple[AttemptView, ...]:
         """The newest attempts of a timer, even if it is done."""
-        page = await self._service.history(ListHistory(namespace=namespace, timer_id=timer_id, limit=limit))
-        return page.attempts
+        asked = request(ListHistory, {"namespace": namespace, "timer_id": timer_id, "limit": limit})
+        return (await self._service.history(asked)).attempts
+
+
+def _ref(namespace: str, timer_id: str) -> TimerRef:
+    return request(TimerRef, {"namespace": namespace, "timer_id": timer_id})

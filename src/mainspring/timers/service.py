@@ -56,6 +56,7 @@ from mainspring.timers.messages import (
 from mainspring.timers.views import attempt_view, view_of
 from mainspring.unreadable import Unreadable
 from mainspring.wire import cursors
+from mainspring.wire.checks import check_change
 from mainspring.wire.instants import to_ms
 from mainspring.wire.message import ProblemItem
 from mainspring.wire.strict_json import decode_items
@@ -131,6 +132,7 @@ class TimerService:
         return view_of(await self._find(request.namespace, request.timer_id), self._secrets)
 
     async def update(self, request: UpdateTimer) -> TimerView:
+        check_change(request)
         self._check(request)
 
         def change(timer: Timer) -> Timer:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec import UNSET, Struct
+
 from mainspring.errors import FieldError, InvalidInput, UnsafeTarget
 from mainspring.text import hides_something
 
@@ -32,6 +34,17 @@ def label_errors(labels: Mapping[str, str]) -> list[FieldError]:
         for name, value in labels.items()
         if hides_something(name + value)
     ]
+
+
+CHANGES_NOTHING: Final = frozenset({"namespace", "timer_id", "name", "if_generation", "dry_run"})
+"""Fields of an update that say what is changed and how, not to what."""
+
+
+def check_change(update: Struct) -> None:
+    """Refuse an update without a change: it would raise the generation, against those who know the present one."""
+    names = set(update.__struct_fields__) - CHANGES_NOTHING
+    if all(getattr(update, name) is UNSET for name in names):
+        raise InvalidInput("Expected at least one field to change, got none")
 
 
 def refuse(errors: list[FieldError]) -> None:

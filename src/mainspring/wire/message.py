@@ -16,7 +16,7 @@ from mainspring.text import NAME
 NamespaceName = Annotated[str, Meta(min_length=1, max_length=255, pattern=NAME)]
 
 
-CallbackUrl = Annotated[str, Meta(min_length=8, max_length=2048, description="An absolute http or https URL.")]
+CallbackUrl = Annotated[str, Meta(min_length=1, max_length=2048, description="An absolute http or https URL.")]
 
 
 CallbackTimeout = Annotated[float, Meta(ge=1, le=1800)]

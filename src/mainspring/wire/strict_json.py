@@ -18,9 +18,10 @@ import functools
 import itertools
 import json
 import math
+import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -37,6 +38,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 _DIGITS_TO_ZERO: Final = bytes(ord("0") if chr(byte).isascii() and chr(byte).isdigit() else byte for byte in range(256))
 _LONG_NUMBER: Final = b"0" * 19  # 2**63 - 1 has 19 digits: with fewer in a row, an integer fits
+_UNWRITABLE_TYPE: Final = re.compile(r"Encoding objects of type (.+) is unsupported")
 _read = msgspec.json.Decoder().decode
 _read_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _write = msgspec.json.Encoder().encode
@@ -79,7 +81,7 @@ def encode(value: object, what: str) -> bytes:
         if b"null" in written:  # which msgspec writes for NaN and infinities
             _refuse_no_numbers(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidInput(f"Expected {what} that can be written as JSON, got: {error}") from error
+        raise InvalidInput(f"Expected {what} that can be written as JSON, got {_unwritable(error)}") from error
     return written
 
 
@@ -150,6 +152,19 @@ def _screen(body: bytes) -> Any:
     return value
 
 
+def _unwritable(error: Exception) -> str:
+    """What kept a value from being written, without the words of the library that wrote it."""
+    if isinstance(error, RecursionError):
+        return f"more than {MAX_DEPTH} levels of nesting, or a value that contains itself"
+    if isinstance(error, OverflowError):
+        return "a number of more than 64 bits"
+    if isinstance(error, UnicodeEncodeError):
+        return "text that is not valid Unicode"
+    if named := _UNWRITABLE_TYPE.fullmatch(str(error)):
+        return f"a value of the type {named[1]}"
+    return "an object whose keys are not text" if "keys" in str(error) else str(error)
+
+
 def _refuse_no_numbers(value: object) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"the number {value}")
@@ -218,38 +233,50 @@ def _kind(value: object) -> str:
 
 
 def _explain(value: object, message: type[msgspec.Struct]) -> InvalidInput:
-    errors = tuple(_problems(value, message, ""))[:MAX_FIELD_ERRORS]
-    listed = "; ".join(f"{error.pointer or 'the request'}: {error.detail}" for error in errors[:3])
-    more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
-    return InvalidInput(f"The request is not valid: {listed}{more}", errors=errors)
+    errors = tuple(problems(value, message, _judge))[:MAX_FIELD_ERRORS]
+    return InvalidInput(f"The request is not valid: {listed(errors, lambda pointer: pointer)}", errors=errors)
 
 
-def _problems(value: object, expected: Any, pointer: str) -> list[FieldError]:
+def listed(errors: Sequence[FieldError], name: Callable[[str], str]) -> str:
+    """The first three, on one line; `name` says what a pointer is called."""
+    first = "; ".join(f"{name(error.pointer) or 'the request'}: {error.detail}" for error in errors[:3])
+    return first + (f"; and {len(errors) - 3} more" if len(errors) > 3 else "")
+
+
+Judge = Callable[[object, Any], object]
+"""Raises msgspec's `ValidationError` if a value is not of a type."""
+
+
+def _judge(value: object, expected: Any) -> object:
+    return msgspec.json.decode(_write(value), type=expected)
+
+
+def problems(value: object, expected: Any, judge: Judge, pointer: str = "") -> list[FieldError]:
     """What is wrong with a value: the errors of its parts where it has parts of their own type, else its own."""
     try:
-        msgspec.json.decode(_write(value), type=expected)
+        judge(value, expected)
     except msgspec.ValidationError as error:
         own = str(error)
     else:
         return []
     below: list[FieldError] = []
     if type(value) is dict:
-        struct = _struct_in(expected)
+        struct = struct_in(expected)
         if struct is not None:
-            below = _field_problems(value, struct, pointer)
+            below = _field_problems(value, struct, judge, pointer)
         else:
             for key, item in itertools.islice(value.items(), MAX_PARTS):
-                below += _own_problems({key: item}, expected, _step(pointer, key))
+                below += _own_problems({key: item}, expected, judge, _step(pointer, str(key)))
     elif type(value) is list:
         for index, item in enumerate(value[:MAX_PARTS]):
-            below += _own_problems([item], expected, _step(pointer, str(index)))
+            below += _own_problems([item], expected, judge, _step(pointer, str(index)))
     return below or [FieldError(pointer, plain_words(own.partition(" - at `")[0], expected))]
 
 
-def _own_problems(part: object, expected: Any, pointer: str) -> list[FieldError]:
+def _own_problems(part: object, expected: Any, judge: Judge, pointer: str) -> list[FieldError]:
     """What is wrong with a container of one element, said of the element."""
     try:
-        msgspec.json.decode(_write(part), type=expected)
+        judge(part, expected)
     except msgspec.ValidationError as error:
         detail, _, path = str(error).partition(" - at `")
         if path:  # without a path the container itself is meant, for instance its length
@@ -259,24 +286,26 @@ def _own_problems(part: object, expected: Any, pointer: str) -> list[FieldError]
     return []
 
 
-def _field_problems(value: dict[str, object], struct: type[msgspec.Struct], pointer: str) -> list[FieldError]:
+def _field_problems(
+    value: dict[str, object], struct: type[msgspec.Struct], judge: Judge, pointer: str
+) -> list[FieldError]:
     fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
     found = [FieldError(_step(pointer, key), "unknown field") for key in value if key not in fields]
     for name, field in fields.items():
         if name in value:
-            found += _problems(value[name], field.type, _step(pointer, name))
+            found += problems(value[name], field.type, judge, _step(pointer, name))
         elif field.required:
             found.append(FieldError(_step(pointer, name), "required, but missing"))
     return found
 
 
-def _struct_in(expected: Any) -> type[msgspec.Struct] | None:
+def struct_in(expected: Any) -> type[msgspec.Struct] | None:
     """The struct type within `Annotated[...]` and unions; messages have at most one in a union."""
     if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
         return expected
     if typing.get_origin(expected) in (typing.Annotated, typing.Union, types.UnionType):
         for part in typing.get_args(expected):
-            found = _struct_in(part)
+            found = struct_in(part)
             if found is not None:
                 return found
     return None

@@ -19,6 +19,7 @@ from telecom_cart.platforms import PREFIX, Name, NotConfigured, PlatformChoice
 from telecom_cart.provider import Lookup
 from telecom_cart.server import ServerOptions, log_to_stderr, serve, settlement_on
 from telecom_cart.settings import CURRENCIES, Settings
+from telecom_cart.settlement import LOOK_NOW
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_STORE: Final = "sqlite:///.telecom-cart/cart.db"
@@ -173,7 +174,7 @@ def serve_command(
 @click.option("--port", default=8710, type=click.IntRange(1, 65535), show_default=True, help="Port of the cart.")
 @click.option(
     "--simulator-port",
-    default=8711,
+    default=8713,
     type=click.IntRange(1, 65535),
     show_default=True,
     help="Port of the simulated platform.",
@@ -212,7 +213,8 @@ def unknown_command(*, store: str) -> None:
                 attempt = cart.attempt
                 assert attempt is not None
                 since = datetime.fromtimestamp(attempt.started_at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-                click.echo("\t".join((cart.user_id, attempt.reference, attempt.place, since, attempt.unresolved)))
+                why = f"{attempt.unresolved} {LOOK_NOW}" if attempt.is_over else attempt.unresolved
+                click.echo("\t".join((cart.user_id, attempt.reference, attempt.place, since, why)))
 
     _run(listed())
 
@@ -228,7 +230,8 @@ def settle_command(*, user: str, order: str | None, not_made: bool, store: str) 
     Look at the platform for an order with the attempt's reference first: `unknown` shows it, and the shop. What you
     say here is final: if you say that there is none, and there is, the next checkout orders again. Nothing else is
     changed, and the platform is not asked. After --not-made, the cart opens again as soon as the cart's
-    server has closed the basket, so that no process that was held up can order it.
+    server has closed the basket, so that no process that was held up can order it. If the basket was gone already, it
+    may have been ordered after you looked: then `unknown` lists it again, and you have to look again.
     """
     if (order is None) == (not not_made):
         raise click.UsageError("Say what you found: --order NUMBER or --not-made.")
@@ -238,7 +241,7 @@ def settle_command(*, user: str, order: str | None, not_made: bool, store: str) 
             await settlement.settle(user, order_number=order)
 
     _run(settle())
-    opened = "nothing was ordered. The cart is open again as soon as its server has closed the basket"
+    opened = "nothing was ordered. The cart is open again soon, unless `unknown` still lists it: then look again"
     click.echo(f"Settled: {opened if order is None else f'it is order {order}'}.")
 
 

@@ -53,7 +53,7 @@ from telecom_cart.provider import (
     Unreachable,
 )
 from telecom_cart.queues import Queues
-from telecom_cart.recovery import Recovery, Unresolved
+from telecom_cart.recovery import Recovery, Unresolved, live_in
 from telecom_cart.repository import Repository
 from telecom_cart.settings import Settings
 from telecom_cart.trust import Trust
@@ -127,7 +127,7 @@ class Checkouts:
         self._settings = settings
         self._spawn = spawn
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        """By the id of the cart."""
+        """By the reference of the attempt: whoever makes it here, or finds out what became of it."""
 
     async def run(self, user_id: str, wish: Wish) -> Placed:
         async with self._queues.turn(user_id):
@@ -224,26 +224,26 @@ class Checkouts:
         sealed = await self._repository.change(cart.user_id, decide)
         assert sealed is not None
         crashes.reach(crashes.SEALED)
-        self._under_way[cart.id] = task = self._spawn(self._attempt(sealed))
-        task.add_done_callback(lambda _: self._under_way.pop(cart.id, None))
+        self._begun(reference, self._attempt(sealed))
         return sealed
+
+    def _begun(self, reference: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """It goes on when nobody waits for it any more, and ends with the shop."""
+        self._under_way[reference] = task = self._spawn(work)
+        task.add_done_callback(lambda _: self._under_way.pop(reference, None))
+        return task
 
     # --- waiting --------------------------------------------------------------------------------------------
 
     async def _wait(self, cart: Cart) -> None:
         """Until the attempt is over, or the user has waited long enough."""
-        task = self._under_way.get(cart.id)
+        attempt = attempt_of(cart)
+        task = self._under_way.get(attempt.reference)
+        now, seconds = self._repository.now_ms(), self._settings.attempt_seconds
+        if task is None and not attempt.is_under_way(now=now, seconds=seconds):
+            task = self._begun(attempt.reference, self._find_out(cart))
         if task is not None:
             await asyncio.wait({task}, timeout=self._settings.answer_seconds)
-            return
-        assert cart.attempt is not None
-        now, seconds = self._repository.now_ms(), self._settings.attempt_seconds
-        if not cart.attempt.is_under_way(now=now, seconds=seconds):
-            try:
-                async with asyncio.timeout(self._settings.answer_seconds):
-                    await self._recovery.run(cart.user_id, cart.id)
-            except (Unresolved, TimeoutError):
-                pass
             return
         clock = asyncio.get_running_loop().time  # the store's may be set back
         until = clock() + self._settings.answer_seconds
@@ -251,18 +251,26 @@ class Checkouts:
             present = await self._repository.cart(cart.user_id)
             if present is None or present.id != cart.id or not present.is_sealed:
                 return
+            if attempt_of(present).reference != attempt.reference:
+                return
             await asyncio.sleep(_LOOK_SECONDS)
 
+    async def _find_out(self, cart: Cart) -> None:
+        with suppress(Unresolved):  # who asked is told that, too
+            await self._recovery.run(cart.user_id, cart.id)
+
     async def _verdict(self, cart: Cart, reference: str, *, is_replay: bool) -> Placed:
-        """What is on record by now. The attempt is read first: orders are recorded before attempts are closed."""
+        """What is on record by now. The order is read last: it is recorded before its attempt is closed, and a later
+        attempt, which may have ordered although this one has not, seals the cart until then."""
         closed = await self._repository.attempts.get(reference)
+        present = await self._repository.cart(cart.user_id)
         if (order := await self._repository.order_of(cart.id)) is not None:
             return Placed(order, is_replay=is_replay)
-        if closed is not None:
+        later = present.attempt if present is not None and present.id == cart.id and present.is_sealed else None
+        if closed is not None and (later is None or later.reference == reference):
             raise failure_of(closed.value)
-        present = await self._repository.cart(cart.user_id)
-        if present is not None and present.attempt is not None and present.attempt.unresolved:
-            raise unknown(present.attempt)
+        if later is not None and later.unresolved:
+            raise unknown(later)
         raise CheckoutInProgress
 
     # --- steps 3 to 7 ---------------------------------------------------------------------------------------
@@ -354,8 +362,7 @@ class Checkouts:
             await self._end(cart, self._closer.rejected, *refused.reasons)
         except Refused as refused:
             crashes.reach(crashes.ANSWERED)
-            await self._note(cart, attempt.reference, refusal=refused.reasons)
-            await self._recover(cart, attempt)
+            await self._doubt(cart, attempt, *refused.reasons)
         except Unreachable as error:
             nothing_sent = replace(attempt, submitted_at=None)
             await self._closer.not_made(cart, nothing_sent, (f"{AWAY}: {error}",))
@@ -367,7 +374,7 @@ class Checkouts:
             if placed.is_live:
                 await self._closer.ordered(cart, attempt, await self._verified(attempt, placed))
             else:
-                await self._end(cart, self._closer.rejected, f"The platform's order {placed.number} is {placed.status}")
+                await self._doubt(cart, attempt, f"The platform's order {placed.number} is {placed.status}")
 
     async def _verified(self, attempt: Attempt, placed: PlacedOrder) -> list[PlacedOrder]:
         """The orders to be recorded, of which one was placed. Whether a strong look-up finds it is seen here, and not
@@ -382,7 +389,7 @@ class Checkouts:
             if not isinstance(found, Found | Absent):
                 return orders
             seen = found.orders if isinstance(found, Found) else ()
-            live = [order for order in seen if order.is_live]
+            live = live_in(found)
             is_findable = any(order.number == placed.number for order in seen)
             if live and not is_findable:
                 said = "the platform named %s for %s, of which it has others"
@@ -410,6 +417,11 @@ class Checkouts:
             await self._repository.change(cart.user_id, decide)
         except (CartError, MainspringError) as error:  # it is found out without that, later
             logger.warning("what the platform said of %s was not written down: %s", reference, error)
+
+    async def _doubt(self, cart: Cart, attempt: Attempt, *reasons: str) -> None:
+        """The platform said that there is no order, after one was asked for: that is found out."""
+        await self._note(cart, attempt.reference, refusal=reasons)
+        await self._recover(cart, attempt)
 
     async def _recover(self, cart: Cart, attempt: Attempt) -> None:
         """Ask now; and if nobody can tell, soon, not at the deadline, which was for the case that we die."""

@@ -132,7 +132,7 @@ def unknown(attempt: Attempt) -> CheckoutUnknown:
     """What a user who asks for an order is told if nobody knows whether it was made."""
     doing = "" if attempt.needs_person else " This is being resolved."
     return CheckoutUnknown(
-        f"{_unknown(attempt)}{doing} Asking again never orders again.", retryable=not attempt.needs_person
+        f"{_unknown(attempt)}{doing} Asking again never orders twice.", retryable=not attempt.needs_person
     )
 
 

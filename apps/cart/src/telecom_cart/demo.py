@@ -20,7 +20,7 @@ from typing import Final
 from telecom_cart.shutdown import on_end
 
 ATTEMPT_SECONDS: Final = 8
-START_SECONDS: Final = 20
+START_SECONDS: Final = 60
 STOP_SECONDS: Final = 15
 
 TRIALS: Final = """
@@ -33,6 +33,7 @@ Three trials. Paste this first, in another terminal:
   PHONE='{{"productId": "phone-1", "name": "Phone", "type": "device", "price": 79900}}'
   add() {{ curl -s -o /dev/null $CARTS/$1/items -H "$JSON" -d "$PHONE"; }}
   checkout() {{ curl -s -w '\\n' -X POST $CARTS/$1/checkout; }}
+  restarted() {{ curl -s -o /dev/null --retry 60 --retry-delay 1 --retry-connrefused {cart}/health; }}
   orders() {{ curl -s $SHOP/ledger | grep -o '"number":"[^"]*","reference":"[^"]*"'; }}
 
 1. The platform forgets the basket, then you check out. It is made again, with everything in it.
@@ -48,7 +49,7 @@ Three trials. Paste this first, in another terminal:
 3. The cart is killed while the platform orders. It is started again here, and finds out.
 
   add cid; curl -s -o /dev/null $SHOP/faults -d '{{"verb": "checkout", "kind": "delay", "seconds": 4}}'
-  checkout cid & sleep 2; kill -9 $(cat {pid_file}); sleep 4
+  checkout cid & sleep 2; kill -9 $(cat {pid_file}); restarted
   checkout cid; orders
 
 To try one again, take another customer: a bare checkout soon after an order might be a repeat, and has to say which

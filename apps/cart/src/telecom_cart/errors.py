@@ -11,7 +11,7 @@
     ├── AlreadyCheckedOut      422
     ├── CheckoutInProgress     422
     ├── CheckoutFailed         422  definitely no order; may be asked for again
-    ├── CheckoutUnknown        503  being resolved; asking again never orders again
+    ├── CheckoutUnknown        503  being resolved; asking again never orders twice
     ├── OperationTimeout       503
     ├── ProviderDown           503  nothing was ordered
     └── InternalError          500
@@ -110,7 +110,7 @@ class CheckoutFailed(CartError):
 
 
 class CheckoutUnknown(CartError):
-    """Nobody knows yet whether this cart was ordered. This is being resolved; asking again never orders again."""
+    """Nobody knows yet whether this cart was ordered. This is being resolved; asking again never orders twice."""
 
     code = "CHECKOUT_UNKNOWN"
     retryable = True

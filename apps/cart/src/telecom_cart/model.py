@@ -128,6 +128,9 @@ class Attempt:
     """Whether nobody but a person can find out what became of it, as things are."""
     denied: bool = False
     """Whether a person has found that there is no order. Then its basket is closed, so that there can be none later."""
+    is_over: bool = False
+    """Whether nothing could be made of its basket any more when a person was last told what is not known: whoever looks
+    after that sees all that there will be."""
 
     @property
     def is_open(self) -> bool:

@@ -4,7 +4,6 @@
 |------------|-----------------------|------------|-------------------------------------------------------------------|
 | preparing  | -                     | -          | nothing was sent: not made                                        |
 | submitting | found, live           | any        | recorded; if there are two, the first one, and a person is told   |
-| submitting | found, failed         | any        | rejected                                                          |
 | submitting | absent                | there      | the basket is closed, and it is asked for again                   |
 | submitting | absent                | closed,    | not made, if the platform orders and closes atomically;           |
 |            |                       | just now   | otherwise as if it was gone                                       |
@@ -12,15 +11,19 @@
 |            |                       |            | without a bound of that lag a person decides                      |
 | submitting | being made, or cannot | any        | unknown, asked again later                                        |
 |            | be told               |            |                                                                   |
-| submitting | denied by a person    | closed     | not made, unless it is found or being made now; where closing is  |
-|            |                       |            | not atomic, when it is gone for the time-out                      |
+| submitting | denied by a person    | closed,    | not made, unless it is found or being made now, if the platform   |
+|            |                       | just now   | orders and closes atomically; otherwise as if it was gone         |
+| submitting | denied by a person    | gone       | it may have been ordered since he looked: as above, if it is      |
+|            |                       |            | absent; otherwise he is told, when nothing can be made any more,  |
+|            |                       |            | to look again, and if he denies it again, not made                |
 | submitting | in another shop       | any        | unknown: nobody here is asked, those who serve it or a person are |
 
 One at a time looks, by a hold on the attempt. Closing the basket is the fence: an instance that was frozen before it
 sent its request wakes up and orders a basket that is gone.
 
 A refusal of an order that was sent is one of the things that are not known: it may be the answer to its repeat by a
-gateway. It only gives the reasons for which, in the end, it was not made.
+gateway. So is an order that is found, and has failed or was cancelled: the repeat may have made another one, or still
+make it. Both only give the reasons for which, in the end, it was not made; such an order counts as absent.
 
 Each process counts for itself how long a basket has been gone, from its own first look, by a monotonic clock: a
 clock that is set, or a machine that starts an hour ahead, ends no wait.
@@ -78,7 +81,6 @@ class Presence(Enum):
 
 class Action(Enum):
     RECORD = auto()
-    REJECT = auto()
     CLOSE_BASKET = auto()
     NOT_MADE = auto()
     ASK_LATER = auto()
@@ -94,8 +96,8 @@ def decide(
     is_conclusive: bool,
 ) -> Action:
     """The table above. `is_conclusive`: the basket had been gone for time-out and lag when the platform was asked."""
-    if isinstance(found, Found):
-        return Action.RECORD if any(order.is_live for order in found.orders) else Action.REJECT
+    if live_in(found):
+        return Action.RECORD
     if isinstance(found, Unsure) or basket is Presence.UNKNOWN:
         return Action.ASK_LATER
     if basket is Presence.THERE:
@@ -104,6 +106,11 @@ def decide(
     if lookup.lag_seconds is None and not is_proved:
         return Action.ASK_A_PERSON
     return Action.NOT_MADE if is_proved else Action.ASK_LATER
+
+
+def live_in(found: Found | Absent | Unsure) -> list[PlacedOrder]:
+    """The orders that count."""
+    return [order for order in found.orders if order.is_live] if isinstance(found, Found) else []
 
 
 class Recovery:
@@ -147,17 +154,25 @@ class Recovery:
 
     async def _fence(self, cart: Cart, attempt: Attempt, by: str) -> None:
         """A person has found that there is no order: see to it that there can be none. Who looks again finds more."""
-        if await self._closed(attempt) is Presence.UNKNOWN:
+        presence = await self._closed(attempt)
+        has_seen_all = attempt.is_over and presence is not Presence.CLOSED
+        if presence is Presence.UNKNOWN and not has_seen_all:
             await self._unresolved(cart, by, f"{DENIED} The platform has not closed it yet.")
-        is_over = self._provider.is_atomic or self._is_gone_for(attempt, self._provider.timeout_seconds)
+        is_over, settled = self._is_over(attempt), self._is_conclusive(attempt)
         found = await self._found(attempt)
-        if isinstance(found, Found) and (live := [order for order in found.orders if order.is_live]):
+        is_proved = settled and not isinstance(found, Unsure)
+        if live := live_in(found):
             await self._recorded(cart, attempt, live)
-        elif not is_over or (isinstance(found, Unsure) and found.is_being_made):
+        elif isinstance(found, Unsure) and found.is_being_made:
             await self._unresolved(cart, by, f"{DENIED} The platform may still make one.")
-        else:
+        elif has_seen_all or is_proved or (presence is Presence.CLOSED and self._provider.is_atomic):
             self._gone.pop(attempt.reference, None)
             await self._closer.not_made(cart, attempt, (DENIED,))
+        elif is_over:
+            told = f"{DENIED} The basket was gone by then, and it may have been made since: look again."
+            await self._unresolved(cart, by, told, needs_person=True, is_over=True)
+        else:
+            await self._unresolved(cart, by, f"{DENIED} The platform may still make one.")
 
     def _taken(self, by: str, cart_id: str, own: str, cart: Cart | None) -> Cart | None:
         if cart is None or cart.id != cart_id or cart.attempt is None or not cart.attempt.is_open:
@@ -175,7 +190,7 @@ class Recovery:
         for _ in range(2):
             conclusive = self._is_conclusive(attempt)
             found = await self._found(attempt)
-            if isinstance(found, Absent) and presence is Presence.UNKNOWN:
+            if not isinstance(found, Unsure) and not live_in(found) and presence is Presence.UNKNOWN:
                 presence = await self._presence(attempt)
             action = decide(
                 found,
@@ -190,18 +205,17 @@ class Recovery:
             crashes.reach(crashes.FENCED)
         match action:
             case Action.RECORD:
-                assert isinstance(found, Found)
-                await self._recorded(cart, attempt, [order for order in found.orders if order.is_live])
-            case Action.REJECT:
-                reasons = attempt.refusal or ("The platform has recorded it as failed.",)
-                await self._closer.rejected(cart, attempt, reasons)
+                await self._recorded(cart, attempt, live_in(found))
             case Action.NOT_MADE:
-                reasons = attempt.refusal or ("The platform has no order of it, and can make none.",)
+                reasons = attempt.refusal or (f"{_seen(found)}, and can make none.",)
                 await self._closer.not_made(cart, attempt, reasons)
             case _:
                 reason = UNBOUNDED if action is Action.ASK_A_PERSON else _reason(found)
                 is_for_person = isinstance(found, Unsure) and found.needs_person
-                await self._unresolved(cart, by, reason, needs_person=is_for_person or reason == UNBOUNDED)
+                is_over = self._is_over(attempt) and not (isinstance(found, Unsure) and found.is_being_made)
+                await self._unresolved(
+                    cart, by, reason, needs_person=is_for_person or reason == UNBOUNDED, is_over=is_over
+                )
         self._gone.pop(attempt.reference, None)
 
     async def _recorded(self, cart: Cart, attempt: Attempt, live: list[PlacedOrder]) -> None:
@@ -216,6 +230,10 @@ class Recovery:
         have been frozen in between."""
         lag = self._provider.lookup.lag_seconds
         return lag is not None and self._is_gone_for(attempt, self._provider.timeout_seconds + lag)
+
+    def _is_over(self, attempt: Attempt) -> bool:
+        """Whether nothing can be made any more of a basket that is gone. It may have been, and not be seen yet."""
+        return self._is_gone_for(attempt, 0 if self._provider.is_atomic else self._provider.timeout_seconds)
 
     def _is_gone_for(self, attempt: Attempt, seconds: float) -> bool:
         since = self._gone.get(attempt.reference)
@@ -245,7 +263,8 @@ class Recovery:
     async def _found(self, attempt: Attempt) -> Found | Absent | Unsure:
         """What is believed of that."""
         found = await self.asked(attempt, ticket=attempt.ticket)
-        if isinstance(found, Absent) and not await self._trust.believes(since=attempt.trust):
+        is_none = not isinstance(found, Unsure) and not live_in(found)
+        if is_none and not await self._trust.believes(since=attempt.trust):
             return Unsure(DOUBTED, needs_person=True)
         return found
 
@@ -265,7 +284,9 @@ class Recovery:
             return Presence.UNKNOWN
         return self._noted(attempt, Presence.CLOSED if closed is Closed.CLOSED else Presence.GONE)
 
-    async def _unresolved(self, cart: Cart, by: str, reason: str, *, needs_person: bool = False) -> NoReturn:
+    async def _unresolved(
+        self, cart: Cart, by: str, reason: str, *, needs_person: bool = False, is_over: bool = False
+    ) -> NoReturn:
         def decide(present: Cart | None) -> Cart | None:
             if present is None or present.attempt is None or present.attempt.held is None:
                 return None
@@ -280,6 +301,8 @@ class Recovery:
                 unresolved=reason,
                 deadline_at=deadline,
                 needs_person=needs_person,
+                is_over=is_over,
+                denied=present.attempt.denied and not is_over,  # that was before
             )
             return present.with_attempt(attempt, now=now)
 
@@ -290,4 +313,9 @@ class Recovery:
 
 
 def _reason(found: Found | Absent | Unsure) -> str:
-    return found.reason if isinstance(found, Unsure) else "The platform has no order of it yet, and may still make one."
+    return found.reason if isinstance(found, Unsure) else f"{_seen(found)}, and may still make one."
+
+
+def _seen(found: Found | Absent | Unsure) -> str:
+    is_there = isinstance(found, Found)
+    return f"The platform has {'an order of it that has failed or was cancelled' if is_there else 'no order of it'}"

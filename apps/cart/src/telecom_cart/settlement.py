@@ -1,7 +1,8 @@
 """What a person decides, because nothing else can. The platform is not asked here.
 
 That there is no order is true when it was looked for. Somebody who was frozen before sending may still make one: so the
-cart is open again only when whoever serves it has closed the basket (`Recovery`).
+cart is open again only when whoever serves it has closed the basket (`Recovery`). If that was gone by then, it may have
+been ordered after the person looked, who has to look again (`Attempt.is_over`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from telecom_cart.recovery import DENIED
 from telecom_cart.repository import Repository
 from telecom_cart.wakes import Wakes
 
+LOOK_NOW: Final = "The basket is gone: look now, and you see all that there will be."
+"""What whoever settles is told, once it is so."""
 WAKE_SECONDS: Final = 0.5
 """Until whoever serves the cart closes its basket. What is decided is written within that, or found by the next try."""
 _NUMBER: Final = re.compile(r"[!-~]{1,100}")

@@ -92,10 +92,10 @@ class Shop:
             ms.job("*/5 * * * *", name=CLEAN_UP, catchup="none", overlap="skip", timeout_seconds=240)(self._clean_up)
 
     def attend(self) -> None:
-        """Be the one whom the timers of this Mainspring reach."""
-        self._ms.handler(SYNCHRONISE)(self._synchronise)
-        self._ms.handler(RECOVER)(self._recover)
-        self._ms.handler(CLOSE_BASKET)(self._close_basket)
+        """Be the one whom the timers of this Mainspring reach, instead of another."""
+        self._ms.handler(SYNCHRONISE, replace=True)(self._synchronise)
+        self._ms.handler(RECOVER, replace=True)(self._recover)
+        self._ms.handler(CLOSE_BASKET, replace=True)(self._close_basket)
 
     async def __aenter__(self) -> Self:
         await self._ms.create_namespace(NAMESPACE)

@@ -26,8 +26,10 @@ class Connection:
     def __init__(
         self, *, url: str | None, token: str | None, timeout: float, retries: int, transport: SyncTransport
     ) -> None:
-        if not 0 < timeout <= 3600 or not 0 <= retries <= 100:
-            raise ConfigError(f"Expected a timeout up to 3600 s and 0 to 100 retries, got {timeout} and {retries}")
+        if not isinstance(timeout, int | float) or not 0 < timeout <= 3600:
+            raise ConfigError(f"Expected a timeout of more than 0 and up to 3600 s, got {timeout!r:.100}")
+        if not isinstance(retries, int) or not 0 <= retries <= 100:
+            raise ConfigError(f"Expected 0 to 100 retries, got {retries!r:.100}")
         self.url = find_url(url)
         self._timeout_ms = round(timeout * 1000)
         self._retries = retries

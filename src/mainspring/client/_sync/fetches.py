@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Unpack
 
-from msgspec import UNSET
-
 from mainspring.client._sync.connection import Connection
-from mainspring.client.arguments import FetchesWhere, instant
+from mainspring.client.arguments import FetchesWhere
 from mainspring.client.reply import Repeat
 from mainspring.fetches.arguments import FetchFields, create_request
 from mainspring.fetches.messages import (
@@ -21,9 +19,11 @@ from mainspring.fetches.messages import (
     ListFetches,
     StatsView,
 )
+from mainspring.wire.arguments import check_number, given, request
 
 FIRST_LOOK_SECONDS: Final = 0.02
 LOOK_SECONDS: Final = 1.0
+LONGEST_WAIT_SECONDS: Final = 31_536_000.0
 
 
 class Fetches:
@@ -37,16 +37,17 @@ class Fetches:
 
         Repeated: all attempts use the same reqId, generated here if none is given.
         """
-        request = create_request(url, **fields)
-        return self._connection.post("/v1/fetches/create", request, FetchView, repeat=Repeat.HARMLESS)
+        asked = create_request(url, **fields)
+        return self._connection.post("/v1/fetches/create", asked, FetchView, repeat=Repeat.HARMLESS)
 
     def get(self, req_id: str) -> FetchView:
         """The fetch, with its result if it has ended; NotFound if it does not exist. A read, so it is repeated."""
-        request = FetchRef(req_id=req_id)
-        return self._connection.post("/v1/fetches/get", request, FetchView, repeat=Repeat.READ)
+        asked = request(FetchRef, {"req_id": req_id})
+        return self._connection.post("/v1/fetches/get", asked, FetchView, repeat=Repeat.READ)
 
     def wait(self, req_id: str, seconds: float) -> FetchView:
         """The fetch once it has ended, or as it is when the time is up. Polls the server."""
+        check_number("seconds", seconds, least=0, most=LONGEST_WAIT_SECONDS)
         deadline = self._connection.monotonic() + seconds
         pause = FIRST_LOOK_SECONDS
         while True:
@@ -62,15 +63,8 @@ class Fetches:
 
         A short page is not necessarily the last one. A read, so it is repeated.
         """
-        request = ListFetches(
-            states=tuple(where.get("states", ())),
-            labels=dict(where.get("labels", {})),
-            since=instant(where.get("since")),
-            until=instant(where.get("until")),
-            limit=limit,
-            cursor=UNSET if cursor is None else cursor,
-        )
-        return self._connection.post("/v1/fetches/list", request, FetchPage, repeat=Repeat.READ)
+        asked = request(ListFetches, {**where, "limit": limit, "cursor": given(cursor)})
+        return self._connection.post("/v1/fetches/list", asked, FetchPage, repeat=Repeat.READ)
 
     def iterate(self, *, page_size: int = 100, **where: Unpack[FetchesWhere]) -> Iterator[FetchSummary]:
         """All matching fetches, page by page."""
@@ -84,8 +78,8 @@ class Fetches:
 
     def cancel(self, req_id: str) -> FetchView:
         """Cancel a fetch. One that has ended stays as it is; a call under way continues. Repeated."""
-        request = FetchRef(req_id=req_id)
-        return self._connection.post("/v1/fetches/cancel", request, FetchView, repeat=Repeat.HARMLESS)
+        asked = request(FetchRef, {"req_id": req_id})
+        return self._connection.post("/v1/fetches/cancel", asked, FetchView, repeat=Repeat.HARMLESS)
 
     def stats(self) -> StatsView:
         """Fetches by state, how long they took, and which executors make the calls. A read, so it is repeated."""

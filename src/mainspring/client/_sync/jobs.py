@@ -14,7 +14,7 @@ from typing import Unpack
 from msgspec import UNSET, UnsetType
 
 from mainspring.client._sync.connection import Connection
-from mainspring.client.arguments import RunsWhere, instant, to_payload
+from mainspring.client.arguments import RunsWhere, to_payload
 from mainspring.client.reply import Repeat
 from mainspring.jobs.arguments import JobFields, create_request, update_request
 from mainspring.jobs.calendar.calendar import Dst
@@ -36,6 +36,7 @@ from mainspring.jobs.messages import (
     RunView,
     TriggerJob,
 )
+from mainspring.wire.arguments import given, request
 
 
 class Jobs:
@@ -59,13 +60,13 @@ class Jobs:
 
         Not repeated when its outcome is unknown: it would conflict.
         """
-        request = create_request(name, schedule, paused=paused, note=note, by=by, dry_run=dry_run, **fields)
+        asked = create_request(name, schedule, paused=paused, note=note, by=by, dry_run=dry_run, **fields)
         repeat = Repeat.READ if dry_run else Repeat.IF_UNDONE
-        return self._connection.post("/v1/jobs/create", request, JobView, repeat=repeat)
+        return self._connection.post("/v1/jobs/create", asked, JobView, repeat=repeat)
 
     def get(self, name: str) -> JobView:
         """The job; NotFound if it does not exist. A read, so it is repeated."""
-        return self._connection.post("/v1/jobs/get", JobRef(name=name), JobView, repeat=Repeat.READ)
+        return self._connection.post("/v1/jobs/get", request(JobRef, {"name": name}), JobView, repeat=Repeat.READ)
 
     def update(
         self,
@@ -80,17 +81,17 @@ class Jobs:
 
         Repeated when its outcome is unknown, unless it has `if_generation`: the repeat would conflict with itself.
         """
-        request = update_request(name, if_generation=if_generation, schedule=schedule, dry_run=dry_run, **fields)
+        asked = update_request(name, if_generation=if_generation, schedule=schedule, dry_run=dry_run, **fields)
         repeat = Repeat.READ if dry_run else Repeat.HARMLESS if if_generation is UNSET else Repeat.IF_UNDONE
-        return self._connection.post("/v1/jobs/update", request, JobView, repeat=repeat)
+        return self._connection.post("/v1/jobs/update", asked, JobView, repeat=repeat)
 
     def delete(self, name: str) -> DeletedJobView:
         """Remove the job; returns the job as it was. Its ledger stays until it expires.
 
         Repeated. If NotFound follows an unanswered attempt, a note says so: that attempt may have removed it.
         """
-        request = JobRef(name=name)
-        return self._connection.post("/v1/jobs/delete", request, DeletedJobView, repeat=Repeat.HARMLESS)
+        asked = request(JobRef, {"name": name})
+        return self._connection.post("/v1/jobs/delete", asked, DeletedJobView, repeat=Repeat.HARMLESS)
 
     def list(
         self,
@@ -103,15 +104,16 @@ class Jobs:
         secrets: bool = False,
     ) -> JobPage:
         """One page of jobs, in the order of their names. `secrets` shows hidden values. A read, so it is repeated."""
-        request = ListJobs(
-            name_prefix=name_prefix,
-            labels=dict(labels or {}),
-            states=tuple(states),
-            limit=limit,
-            cursor=UNSET if cursor is None else cursor,
-            secrets=secrets,
-        )
-        return self._connection.post("/v1/jobs/list", request, JobPage, repeat=Repeat.READ)
+        said = {
+            "name_prefix": name_prefix,
+            "labels": given(labels),
+            "states": states,
+            "limit": limit,
+            "cursor": given(cursor),
+            "secrets": secrets,
+        }
+        asked = request(ListJobs, said)
+        return self._connection.post("/v1/jobs/list", asked, JobPage, repeat=Repeat.READ)
 
     def iterate(
         self,
@@ -138,21 +140,22 @@ class Jobs:
 
         Not repeated when its outcome is unknown: somebody may have resumed it.
         """
-        request = PauseJob(name=name, note=note, by=by)
-        return self._connection.post("/v1/jobs/pause", request, JobView, repeat=Repeat.IF_UNDONE)
+        asked = request(PauseJob, {"name": name, "note": note, "by": by})
+        return self._connection.post("/v1/jobs/pause", asked, JobView, repeat=Repeat.IF_UNDONE)
 
     def resume(self, name: str, *, by: str = "") -> JobView:
         """Run the job again from now on. Not repeated when its outcome is unknown: it may have been paused again."""
-        request = ResumeJob(name=name, by=by)
-        return self._connection.post("/v1/jobs/resume", request, JobView, repeat=Repeat.IF_UNDONE)
+        asked = request(ResumeJob, {"name": name, "by": by})
+        return self._connection.post("/v1/jobs/resume", asked, JobView, repeat=Repeat.IF_UNDONE)
 
     def trigger(self, name: str, *, body: object = None, by: str = "") -> RunView:
         """Run the job now, in addition to its calendar; returns its entry in the ledger.
 
         Not repeated when its outcome is unknown: it may have been run.
         """
-        request = TriggerJob(name=name, body=UNSET if body is None else to_payload(body), by=by)
-        return self._connection.post("/v1/jobs/trigger", request, RunView, repeat=Repeat.IF_UNDONE)
+        raw = UNSET if body is None else to_payload(body)
+        asked = request(TriggerJob, {"name": name, "body": raw, "by": by})
+        return self._connection.post("/v1/jobs/trigger", asked, RunView, repeat=Repeat.IF_UNDONE)
 
     def preview(
         self,
@@ -166,31 +169,25 @@ class Jobs:
         count: int = 10,
     ) -> PreviewView:
         """The next instants of a job, or of any schedule. A read, so it is repeated."""
-        request = PreviewJob(
-            name=UNSET if name is None else name,
-            schedule=schedule,
-            timezone=timezone,
-            seconds=seconds,
-            dst=dst,
-            from_=instant(from_),
-            count=count,
-        )
-        return self._connection.post("/v1/jobs/preview", request, PreviewView, repeat=Repeat.READ)
+        said = {
+            "name": given(name),
+            "schedule": schedule,
+            "timezone": timezone,
+            "seconds": seconds,
+            "dst": dst,
+            "from_": given(from_),
+            "count": count,
+        }
+        asked = request(PreviewJob, said)
+        return self._connection.post("/v1/jobs/preview", asked, PreviewView, repeat=Repeat.READ)
 
     def runs(
         self, name: str | None = None, *, limit: int = 100, cursor: str | None = None, **where: Unpack[RunsWhere]
     ) -> RunsPage:
         """One page of the ledger, newest first; without a name, of all jobs, by name. A read, so it is repeated."""
-        request = ListRuns(
-            name=UNSET if name is None else name,
-            states=tuple(where.get("states", ())),
-            kinds=tuple(where.get("kinds", ())),
-            since=instant(where.get("since")),
-            until=instant(where.get("until")),
-            limit=limit,
-            cursor=UNSET if cursor is None else cursor,
-        )
-        return self._connection.post("/v1/jobs/runs", request, RunsPage, repeat=Repeat.READ)
+        said = {"name": given(name), "limit": limit, "cursor": given(cursor)}
+        asked = request(ListRuns, {**where, **said})
+        return self._connection.post("/v1/jobs/runs", asked, RunsPage, repeat=Repeat.READ)
 
     def iterate_runs(
         self, name: str | None = None, *, page_size: int = 100, **where: Unpack[RunsWhere]
@@ -211,6 +208,7 @@ class Jobs:
 
         Not repeated when its outcome is unknown: runs it started would be missing from the count.
         """
-        request = BackfillJob(name=name, since=since, until=until, dry_run=dry_run, by=by)
+        said = {"name": name, "since": since, "until": until, "dry_run": dry_run, "by": by}
+        asked = request(BackfillJob, said)
         repeat = Repeat.READ if dry_run else Repeat.IF_UNDONE
-        return self._connection.post("/v1/jobs/backfill", request, BackfillView, repeat=repeat)
+        return self._connection.post("/v1/jobs/backfill", asked, BackfillView, repeat=repeat)

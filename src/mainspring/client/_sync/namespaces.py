@@ -18,6 +18,7 @@ from mainspring.namespaces.messages import (
     NamespaceView,
     UpdateNamespace,
 )
+from mainspring.wire.arguments import given, request
 
 
 class Namespaces:
@@ -37,25 +38,26 @@ class Namespaces:
         history_retention_days: int = 7,
     ) -> NamespaceView:
         """Create a namespace; Conflict if it exists. Not repeated when its outcome is unknown: it would conflict."""
-        request = CreateNamespace(
-            name=name,
-            shard_count=shard_count,
-            retry_policy=retry_policy or RetryPolicy(),
-            secret=UNSET if secret is None else secret,
-            host_limit=host_limit,
-            history_retention_days=history_retention_days,
-        )
-        return self._connection.post("/v1/namespaces/create", request, NamespaceView, repeat=Repeat.IF_UNDONE)
+        said = {
+            "name": name,
+            "shard_count": shard_count,
+            "retry_policy": given(retry_policy),
+            "secret": given(secret),
+            "host_limit": host_limit,
+            "history_retention_days": history_retention_days,
+        }
+        asked = request(CreateNamespace, said)
+        return self._connection.post("/v1/namespaces/create", asked, NamespaceView, repeat=Repeat.IF_UNDONE)
 
     def get(self, name: str) -> NamespaceView:
         """The namespace. A read, so it is repeated."""
-        request = NamespaceRef(name=name)
-        return self._connection.post("/v1/namespaces/get", request, NamespaceView, repeat=Repeat.READ)
+        asked = request(NamespaceRef, {"name": name})
+        return self._connection.post("/v1/namespaces/get", asked, NamespaceView, repeat=Repeat.READ)
 
     def list(self, *, limit: int = 100, cursor: str | None = None) -> NamespacePage:
         """One page of namespaces, in the order of their names. A read, so it is repeated."""
-        request = ListNamespaces(limit=limit, cursor=UNSET if cursor is None else cursor)
-        return self._connection.post("/v1/namespaces/list", request, NamespacePage, repeat=Repeat.READ)
+        asked = request(ListNamespaces, {"limit": limit, "cursor": given(cursor)})
+        return self._connection.post("/v1/namespaces/list", asked, NamespacePage, repeat=Repeat.READ)
 
     def iterate(self) -> Iterator[NamespaceView]:
         """All namespaces, page by page."""
@@ -81,12 +83,13 @@ class Namespaces:
         Repeated when its outcome is unknown, unless it brings a new secret: a second rotation would push out
         the secret that receivers still know.
         """
-        request = UpdateNamespace(
-            name=name,
-            retry_policy=retry_policy,
-            secret=secret,
-            host_limit=host_limit,
-            history_retention_days=history_retention_days,
-        )
+        said = {
+            "name": name,
+            "retry_policy": retry_policy,
+            "secret": secret,
+            "host_limit": host_limit,
+            "history_retention_days": history_retention_days,
+        }
+        asked = request(UpdateNamespace, said)
         repeat = Repeat.HARMLESS if secret is UNSET else Repeat.IF_UNDONE
-        return self._connection.post("/v1/namespaces/update", request, NamespaceView, repeat=repeat)
+        return self._connection.post("/v1/namespaces/update", asked, NamespaceView, repeat=repeat)

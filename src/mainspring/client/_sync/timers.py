@@ -14,9 +14,10 @@ from typing import Unpack
 from msgspec import UNSET, UnsetType
 
 from mainspring.client._sync.connection import Connection
-from mainspring.client.arguments import Where, filter_keywords, instant, to_payload
+from mainspring.client.arguments import Where, to_payload
 from mainspring.client.reply import Repeat
 from mainspring.clock import wall_ms
+from mainspring.errors import InvalidInput
 from mainspring.model import Delivery, Result, RetryPolicy
 from mainspring.timers.messages import (
     AttemptView,
@@ -34,6 +35,7 @@ from mainspring.timers.messages import (
     TimerView,
     UpdateTimer,
 )
+from mainspring.wire.arguments import given, request
 from mainspring.wire.instants import to_ms
 
 
@@ -63,36 +65,41 @@ class Timers:
         Repeated when its outcome is unknown, unless it is due so soon that it may have fired by then: a
         repeat would fire it a second time, with another delivery id.
         """
-        request = CreateTimer(
-            namespace=namespace,
-            timer_id=timer_id,
-            execute_at=instant(execute_at),
-            delay_seconds=UNSET if delay_seconds is None else delay_seconds,
-            callback_url=callback_url,
-            payload=UNSET if payload is None else to_payload(payload),
-            headers=dict(headers or {}),
-            labels=dict(labels or {}),
-            retry_policy=retry_policy,
-            callback_timeout_seconds=callback_timeout_seconds,
-            delivery=delivery,
-        )
-        repeat = self._unless_soon(request)
-        return self._connection.post("/v1/timers/create", request, TimerView, repeat=repeat)
+        if (execute_at is None) == (delay_seconds is None):
+            got = "neither" if execute_at is None else "both"
+            raise InvalidInput(f"Expected one of execute_at and delay_seconds, got {got}")
+        said = {
+            "namespace": namespace,
+            "timer_id": timer_id,
+            "execute_at": given(execute_at),
+            "delay_seconds": given(delay_seconds),
+            "callback_url": callback_url,
+            "payload": UNSET if payload is None else to_payload(payload),
+            "headers": given(headers),
+            "labels": given(labels),
+            "retry_policy": retry_policy,
+            "callback_timeout_seconds": callback_timeout_seconds,
+            "delivery": delivery,
+        }
+        asked = request(CreateTimer, said)
+        repeat = self._unless_soon(asked)
+        return self._connection.post("/v1/timers/create", asked, TimerView, repeat=repeat)
 
     def create_batch(self, timers: Sequence[CreateTimer], *, dry_run: bool = False) -> BatchView:
         """Create up to 1000 timers; each has its own result, in order. Repeated like `create`, if all allow it.
 
         A dry run only has the server check them.
         """
-        request = CreateTimers(timers=tuple(to_payload(timer) for timer in timers), dry_run=dry_run)
+        said = {"timers": tuple(to_payload(timer) for timer in timers), "dry_run": dry_run}
+        asked = request(CreateTimers, said)
         harmless = dry_run or all(self._unless_soon(timer) is Repeat.HARMLESS for timer in timers)
         repeat = Repeat.HARMLESS if harmless else Repeat.IF_UNDONE
-        return self._connection.post("/v1/timers/create-batch", request, BatchView, repeat=repeat)
+        return self._connection.post("/v1/timers/create-batch", asked, BatchView, repeat=repeat)
 
     def get(self, timer_id: str, *, namespace: str = "default") -> TimerView:
         """The timer; NotFound if it does not exist or is done. A read, so it is repeated."""
-        request = TimerRef(namespace=namespace, timer_id=timer_id)
-        return self._connection.post("/v1/timers/get", request, TimerView, repeat=Repeat.READ)
+        asked = _ref(timer_id, namespace)
+        return self._connection.post("/v1/timers/get", asked, TimerView, repeat=Repeat.READ)
 
     def update(
         self,
@@ -115,38 +122,39 @@ class Timers:
         Repeated when its outcome is unknown, unless it has `if_generation` (the repeat would conflict with
         itself) or moves the timer to a time so near that it may have fired by then.
         """
-        request = UpdateTimer(
-            namespace=namespace,
-            timer_id=timer_id,
-            if_generation=if_generation,
-            execute_at=instant(execute_at),
-            delay_seconds=delay_seconds,
-            callback_url=callback_url,
-            payload=UNSET if payload is UNSET else to_payload(payload),
-            headers=headers if isinstance(headers, UnsetType) else dict(headers),
-            labels=labels if isinstance(labels, UnsetType) else dict(labels),
-            retry_policy=retry_policy,
-            callback_timeout_seconds=callback_timeout_seconds,
-            delivery=delivery,
-        )
-        repeat = self._unless_soon(request) if if_generation is UNSET else Repeat.IF_UNDONE
-        return self._connection.post("/v1/timers/update", request, TimerView, repeat=repeat)
+        said = {
+            "namespace": namespace,
+            "timer_id": timer_id,
+            "if_generation": if_generation,
+            "execute_at": given(execute_at),
+            "delay_seconds": delay_seconds,
+            "callback_url": callback_url,
+            "payload": UNSET if payload is UNSET else to_payload(payload),
+            "headers": headers,
+            "labels": labels,
+            "retry_policy": retry_policy,
+            "callback_timeout_seconds": callback_timeout_seconds,
+            "delivery": delivery,
+        }
+        asked = request(UpdateTimer, said)
+        repeat = self._unless_soon(asked) if if_generation is UNSET else Repeat.IF_UNDONE
+        return self._connection.post("/v1/timers/update", asked, TimerView, repeat=repeat)
 
     def delete(self, timer_id: str, *, namespace: str = "default") -> DeletedView:
         """Remove the timer; returns the timer as it was.
 
         Repeated. If NotFound follows an unanswered attempt, a note says so: that attempt may have removed it.
         """
-        request = TimerRef(namespace=namespace, timer_id=timer_id)
-        return self._connection.post("/v1/timers/delete", request, DeletedView, repeat=Repeat.HARMLESS)
+        asked = _ref(timer_id, namespace)
+        return self._connection.post("/v1/timers/delete", asked, DeletedView, repeat=Repeat.HARMLESS)
 
     def list(
         self, *, limit: int = 100, cursor: str | None = None, secrets: bool = False, **where: Unpack[Where]
     ) -> TimerPage:
         """One page of timers, in due order. `secrets` shows hidden values. A read, so it is repeated."""
-        after = UNSET if cursor is None else cursor
-        request = ListTimers(limit=limit, cursor=after, secrets=secrets, **filter_keywords(where))
-        return self._connection.post("/v1/timers/list", request, TimerPage, repeat=Repeat.READ)
+        said = {"limit": limit, "cursor": given(cursor), "secrets": secrets}
+        asked = request(ListTimers, {**where, **said})
+        return self._connection.post("/v1/timers/list", asked, TimerPage, repeat=Repeat.READ)
 
     def iterate(self, *, page_size: int = 100, secrets: bool = False, **where: Unpack[Where]) -> Iterator[TimerView]:
         """All matching timers, page by page. `secrets` shows hidden values."""
@@ -185,16 +193,17 @@ class Timers:
         cursor: str | None = None,
     ) -> HistoryPage:
         """One page of attempts, newest first, even if the timer is done. A read, so it is repeated."""
-        request = ListHistory(
-            namespace=namespace,
-            timer_id=timer_id,
-            outcomes=tuple(outcomes),
-            since=instant(since),
-            until=instant(until),
-            limit=limit,
-            cursor=UNSET if cursor is None else cursor,
-        )
-        return self._connection.post("/v1/timers/history", request, HistoryPage, repeat=Repeat.READ)
+        said = {
+            "namespace": namespace,
+            "timer_id": timer_id,
+            "outcomes": outcomes,
+            "since": given(since),
+            "until": given(until),
+            "limit": limit,
+            "cursor": given(cursor),
+        }
+        asked = request(ListHistory, said)
+        return self._connection.post("/v1/timers/history", asked, HistoryPage, repeat=Repeat.READ)
 
     def iterate_history(self, timer_id: str, *, namespace: str = "default") -> Iterator[AttemptView]:
         """All attempts that are still kept, newest first."""
@@ -222,19 +231,23 @@ class Timers:
         return self._bulk("bulk-resume", all, dry_run, where)
 
     def _act(self, verb: str, timer_id: str, namespace: str, repeat: Repeat) -> TimerView:
-        request = TimerRef(namespace=namespace, timer_id=timer_id)
-        return self._connection.post(f"/v1/timers/{verb}", request, TimerView, repeat=repeat)
+        asked = _ref(timer_id, namespace)
+        return self._connection.post(f"/v1/timers/{verb}", asked, TimerView, repeat=repeat)
 
     def _bulk(self, verb: str, everything: bool, dry_run: bool, where: Where) -> BulkView:
-        request = BulkTimers(all=everything, dry_run=dry_run, **filter_keywords(where))
+        asked = request(BulkTimers, {**where, "all": everything, "dry_run": dry_run})
         repeat = Repeat.READ if dry_run else Repeat.IF_UNDONE
-        return self._connection.post(f"/v1/timers/{verb}", request, BulkView, repeat=repeat)
+        return self._connection.post(f"/v1/timers/{verb}", asked, BulkView, repeat=repeat)
 
-    def _unless_soon(self, request: CreateTimer | UpdateTimer) -> Repeat:
+    def _unless_soon(self, timer: CreateTimer | UpdateTimer) -> Repeat:
         """Harmless if the timer cannot be due before the last repeat has ended."""
         span_ms = self._connection.longest_span_seconds * 1000
-        if not isinstance(request.delay_seconds, UnsetType) and request.delay_seconds * 1000 <= span_ms:
+        if not isinstance(timer.delay_seconds, UnsetType) and timer.delay_seconds * 1000 <= span_ms:
             return Repeat.IF_UNDONE
-        if not isinstance(request.execute_at, UnsetType) and to_ms(request.execute_at) <= wall_ms() + span_ms:
+        if not isinstance(timer.execute_at, UnsetType) and to_ms(timer.execute_at) <= wall_ms() + span_ms:
             return Repeat.IF_UNDONE
         return Repeat.HARMLESS
+
+
+def _ref(timer_id: str, namespace: str) -> TimerRef:
+    return request(TimerRef, {"namespace": namespace, "timer_id": timer_id})

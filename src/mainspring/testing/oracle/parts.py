@@ -7,7 +7,8 @@ from typing import Literal
 from msgspec import Struct
 
 from mainspring.jobs.calendar.calendar import Dst
-from mainspring.jobs.messages import Catchup, Overlap
+from mainspring.jobs.messages import Catchup
+from mainspring.jobs.record import KnownOverlap
 from mainspring.model import RetryPolicy
 
 Service = Literal["timers", "jobs", "fetches", "idempotency", "locks"]
@@ -48,7 +49,7 @@ class JobTerms(Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_runs: int | None = None
     catchup: Catchup = "latest"
     window_ms: int = 3_600_000
-    overlap: Overlap = "skip"
+    overlap: KnownOverlap = "skip"
     paused: bool = False
     created_ms: int = 0
     """What the record says, if known: a different instant means a different job. `updated_ms` likewise."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -97,12 +98,13 @@ EXPONENTS = {"BHD": 3, "CLP": 0, "ISK": 0, "JOD": 3, "JPY": 0, "KRW": 0, "KWD": 
 
 
 def told_time(answer: Answer) -> int | None:
-    """What the clock of the platform said, in ms since the epoch. None: it said nothing."""
+    """What the clock of the platform said, in ms since the epoch, or ours if that is behind: one that runs ahead of the
+    clock of the orders would hide them, and to look from too early only takes longer. None: it said nothing."""
     try:
         said = round(parsedate_to_datetime(header_of(answer, "date")).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         return None
-    return said if said >= 0 else None
+    return min(said, round(time.time() * 1000)) if said >= 0 else None
 
 
 @contextmanager
