@@ -199,8 +199,8 @@ _json = msgspec.json.Decoder(Raw)
 
 
 def json_payload(text: str | None) -> str | None:
-    """The payload of a row that is read: as it is, if it is JSON. It is passed on within larger documents, and would spoil
-    all of them otherwise. Nothing is made of it: this takes a tenth of a microsecond."""
+    """The payload of a row that is read: as it is, if it is JSON. It is passed on within larger documents, and would
+    otherwise spoil all of them. Nothing is made of it: this takes a tenth of a microsecond."""
     if text is not None:
         _json.decode(text)
     return text
