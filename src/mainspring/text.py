@@ -30,7 +30,7 @@ _HIDDEN: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """The same on one line, in which nothing can move the cursor, change colours or change the direction of writing, and
+    """The same on one line, in which nothing moves the cursor, changes colours or changes the direction of writing, and
     nothing is left out."""
     if _is_plain(text):
         return text
