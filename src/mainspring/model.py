@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from mainspring.text import STATUS_RULE
 
@@ -193,6 +193,17 @@ class Record(Struct, frozen=True):
     value: bytes
     version: int
     expires_at: int | None = None
+
+
+_json = msgspec.json.Decoder(Raw)
+
+
+def json_payload(text: str | None) -> str | None:
+    """The payload of a row that is read: as it is, if it is JSON. It is passed on within larger documents, and would
+    otherwise spoil all of them. Nothing is made of it: this takes a tenth of a microsecond."""
+    if text is not None:
+        _json.decode(text)
+    return text
 
 
 def to_json(value: object) -> bytes:

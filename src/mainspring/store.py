@@ -54,7 +54,8 @@ class Position(NamedTuple):
     uuid: str
 
 
-START: Final = Position(-(2**62), "")
+START: Final = Position(-(2**63), "")
+"""Before every row: no database holds an earlier instant."""
 
 
 class Verdict(Enum):

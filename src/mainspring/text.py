@@ -22,8 +22,10 @@ FORMS: Final = {
     STATUS_RULE: "a status such as 503, a class such as 5xx, network or timeout",
 }
 
+# What Unicode calls default ignorable, without joiners and variation selectors.
 _HIDDEN: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u2069\ufeff]"
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
+    "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
 )
 
 
@@ -33,25 +35,30 @@ def counted(count: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The same on one line, in which nothing can move the cursor, change colours or change the direction of writing."""
-    if text.isprintable():
+    """The same on one line, in which nothing moves the cursor, changes colours or changes the direction of writing, and
+    nothing is left out."""
+    if _is_plain(text):
         return text
     return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
+        char if _is_plain(char) else char.encode("unicode_escape", "surrogatepass").decode() for char in text
     )
 
 
 def printable_json(text: str) -> str:
     """The same for JSON on one line, which still means what it meant."""
-    if text.isprintable():
+    if _is_plain(text):
         return text
-    return "".join(char if char.isprintable() else _json_escape(char) for char in text)
+    return "".join(char if _is_plain(char) else _json_escape(char) for char in text)
 
 
 def hides_something(text: str) -> bool:
     """Whether it contains control characters, or characters that change the direction of writing or have no width.
-    Joiners do not count: some scripts need them."""
+    Joiners and variation selectors do not count: some scripts need them, and so do emoji."""
     return _HIDDEN.search(text) is not None
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable() and not hides_something(text)
 
 
 def _json_escape(char: str) -> str:

@@ -15,7 +15,7 @@ from mainspring.api.app import build_app
 from mainspring.api.limits import Limits
 from mainspring.api.listener import Listener, listening
 from tests.api.edge import LIMITS, connections_are, request
-from tests.support.exchanges import reset
+from tests.support.exchanges import exchange, reset
 from tests.support.service_doubles import Edge
 
 HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -171,6 +171,20 @@ async def test_who_was_refused_and_stays_is_cut_off(listener: Listener) -> None:
         assert b" 400 " in await reader.read()
         await connections_are(listener, 0)
     writer.close()
+
+
+@LOOPS
+def test_who_is_refused_within_a_body_that_was_asked_for_is_told_only_that(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = request(b"").replace(b"content-length: 0", b"transfer-encoding: chunked\r\nexpect: 100-continue")
+
+    async def scenario() -> None:
+        async with asyncio.timeout(10), served(limits=Limits()) as listener:
+            assert (await exchange(listener.port, waiting + b"zz\r\n")).startswith(b"HTTP/1.1 400 ")
+
+    run(scenario())
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @LOOPS

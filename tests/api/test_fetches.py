@@ -6,7 +6,7 @@ import pytest
 
 from mainspring.api.app import build_app
 from tests.support.exchanges import call
-from tests.support.service_doubles import Edge
+from tests.support.service_doubles import Edge, keyed
 
 CREATE = b'{"reqId":"a","request":{"url":"https://example.com/x","method":"POST","body":"{}"},"context":{"order":  42}}'
 
@@ -52,6 +52,21 @@ async def test_the_other_routes_answer() -> None:
         ("stats", b"{}"),
     ):
         assert (await call(app, f"/v1/fetches/{path}", body)).status == 200, path
+
+
+async def test_a_repeat_with_the_key_of_a_create_asks_for_no_second_call() -> None:
+    edge = Edge()
+    app = build_app(keyed(edge))
+    body = b'{"request":{"url":"https://example.com/x"}}'
+    first = await call(app, "/v1/fetches/create", body, headers={"idempotency-key": "k"})
+    assert (first.status, edge.fetches.created is not None) == (200, True)
+    edge.fetches.created = None
+    again = await call(app, "/v1/fetches/create", body, headers={"idempotency-key": "k"})
+    assert (again.status, again.headers["idempotent-replayed"]) == (200, "true")
+    assert again.json()["reqId"] == first.json()["reqId"]
+    assert edge.fetches.created is None
+    other = await call(app, "/v1/fetches/create", CREATE, headers={"idempotency-key": "k"})
+    assert (other.status, other.code) == (422, "key_reuse")
 
 
 async def test_a_fetch_needs_the_token() -> None:

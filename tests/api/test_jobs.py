@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from functools import partial
 
 import pytest
 
 from mainspring.api.app import build_app
 from mainspring.api.asgi import AsgiApp
-from mainspring.clock import SystemClock
-from mainspring.config import Config
-from mainspring.processes import server
-from mainspring.stores.memory import MemoryStore
 from tests.support.exchanges import Answer, call
-from tests.support.service_doubles import Edge
+from tests.support.service_doubles import Edge, keyed
 
 TRIGGER = b'{"name":"report"}'
-
-
-def keyed(edge: Edge) -> AsgiApp:
-    """The API as the server puts it together."""
-    idempotent = partial(server.keyed, Config(), MemoryStore(SystemClock()))
-    return build_app(dataclasses.replace(edge.api, idempotent=idempotent))
 
 
 async def trigger(app: AsgiApp, key: str) -> Answer:
@@ -67,7 +55,7 @@ async def test_a_wrong_field_of_a_job_is_named(field: str, value: str) -> None:
 
 async def test_a_trigger_with_a_key_runs_once() -> None:
     edge = Edge()
-    app = keyed(edge)
+    app = build_app(keyed(edge))
     first, again = await trigger(app, "k"), await trigger(app, "k")
     assert (first.status, again.status, edge.jobs.triggers) == (200, 200, 1)
     assert again.body == first.body
@@ -77,7 +65,7 @@ async def test_a_trigger_with_a_key_runs_once() -> None:
 
 async def test_a_trigger_whose_end_is_unknown_is_not_carried_out_again_under_its_key() -> None:
     edge = Edge()
-    app = keyed(edge)
+    app = build_app(keyed(edge))
     edge.jobs.cut = asyncio.CancelledError()
     assert (await trigger(app, "k")).status != 200
     edge.jobs.cut = None

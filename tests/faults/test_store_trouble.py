@@ -61,6 +61,16 @@ async def locked(file: Path) -> AsyncIterator[None]:
         connection.close()
 
 
+async def is_ready(server: ServerProcess) -> bool:
+    transport = AsyncTransport()
+    await transport.open()
+    try:
+        headers = (("authorization", f"Bearer {TOKEN}"),)
+        return (await transport.send(Call("GET", f"{server.url}/ready", headers, b"", 20_000))).status == 200
+    finally:
+        await transport.close()
+
+
 async def raw_create(server: ServerProcess) -> Reply:
     """A create as a plain HTTP request."""
     transport = AsyncTransport()
@@ -122,6 +132,23 @@ async def test_a_full_disk_refuses_creates_and_recovers_when_there_is_room_again
         kept = {view.timer_id async for view in client.timers.iterate(page_size=1000)}
         assert kept >= {timer_id for timer_id in acknowledged if timer_id.startswith("fill")}
     assert set(target.deliveries.values()) == {1}
+
+
+async def test_a_server_that_cannot_write_is_not_ready_though_its_lease_holds(tmp_path: Path, disk: Path) -> None:
+    slow = {"lease_seconds": "120", "renew_seconds": "0.5"}
+
+    async def refuses() -> bool | None:
+        return None if await is_ready(server) else True
+
+    async def recovers() -> bool | None:
+        return await is_ready(server) or None
+
+    async with serving(tmp_path, data_dir=str(disk), **slow) as server, server.client() as client:
+        assert await is_ready(server)
+        with filled(disk):
+            await create_until_refused(client, "http://127.0.0.1:9/", set())
+            await until(refuses, seconds=20, what="a server that is not ready")
+        await until(recovers, seconds=20, what="a server that is ready")
 
 
 async def test_what_was_acknowledged_before_a_full_disk_survives_a_kill_during_it(

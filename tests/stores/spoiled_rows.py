@@ -19,7 +19,7 @@ from mainspring.stores.sql.address import parse_address
 from mainspring.stores.sql.schema import Names
 from tests.support.sql_databases import OPTIONS, Database
 
-SPOILED = {"detail": '{"executeAt": "soon"', "state": "wandering"}
+SPOILED = {"detail": '{"executeAt": "soon"', "state": "wandering", "payload": '{"a"z1}'}
 
 
 class Spoiling(Protocol):
@@ -34,7 +34,7 @@ class SpoilingSQLite:
         self.path = url.removeprefix("sqlite:///")
 
     async def timer(self, key: TimerKey, what: str) -> None:
-        value = {"detail": "CAST(x'7bff' AS TEXT)", "payload": "CAST(x'22ff22' AS TEXT)", "state": "'wandering'"}[what]
+        value = {"detail": "CAST(x'7bff' AS TEXT)"}.get(what, f"'{SPOILED[what]}'")
         self.run(f"UPDATE timers SET {what} = {value} WHERE shard_id = ? AND uuid = ?", key)
 
     async def attempt(self, key: TimerKey) -> None:
@@ -93,7 +93,7 @@ class SpoilingCassandra:
         self._address = cassandra_address(url)
 
     async def timer(self, key: TimerKey, what: str) -> None:
-        value = {"detail": "0x7bff", "state": "'wandering'"}[what]
+        value = {"detail": "0x7bff"}.get(what, f"'{SPOILED[what]}'")
         await asyncio.to_thread(self._run, key, 2, f"timer_{what} = {value}")
 
     async def attempt(self, key: TimerKey) -> None:

@@ -51,7 +51,9 @@ class TestUnreadableRows(UnreadableRowsConformance):
 @pytest.mark.parametrize("fresh_url", ["sqlite"], indirect=True)
 async def test_a_payload_that_is_no_text_stops_nobody(store: Store, url: str) -> None:
     await create(store, *(timer(name, due_at=NOW + n, payload='"x"') for n, name in enumerate("abc")))
-    await SpoilingSQLite(url).timer(key_of("b"), "payload")
+    SpoilingSQLite(url).run(
+        "UPDATE timers SET payload = CAST(x'22ff22' AS TEXT) WHERE shard_id = ? AND uuid = ?", key_of("b")
+    )
     page = await store.load_due(0, until=NOW + 9, after=START, limit=9)
     assert [row.timer_id for row in page.timers] == ["a", "c"]
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime
+from functools import partial
 
 from msgspec import Raw, UnsetType
 
 from mainspring.api.app import Api
 from mainspring.api.tokens import token_digest
+from mainspring.clock import SystemClock
 from mainspring.cluster.messages import InstancesView, InstanceView, ShardsView, ShardView
+from mainspring.config import Config
 from mainspring.errors import Conflict, MainspringError, NotFound
 from mainspring.fetches.messages import (
     CreateFetch,
@@ -50,6 +54,9 @@ from mainspring.namespaces.messages import (
     NamespaceView,
     UpdateNamespace,
 )
+from mainspring.processes import server
+from mainspring.store import Store
+from mainspring.stores.memory import MemoryStore
 from mainspring.timers.messages import (
     BatchItem,
     BatchView,
@@ -381,3 +388,9 @@ class Edge:
     async def _ready(self) -> None:
         if self.not_ready is not None:
             raise self.not_ready
+
+
+def keyed(edge: Edge, store: Store | None = None) -> Api:
+    """The API as the server puts it together: with idempotency keys."""
+    idempotent = partial(server.keyed, Config(), store or MemoryStore(SystemClock()))
+    return dataclasses.replace(edge.api, idempotent=idempotent)

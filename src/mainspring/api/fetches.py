@@ -46,7 +46,7 @@ _CREATE: Final = CreateFetch(
 
 
 def fetch_routes(fetches: Fetches) -> tuple[Route, ...]:
-    """The reqId of a fetch is its idempotency key: `create` needs no other."""
+    """The reqId of a fetch says what is a repeat, as long as the fetch is kept; for whoever gives none, a key does."""
     return (
         operation(
             "/v1/fetches/create",
@@ -54,6 +54,8 @@ def fetch_routes(fetches: Fetches) -> tuple[Route, ...]:
             fetches.create,
             example=_CREATE,
             answer=FetchView,
+            takes_key=True,
+            safe_to_repeat=False,
             can_be_remade=lambda request: request.req_id is not UNSET,
         ),
         operation(

@@ -249,5 +249,5 @@ class ReceivedRequest(Exchange):
     def _go_ahead(self) -> None:
         if self._expects_continue:
             self._expects_continue = False
-            if not self._transport.is_closing():
+            if not self.is_cut_off and not self._transport.is_closing():
                 self._transport.write(_CONTINUE)

@@ -313,7 +313,7 @@ class Instance:
         """Raises `Unavailable` when this instance cannot do its work."""
         await self.store.time()
         await self.store.get_record("instance", self.ownership.instance, now=self.clock.now_ms())
-        if not self.ownership.valid():
+        if not self.ownership.valid() or not self.ownership.is_renewing:
             raise Unavailable("The lease of this instance could not be renewed")
 
     async def shards(self) -> ShardsView:

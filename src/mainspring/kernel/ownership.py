@@ -94,6 +94,8 @@ class Ownership:
         self._published: Lease | None = None
         self.renewed_at = -inf
         """When the lease was last renewed, by the monotonic clock; or rather when that renewal was begun."""
+        self.is_renewing = True
+        """Whether that goes well: the last renewal did not fail."""
         self._uncertain = False
         """The store may name this instance as owner where it is not, or another where it is: a claim or release ended
         with an unknown outcome, or the lease had run out."""
@@ -132,6 +134,14 @@ class Ownership:
 
     async def renew(self) -> None:
         """Extend the lease, or take a new one."""
+        try:
+            await self._renew()
+        except Exception:
+            self.is_renewing = False
+            raise
+        self.is_renewing = True
+
+    async def _renew(self) -> None:
         before = await follow(self._clock, self._store.time, is_aligned=self.renewed_at > -inf)
         now = self._clock.now_ms()
         lease = self._lease

@@ -24,6 +24,8 @@ from mainspring.testing.timer_samples import NOW, ODD_TEXTS, create, key_of, tim
 APPLIED, STALE, FENCED = Verdict.APPLIED, Verdict.STALE, Verdict.FENCED
 EVERYTHING = TimerFilter()
 DAY = 86_400_000
+EARLIEST = -(2**63)
+"""Nothing of ours is due then, but a flipped bit may say so."""
 
 
 class WriteConformance:
@@ -301,6 +303,12 @@ class DueConformance:
     async def test_an_empty_shard_has_nothing_due(self, store: Store) -> None:
         await create(store, timer("elsewhere", shard_id=1))
         assert await store.load_due(0, until=FOREVER - 1, after=START, limit=9) == ([], None)
+
+    async def test_no_instant_is_too_early_to_be_due_and_listed(self, store: Store) -> None:
+        rows = [timer(name, due_at=at) for name, at in (("a", EARLIEST), ("b", EARLIEST + 1), ("c", -1))]
+        await create(store, *rows)
+        assert (await store.load_due(0, until=NOW, after=START, limit=9)).timers == rows
+        assert await store.list_timers([0], EVERYTHING, after=START, limit=9) == rows
 
     async def test_the_cursor_goes_on_behind_a_position(self, store: Store) -> None:
         rows = sorted(await create(store, *(timer(f"t{n}", due_at=NOW + n % 3) for n in range(30))), key=_position)

@@ -24,7 +24,7 @@ class Spoil(Protocol):
     """Makes what is stored unreadable, as a flipped bit or another program would."""
 
     async def timer(self, key: TimerKey, what: str) -> None:
-        """The row of a timer: its `detail`, or its `state`."""
+        """The row of a timer: its `detail`, its `state`, or its `payload`, which is no JSON then."""
         ...
 
     async def attempt(self, key: TimerKey) -> None:
@@ -34,7 +34,7 @@ class Spoil(Protocol):
 
 class UnreadableRowsConformance:
     async def test_a_row_that_cannot_be_read_is_passed_over_by_every_read(self, store: Store, spoil: Spoil) -> None:
-        for what in ("detail", "state"):
+        for what in ("detail", "state", "payload"):
             good = [timer(f"{what}{n}", due_at=NOW + n, labels={"k": "v"}) for n in (1, 3)]
             bad = timer(f"{what}bad", due_at=NOW + 2, labels={"k": "v"})
             await create(store, *good, bad)

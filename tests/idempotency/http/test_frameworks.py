@@ -7,7 +7,6 @@ import dataclasses
 import http.client
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
-from mainspring.api.app import Api, all_routes, build_app
+from mainspring.api.app import all_routes, build_app
 from mainspring.api.limits import Limits
 from mainspring.api.listener import listening
 from mainspring.api.openapi import openapi_document
@@ -34,12 +33,11 @@ from mainspring.idempotency.entries import COLLECTION
 from mainspring.idempotency.http.held_answer import AsgiApp, Receive, Scope, Send
 from mainspring.idempotency.http.middleware import IdempotencyMiddleware
 from mainspring.model import Record
-from mainspring.processes import server
 from mainspring.store import Store
 from mainspring.stores.memory import MemoryStore
 from mainspring.timers.messages import TimerRef
 from tests.support.asgi_requests import Client
-from tests.support.service_doubles import TOKEN, Edge
+from tests.support.service_doubles import TOKEN, Edge, keyed
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 TIMER = b'{"timerId":"t1","delaySeconds":3600,"callbackUrl":"http://127.0.0.1:9/"}'
@@ -159,13 +157,6 @@ async def test_an_answer_does_not_wait_for_background_tasks_and_outlives_their_e
 
 async def claims(store: Store) -> list[Record]:
     return await store.scan_records(COLLECTION, now=await store.time())
-
-
-def keyed(edge: Edge, store: Store | None = None) -> Api:
-    """The API as the server puts it together."""
-    return dataclasses.replace(
-        edge.api, idempotent=partial(server.keyed, Config(), store or MemoryStore(SystemClock()))
-    )
 
 
 async def test_a_create_with_a_key_is_carried_out_once_and_answered_as_before() -> None:

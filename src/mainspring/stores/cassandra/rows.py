@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey, to_json
+from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey, json_payload, to_json
 from mainspring.store import Position
 from mainspring.stores.cassandra.connection import Row, Statement, Value
 from mainspring.unreadable import Unreadable, attempt_of, each, reason_of
@@ -216,7 +216,7 @@ def _timer_from(columns: Row) -> Timer:
         version=row[8],
         fence=row[9],
         detail=_detail.decode(row[10]),
-        payload=row[11],
+        payload=json_payload(row[11]),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey, json_payload
 from mainspring.store import Position, Put, next_version
 from mainspring.stores.dynamodb.client import Item, Value
 from mainspring.stores.sizes import text_bytes
@@ -85,7 +85,7 @@ def timer_from(item: Item) -> Timer:
         timer_id=item["timer_id"]["S"],
         due_at=due_at_from(item),
         detail=_details.decode(item["detail"]["S"]),
-        payload=item["payload"].get("S"),
+        payload=json_payload(item["payload"].get("S")),
         state=State(item["state"]["S"]),
         attempts=msgspec.convert(int(item["attempts"]["N"]), Count),
         generation=msgspec.convert(int(item["generation"]["N"]), Count),

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from bson.datetime_ms import DatetimeMS
 
-from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey, json_payload
 from mainspring.store import Position
 from mainspring.stores.mongodb.connection import Document
 from mainspring.unreadable import Unreadable, attempt_of, each, reason_of
@@ -65,7 +65,7 @@ def timer_from(document: Document) -> Timer:
         version=msgspec.convert(int(document["version"]), Count),
         fence=int(document["fence"]),
         detail=_detail.decode(document["detail"]),
-        payload=None if payload is None else _text(payload),
+        payload=None if payload is None else json_payload(_text(payload)),
     )
 
 

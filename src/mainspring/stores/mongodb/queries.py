@@ -127,9 +127,9 @@ async def list_timers(
 def _behind(timers: Collection, conditions: Document, bounds: Document, *, after: Position, limit: int) -> Pipeline:
     """The first rows after a position, within bounds of the due instant."""
     ends: Pipeline = [{"$sort": _DUE_ORDER}, {"$limit": limit}]
-    later: Pipeline = [{"$match": {**conditions, "due_at": {"$gt": after.due_at, **bounds}}}, *ends]
     if after == START:
-        return later
+        return [{"$match": {**conditions, "due_at": {"$gte": after.due_at, **bounds}}}, *ends]
+    later: Pipeline = [{"$match": {**conditions, "due_at": {"$gt": after.due_at, **bounds}}}, *ends]
     same_instant = {**conditions, "due_at": {"$eq": after.due_at, **bounds}, "uuid": {"$gt": after.uuid}}
     return [{"$match": same_instant}, *ends, _union(timers, later), *ends]
 

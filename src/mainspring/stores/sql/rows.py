@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey, json_payload
 from mainspring.store import PAGE_BYTES, Position
 from mainspring.stores.pages import Part, behind
 from mainspring.stores.plan import Value
@@ -100,7 +100,7 @@ def _timer_from(row: TimerRow) -> Timer:
         version=row[8],
         fence=row[9],
         detail=_decode_detail(row[10]),
-        payload=row[11],
+        payload=json_payload(row[11]),
     )
 
 

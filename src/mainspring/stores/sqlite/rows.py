@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import convert
 
-from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey
+from mainspring.model import Attempt, Count, Detail, Record, Shard, State, Timer, TimerKey, json_payload
 from mainspring.stores.plan import Value
 from mainspring.unreadable import Unreadable, reason_of, timer_name
 
@@ -80,7 +80,7 @@ def timers_from(text: str) -> list[Timer]:
             version=row[8],
             fence=row[9],
             detail=row[10],
-            payload=row[11],
+            payload=json_payload(row[11]),
         )
         for row in _timers.decode(text)
     ]
@@ -99,7 +99,7 @@ def timer_in_bytes(row: RowInBytes) -> Timer:
         version=convert(row[8], Count),
         fence=row[9],
         detail=_detail.decode(row[10]),
-        payload=None if row[11] is None else row[11].decode(),
+        payload=None if row[11] is None else json_payload(row[11].decode()),
     )
 
 
