@@ -226,7 +226,13 @@ async def test_the_key_is_described_where_it_is_taken() -> None:
         if parameter["name"] == "Idempotency-Key"
     }
     jobs = {"/v1/jobs/create", "/v1/jobs/trigger", "/v1/jobs/backfill"}
-    assert taking == {"/v1/timers/create", "/v1/timers/create-batch", "/v1/namespaces/create", *jobs}
+    assert taking == {
+        "/v1/timers/create",
+        "/v1/timers/create-batch",
+        "/v1/namespaces/create",
+        "/v1/fetches/create",
+        *jobs,
+    }
 
 
 async def test_a_timer_created_with_a_key_on_sqlite_stays_as_it_is_when_the_request_is_repeated(tmp_path: Path) -> None:
