@@ -22,6 +22,7 @@ from mainspring.kernel.ownership import Ownership
 from mainspring.kernel.room import Queued
 from mainspring.kernel.shares import Tier
 from mainspring.kernel.slots import Slots
+from mainspring.kernel.unsent import Unsent
 from mainspring.kernel.window import Window
 from mainspring.model import Delivery, Shard, Timer
 from mainspring.store import Begin, Finish, Position, Remove, Verdict

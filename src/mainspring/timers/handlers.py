@@ -10,6 +10,7 @@ import msgspec
 from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.call import Problem, Reply
+from mainspring.text import printable
 
 HANDLER_SCHEME = "handler:"
 
@@ -24,7 +25,7 @@ async def call_handler(
         return Reply(
             status=status,
             headers={},
-            body=b"" if body is None else msgspec.json.encode(body, enc_hook=repr),
+            body=_encoded(name, body),
             truncated=False,
             problem=problem,
             detail=detail,
@@ -34,16 +35,38 @@ async def call_handler(
 
     if call is None:
         return reply(None, None, "network", f"Handler {name!r} does not exist.", sent=False)
+    timeout = asyncio.timeout(timeout_ms / 1000)
     try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            return reply(200, await call())
-    except TimeoutError:
-        return reply(None, None, "timeout", f"The handler {name!r} did not end in time.")
+        async with timeout:
+            returned = await call()
+        return reply(200, returned)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
         return reply(500, {"error": "The handler awaited something that was cancelled."})
     except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its outcome
+        if timeout.expired() and isinstance(error, TimeoutError):  # not one of its own
+            return reply(None, None, "timeout", f"The handler {name!r} did not end in time.")
         telemetry.logger.exception("a handler raised")
-        return reply(500, {"error": f"{type(error).__name__}: {error}"})
+        return reply(500, {"error": _words(error)})
+
+
+def _encoded(name: str, body: object) -> bytes:
+    """What a handler has returned. It has done its work: whatever that is, it is not run again because of it."""
+    if body is None:
+        return b""
+    try:
+        return msgspec.json.encode(body, enc_hook=repr)
+    except Exception as error:  # noqa: BLE001 - see above
+        reason = type(error).__name__
+        telemetry.warning("what a handler returned cannot be written as JSON", handler=name, reason=reason)
+        is_refusal = isinstance(body, dict) and body.get("ok") is False
+        return b'{"ok":false}' if is_refusal else b""
+
+
+def _words(error: Exception) -> str:
+    try:
+        return printable(f"{type(error).__name__}: {error}")
+    except Exception:  # noqa: BLE001 - it cannot even say what it is
+        return type(error).__name__
