@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from mainspring.clock import SystemClock
 from mainspring.delivery.call import Reply
+from mainspring.timers import handlers
 from mainspring.timers.handlers import call_handler
 
 RECURSIVE: list[Any] = []
@@ -59,3 +61,44 @@ async def test_an_error_that_cannot_be_put_into_words_is_a_failure(raised: Excep
 async def test_a_handler_that_does_not_end_in_time_is_a_timeout() -> None:
     reply = await call_handler("h", asyncio.Event().wait, timeout_ms=1, clock=SystemClock())
     assert (reply.status, reply.problem) == (None, "timeout")
+
+
+async def test_nobody_who_stops_waits_for_a_handler_that_goes_on_although_it_was_cancelled(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handlers, "LEAVE_SECONDS", 0.01)
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def call() -> None:
+        begun.set()
+        while not end.is_set():
+            with suppress(asyncio.CancelledError):
+                await end.wait()
+
+    calling = asyncio.create_task(call_handler("stubborn", call, timeout_ms=60_000, clock=SystemClock()))
+    await begun.wait()
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert "a handler goes on although it was cancelled" in caplog.text
+    end.set()
+
+
+async def test_a_handler_that_is_cancelled_and_ends_is_waited_for() -> None:
+    begun, ended = asyncio.Event(), False
+
+    async def call() -> None:
+        nonlocal ended
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended = True
+
+    calling = asyncio.create_task(call_handler("tidy", call, timeout_ms=60_000, clock=SystemClock()))
+    await begun.wait()
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert ended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,8 @@ from mainspring.delivery.call import Problem, Reply
 from mainspring.text import printable
 
 HANDLER_SCHEME = "handler:"
+LEAVE_SECONDS: Final = 1.0
+"""How long a handler that was cancelled because of a stop may take to end."""
 
 
 async def call_handler(
@@ -35,21 +38,37 @@ async def call_handler(
 
     if call is None:
         return reply(None, None, "network", f"Handler {name!r} does not exist.", sent=False)
-    timeout = asyncio.timeout(timeout_ms / 1000)
+    work = asyncio.ensure_future(call())
+    in_time = await _over(name, work, timeout_ms=timeout_ms)
     try:
-        async with timeout:
-            returned = await call()
-        return reply(200, returned)
+        return reply(200, work.result())
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
+        if not in_time:
+            return reply(None, None, "timeout", f"The handler {name!r} did not end in time.")
         return reply(500, {"error": "The handler awaited something that was cancelled."})
     except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its outcome
-        if timeout.expired() and isinstance(error, TimeoutError):  # not one of its own
-            return reply(None, None, "timeout", f"The handler {name!r} did not end in time.")
         telemetry.logger.exception("a handler raised")
         return reply(500, {"error": _words(error)})
+
+
+async def _over(name: str, work: asyncio.Future[object], *, timeout_ms: int) -> bool:
+    """Wait until a handler has ended, and say whether its time sufficed; when that is over it is cancelled. Somebody who stops does not wait for it,
+    except for a moment: it may go on in spite of that."""
+    try:
+        _, late = await asyncio.wait({work}, timeout=timeout_ms / 1000)
+        if late:
+            work.cancel()
+            await asyncio.wait({work})
+        return not late
+    except asyncio.CancelledError:
+        work.cancel()
+        try:
+            await asyncio.wait({work}, timeout=LEAVE_SECONDS)
+        finally:
+            if not work.done():
+                telemetry.error("a handler goes on although it was cancelled: nobody waits for it", handler=name)
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
+        raise
 
 
 def _encoded(name: str, body: object) -> bytes:
