@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any
 
@@ -51,6 +52,13 @@ async def test_a_timeout_of_a_handlers_own_is_a_failure() -> None:
     reply = await _reply(raised=TimeoutError("the pool has no connection"))
     assert (reply.status, reply.problem) == (500, "")
     assert b"TimeoutError: the pool has no connection" in reply.body
+
+
+async def test_a_handler_that_raises_before_it_can_be_awaited_is_a_failure() -> None:
+    def call() -> Awaitable[object]:
+        raise ValueError
+
+    assert (await call_handler("h", call, timeout_ms=1000, clock=SystemClock())).status == 500
 
 
 @pytest.mark.parametrize("raised", [ValueError("\ud800"), Mute()])

@@ -38,7 +38,7 @@ async def call_handler(
 
     if call is None:
         return reply(None, None, "network", f"Handler {name!r} does not exist.", sent=False)
-    work = asyncio.ensure_future(call())
+    work = asyncio.create_task(_run(call))
     in_time = await _over(name, work, timeout_ms=timeout_ms)
     try:
         return reply(200, work.result())
@@ -51,9 +51,15 @@ async def call_handler(
         return reply(500, {"error": _words(error)})
 
 
-async def _over(name: str, work: asyncio.Future[object], *, timeout_ms: int) -> bool:
-    """Wait until a handler has ended, and say whether its time sufficed; when that is over it is cancelled. Somebody who stops does not wait for it,
-    except for a moment: it may go on in spite of that."""
+async def _run(call: Callable[[], Awaitable[object]]) -> object:
+    return await call()
+
+
+async def _over(name: str, work: asyncio.Task[object], *, timeout_ms: int) -> bool:
+    """Wait until a handler has ended, and say whether its time sufficed; when that is over it is cancelled.
+
+    Somebody who stops does not wait for it, except for a moment: it may go on in spite of that.
+    """
     try:
         _, late = await asyncio.wait({work}, timeout=timeout_ms / 1000)
         if late:
