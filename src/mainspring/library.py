@@ -8,8 +8,9 @@
         await ms.timers.create("app", "t1", in_seconds=5, handler="remind", payload={"to": "ann"})
 
 A handler is treated like a receiver: when it returns, the timer is done; when it raises or takes too long, it is
-retried by its policy; a returned dict is an answer with `ok`, `nextExecuteAt` and `payload`. Timers outlive the
-program: register the handlers of earlier runs before the block is entered, or at its start.
+retried by its policy; a returned dict is an answer with `ok`, `nextExecuteAt` and `payload`. What cannot be written as
+JSON is left out, and never makes a handler that has returned run again. Timers outlive the program: register the
+handlers of earlier runs before the block is entered, or at its start.
 
 `@ms.job("0 9 * * *", timezone="Europe/Berlin")` runs a function on a calendar: see `mainspring.jobs.program`.
 With `connection=`, a timer is created in a transaction of the program: see `mainspring.transactional`.

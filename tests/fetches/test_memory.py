@@ -203,6 +203,20 @@ def test_what_may_be_held_for_long_takes_nothing_of_what_is_kept_for_hosts_that_
     assert memory.taken == 100
 
 
+def test_all_that_may_be_held_for_long_together_is_bounded() -> None:
+    memory, told = FetchMemory(1600), list[str]()
+    tiers = (Tier.TRUSTED, Tier.PROVEN, Tier.UNTRIED)
+    shares = [_ask(memory, f"{n}", 200, told, tiers[n % 3]) for n in range(60)]
+    for _ in range(60):
+        for share in shares:
+            if share.size:
+                share.doubt()
+    assert memory.taken <= memory.most <= 1600
+    for share in shares:
+        share.give_back()
+    assert memory.taken == 0
+
+
 async def test_who_waits_for_room_is_served_by_what_is_known_of_it_by_then() -> None:
     memory, told, known = FetchMemory(1600), list[str](), Tier.TRUSTED
     holder = memory.share("a", lambda: Tier.TRUSTED)

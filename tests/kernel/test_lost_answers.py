@@ -13,6 +13,7 @@ import tests.support.engine_cluster
 from mainspring.errors import StoreUnavailable
 from mainspring.kernel.carrier import Ending
 from mainspring.kernel.placement import Placement
+from mainspring.kernel.settings import EngineSettings
 from mainspring.model import Delivery, Result, State, Timer, TimerKey
 from mainspring.store import Put, Store, Verdict
 from mainspring.timers.record import resumed
@@ -370,3 +371,44 @@ def test_an_ending_that_was_written_before_an_unforeseen_error_is_applied_once(
             assert [entry.attempt for entry in entries] == ([3, 2, 1] if kept else [2, 1])
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize(("window_limit", "count", "seconds"), [(3, 40, 3.0), (8, 100, 0.2), (64, 400, 3.0)])
+def test_a_backlog_whose_begins_are_not_answered_is_sent_and_none_of_it_is_parked(
+    window_limit: int, count: int, seconds: float
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        member = await cluster.join("a")
+        for number in range(count):
+            await cluster.create(f"t{number}", in_ms=1000, delivery=Delivery.AT_MOST_ONCE)
+        store.lose_answers = {"begin"}
+        await asyncio.sleep(1 + seconds)
+        assert len(member.engine.dispatcher._unsent) <= window_limit + NAMESPACE.shard_count
+        store.lose_answers = set()
+        await asyncio.sleep(60)
+        assert await cluster.rows() == []
+        assert len(cluster.ledger.sendings) == count
+        assert len(member.engine.dispatcher._unsent) == 0
+
+    simulate(scenario, EngineSettings(window_limit=window_limit))
+
+
+def test_unsent_attempts_of_deleted_rows_keep_no_other_from_being_begun() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.store = store = TroubledStore(cluster.store)
+        await cluster.join("a")
+        for number in range(100):
+            await cluster.create(f"t{number}", in_ms=1000)
+        store.lose_answers = {"begin"}
+        await asyncio.sleep(1.2)
+        for number in range(100):
+            await cluster.delete(f"t{number}")
+        store.lose_answers = set()
+        for number in range(100):
+            await cluster.create(f"u{number}")
+        await asyncio.sleep(30)
+        assert await cluster.rows() == []
+        assert len(cluster.ledger.sendings) == 100
+
+    simulate(scenario, EngineSettings(window_limit=8))

@@ -7,12 +7,20 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 
 import pytest
 
 from mainspring.delivery.call import Call
+from mainspring.delivery.guard import Guard
 from mainspring.delivery.sender import Sender
 from mainspring.testing.target import Answer, TargetServer, answer_by_path
+
+
+@pytest.fixture
+async def sender() -> AsyncIterator[Sender]:
+    async with Sender(guard=Guard(allow_loopback=True)) as opened:
+        yield opened
 
 
 async def test_scripted_answers_come_in_turn_and_the_last_one_stays(sender: Sender, target: TargetServer) -> None:

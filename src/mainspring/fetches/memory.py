@@ -229,9 +229,12 @@ class Share:
         self._memory.serve()
 
     def doubt(self) -> None:
-        """It may be held for long, through no fault of the host: what is reserved for such hosts is left to others."""
+        """It may be held for long, through no fault of the host: what is reserved for such hosts is left to others.
+
+        What it holds stays taken meanwhile: nobody else gets it.
+        """
         size = self.size
-        self.keep(0)
+        self._memory.change(self, 0)
         self.tier = Tier.DOUBTFUL
         self.keep(size)
 

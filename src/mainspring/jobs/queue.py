@@ -125,9 +125,10 @@ class RunQueue:
 
     async def _may_be_missed(self, other: LedgerEntry, turn: Turn, job: Job) -> bool:
         """Whether a run that has begun may have begun so late that it is superseded, maybe by this very one, and
-        just has not said so: then neither would go. A run that is late itself has time to look again."""
+        just has not said so: then neither would go. Or it has said so since the ledger was read, and has no row any
+        more. A run that is late itself has time to look again."""
         row = await self._row(other, turn)
-        is_first = row is not None and row.state is State.RUNNING and row.attempts <= 1
+        is_first = row is None or (row.state is State.RUNNING and row.attempts <= 1)
         return is_first and other.run.state == "planned" and self._is_missed(other, turn, job)
 
     async def _may_only_look(self, other: LedgerEntry, turn: Turn) -> bool:

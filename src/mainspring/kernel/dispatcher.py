@@ -32,8 +32,9 @@ from mainspring.kernel.lanes import Lanes, LaneState
 from mainspring.kernel.settings import EngineSettings
 from mainspring.kernel.shares import Tier
 from mainspring.kernel.stages import Stages
-from mainspring.model import State, Timer
-from mainspring.store import Begin, Store, Verdict
+from mainspring.kernel.unsent import Unsent
+from mainspring.model import State, Timer, TimerKey
+from mainspring.store import BATCH_LIMIT, Begin, Store, Verdict
 from mainspring.unreadable import Unreadable, reason_of, set_aside, timer_name
 
 _NOT_GIVEN_BACK: Final = "what a timer had could not be given to others"
@@ -74,8 +75,9 @@ class Dispatcher:
         )
         self.window = self._stages.window
         self._calls: dict[str, tuple[LaneState, asyncio.Task[None] | None]] = {}
-        self._unsent: dict[str, tuple[int, int]] = {}
-        """Attempts that were begun, or may have been, but certainly not sent: version and fence. They still may be."""
+        self._unsent = Unsent(settings.window_limit)
+        self._checking: set[int] = set()
+        """Shards whose unsent attempts are being looked at."""
         self._changed: dict[str, int] = {}
         """Rows that were found to differ from those in flight, and their due instants: to be read afterwards."""
         self._writing: dict[str, asyncio.Task[None]] = {}
@@ -136,9 +138,13 @@ class Dispatcher:
         shard = self._agenda.shards.get(timer.shard_id)
         if shard is None or shard.draining or self._is_known(timer, shard, page):
             return True
+        if not self._unsent.has_room(timer):
+            self._find_again(timer)  # and others that are behind it may be taken in: those for which it has to wait
+            self._check_unsent(timer.shard_id)
+            return False
         lane = self._lane_of(timer)
         lost: Ending | None = None
-        if timer.state is State.RUNNING and self._unsent.get(timer.uuid) != (timer.version, shard.fence):
+        if timer.state is State.RUNNING and not self._unsent.has(timer, fence=shard.fence):
             reason = "Its owner stopped before it recorded an outcome; the call may have been made."
             lost = self._carrier.lost(timer, self._clock.now_ms(), reason)
         if not (self._stages.queue if lost is None else self._stages.find)(timer, lane):
@@ -189,8 +195,8 @@ class Dispatcher:
         self._calls[timer.uuid] = (lane, None)
         self._starting.put(timer.shard_id, (lane, timer))
 
-    async def _start(self, batch: Sequence[tuple[LaneState, Timer]]) -> None:
-        now = self._clock.now_ms()
+    def _judge(self, batch: Sequence[tuple[LaneState, Timer]], now: int) -> list[tuple[LaneState, Timer, int]]:
+        """Those that may be begun, and under which fence."""
         going: list[tuple[LaneState, Timer, int]] = []
         for lane, timer in batch:
             shard = self._agenda.shards.get(timer.shard_id)
@@ -201,8 +207,16 @@ class Dispatcher:
             elif (refused := self._carrier.refusal(timer, now)) is not None:
                 self._end_call(lane, timer)
                 self._finisher.end(timer, refused, fence=shard.fence)
+            elif not self._unsent.add(timer, fence=shard.fence):
+                self._put_back(lane, timer)
+                self._check_unsent(timer.shard_id)
             else:
                 going.append((lane, timer, shard.fence))
+        return going
+
+    async def _start(self, batch: Sequence[tuple[LaneState, Timer]]) -> None:
+        now = self._clock.now_ms()
+        going = self._judge(batch, now)
         verdicts = await self._writes.begin([Begin(timer.key, fence, timer.version) for _, timer, fence in going])
         crashpoint.reach(crashpoint.ATTEMPT_BEGUN)
         # The lease may have run out during the write: what was begun by then is read again, and judged.
@@ -220,12 +234,13 @@ class Dispatcher:
                 self._forget(lane, timer)
                 self._spawn(self._recheck(timer))
             elif verdict is Verdict.REFUSED:
+                self._unsent.remove(timer.shard_id, timer.uuid)
                 self._end_call(lane, timer)
                 reason = "The database cannot hold the record of another attempt."
                 self._finisher.end(timer, put_aside(timer, now, reason), fence=fence)
             else:
-                if verdict is not Verdict.FENCED:
-                    self._remember_unsent(timer, version=timer.version + 1, fence=fence)
+                if verdict is Verdict.FENCED:
+                    self._unsent.remove(timer.shard_id, timer.uuid)
                 self._put_back(lane, timer)
                 if verdict is Verdict.FENCED and self._writes.is_deposed(timer.shard_id, fence):
                     deposed.add(timer.shard_id)
@@ -248,15 +263,27 @@ class Dispatcher:
         self.serve()
 
     def _begun(self, lane: LaneState, begun: Timer) -> None:
-        self._unsent.pop(begun.uuid, None)
         self.window.rows[begun.uuid] = begun
         self._calls[begun.uuid] = (lane, self._spawn(self._carry(lane, begun)))
 
-    def _remember_unsent(self, timer: Timer, *, version: int, fence: int) -> None:
-        """If the row is found in flight in this version, it is not lost: no call was made for it."""
-        self._unsent[timer.uuid] = (version, fence)
-        if len(self._unsent) > self._settings.window_limit:
-            del self._unsent[next(iter(self._unsent))]
+    def _check_unsent(self, shard_id: int) -> None:
+        if shard_id not in self._checking:
+            self._checking.add(shard_id)
+            self._spawn(self._look_at_unsent(shard_id))
+
+    async def _look_at_unsent(self, shard_id: int) -> None:
+        """There is no room for further attempts: some of these may be over because users have changed their rows."""
+        attempts = self._unsent.of(shard_id)
+        try:
+            for start in range(0, len(attempts), BATCH_LIMIT):
+                batch = attempts[start : start + BATCH_LIMIT]
+                rows = await contained(self._store.get([TimerKey(shard_id, uuid) for uuid, _ in batch]))
+                for (uuid, attempt), row in zip(batch, rows, strict=True):
+                    self._unsent.compare(shard_id, uuid, attempt, row)
+        except StoreUnavailable:
+            pass  # what was put back asks again
+        finally:
+            self._checking.discard(shard_id)
 
     async def _recheck(self, timer: Timer) -> None:
         """A row had changed between load and begin: look at it as it is now. Whoever has read it meanwhile may have it
@@ -273,9 +300,9 @@ class Dispatcher:
 
     async def _carry(self, lane: LaneState, timer: Timer) -> None:
         if not self._lease_valid():
-            self._remember_unsent(timer, version=timer.version, fence=timer.fence)
             self._put_back(lane, timer)  # frozen between the write and the call: whoever owns the shard judges it
             return
+        self._unsent.remove(timer.shard_id, timer.uuid)
         ending = await self._ending(timer, self._carrier.carry(timer))
         crashpoint.reach(crashpoint.ATTEMPT_SENT)
         if self.window.rows.get(timer.uuid) is not timer or timer.uuid not in self._calls:
@@ -340,6 +367,7 @@ class Dispatcher:
     def let_go(self, shard_ids: set[int]) -> None:
         """Take the queued timers of these shards out of memory; they stay in the store."""
         self.window.let_go(shard_ids, self._lanes)
+        self._unsent.let_go(shard_ids)
 
     def give_up(self, shard_ids: set[int]) -> None:
         """Stop waiting for calls of these shards: their outcome is unknown, and recorded as that."""

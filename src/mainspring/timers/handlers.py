@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -13,8 +13,11 @@ from mainspring import telemetry
 from mainspring.clock import Clock
 from mainspring.delivery.call import Problem, Reply
 from mainspring.errors import InvalidInput
+from mainspring.text import printable
 
 HANDLER_SCHEME = "handler:"
+LEAVE_SECONDS: Final = 1.0
+"""How long a handler that was cancelled because of a stop may take to end."""
 D = TypeVar("D")
 
 
@@ -43,7 +46,7 @@ async def call_handler(
         return Reply(
             status=status,
             headers={},
-            body=b"" if body is None else msgspec.json.encode(body, enc_hook=repr),
+            body=_encoded(name, body),
             truncated=False,
             problem=problem,
             detail=detail,
@@ -53,16 +56,60 @@ async def call_handler(
 
     if call is None:
         return reply(None, None, "network", f"Handler {name!r} does not exist.", sent=False)
+    work = asyncio.create_task(_run(call))
+    in_time = await _over(name, work, timeout_ms=timeout_ms)
     try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            return reply(200, await call())
-    except TimeoutError:
-        return reply(None, None, "timeout", f"The handler {name!r} did not end in time.")
+        return reply(200, work.result())
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
+        if not in_time:
+            return reply(None, None, "timeout", f"The handler {name!r} did not end in time.")
         return reply(500, {"error": "The handler awaited something that was cancelled."})
     except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its outcome
         telemetry.logger.exception("a handler raised")
-        return reply(500, {"error": f"{type(error).__name__}: {error}"})
+        return reply(500, {"error": _words(error)})
+
+
+async def _run(call: Callable[[], Awaitable[object]]) -> object:
+    return await call()
+
+
+async def _over(name: str, work: asyncio.Task[object], *, timeout_ms: int) -> bool:
+    """Wait until a handler has ended, and say whether its time sufficed; when that is over it is cancelled.
+
+    Somebody who stops does not wait for it, except for a moment: it may go on in spite of that.
+    """
+    try:
+        _, late = await asyncio.wait({work}, timeout=timeout_ms / 1000)
+        if late:
+            work.cancel()
+            await asyncio.wait({work})
+        return not late
+    except asyncio.CancelledError:
+        work.cancel()
+        try:
+            await asyncio.wait({work}, timeout=LEAVE_SECONDS)
+        finally:
+            if not work.done():
+                telemetry.error("a handler goes on although it was cancelled: nobody waits for it", handler=name)
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
+        raise
+
+
+def _encoded(name: str, body: object) -> bytes:
+    """What a handler has returned. It has done its work: whatever that is, it is not run again because of it."""
+    if body is None:
+        return b""
+    try:
+        return msgspec.json.encode(body, enc_hook=repr)
+    except Exception as error:  # noqa: BLE001 - see above
+        reason = type(error).__name__
+        telemetry.warning("what a handler returned cannot be written as JSON", handler=name, reason=reason)
+        is_refusal = isinstance(body, dict) and body.get("ok") is False
+        return b'{"ok":false}' if is_refusal else b""
+
+
+def _words(error: Exception) -> str:
+    try:
+        return printable(f"{type(error).__name__}: {error}")
+    except Exception:  # noqa: BLE001 - it cannot even say what it is
+        return type(error).__name__

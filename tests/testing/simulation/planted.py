@@ -22,6 +22,7 @@ from mainspring.kernel.ownership import Ownership
 from mainspring.kernel.room import Queued
 from mainspring.kernel.shares import Tier
 from mainspring.kernel.slots import Slots
+from mainspring.kernel.unsent import Unsent
 from mainspring.kernel.window import Window
 from mainspring.model import Delivery, Shard, Timer
 from mainspring.store import Begin, Finish, Position, Remove, Verdict
@@ -154,11 +155,22 @@ def _lanes_are_kept_for_ever(_: Any) -> Any:
     return make_room
 
 
-def _unsent_attempts_are_kept_for_ever(_: Any) -> Any:
-    def remember(self: Dispatcher, timer: Timer, *, version: int, fence: int) -> None:
-        self._unsent[timer.uuid] = (version, fence)
+def _there_is_always_room_for_unsent_attempts(_: Any) -> Any:
+    def has_room(self: Unsent, timer: Timer) -> bool:
+        return True
 
-    return remember
+    return has_room
+
+
+def _unsent_attempts_are_forgotten(_: Any) -> Any:
+    def has_room(self: Unsent, timer: Timer) -> bool:
+        """The oldest give way."""
+        if len(self) > self._limit:
+            shard_id = next(iter(self._shards))
+            self.remove(shard_id, next(iter(self._shards[shard_id])))
+        return True
+
+    return has_room
 
 
 def _no_slots_are_kept(_: Any) -> Any:
@@ -249,9 +261,8 @@ PLANTED: Final = {
     ),
     "lanes.free_slots: ignores the limit": Planted("B", LaneState, "free_slots", _no_limit_of_a_host),
     "lanes._make_room: forgets none": Planted("B", Lanes, "_make_room", _lanes_are_kept_for_ever),
-    "dispatcher._remember_unsent: forgets none": Planted(
-        "B", Dispatcher, "_remember_unsent", _unsent_attempts_are_kept_for_ever
-    ),
+    "unsent.has_room: always": Planted("B", Unsent, "has_room", _there_is_always_room_for_unsent_attempts),
+    "unsent.has_room: the oldest give way": Planted("U", Unsent, "has_room", _unsent_attempts_are_forgotten),
     "slots.free: nothing is kept": Planted("T7", Slots, "free", _no_slots_are_kept),
     "window.leave: a lane in neither list": Planted("Live", Window, "leave", _rows_of_new_lanes_are_not_bookmarked),
     "ownership.check: forgets doubt": Planted("Live", Ownership, "check", _doubt_is_forgotten),

@@ -107,7 +107,7 @@ class Observer:
             "host": world.host_limit,
             "fetches to a host": max(1, min(world.host_limit, (world.fetch_limit + 1) // 2)),
             "lanes": world.window_limit,
-            "unsent": world.window_limit,
+            "unsent": world.window_limit + self._namespace.shard_count,
             "changed": world.window_limit,
             "addresses": len(world.destinations),
             "gone": sum(destination.kind == "gone" for destination in world.destinations),
