@@ -183,7 +183,7 @@ def test_a_timer_in_a_namespace_of_which_a_lone_instance_was_never_told_is_sent(
         async def handler(timer: Timer) -> None:
             sent.append(timer.namespace)
 
-        async with world.running() as instance:
+        async with world.running(lease_seconds=6.0, renew_seconds=2.0, look_seconds=1.0) as instance:
             instance.timers_assembly.carrier.handlers["h"] = handler
             await asyncio.sleep(10)
             other = service(world.store, world.clock)  # as after an answer that was lost, too
