@@ -14,6 +14,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.kernel.carrier import Ending
 from mainspring.kernel.placement import Placement
 from mainspring.kernel.settings import EngineSettings
+from mainspring.kernel.unsent import FEW
 from mainspring.model import Delivery, Result, State, Timer, TimerKey
 from mainspring.store import Put, Store, Verdict
 from mainspring.timers.record import resumed
@@ -384,7 +385,7 @@ def test_a_backlog_whose_begins_are_not_answered_is_sent_and_none_of_it_is_parke
             await cluster.create(f"t{number}", in_ms=1000, delivery=Delivery.AT_MOST_ONCE)
         store.lose_answers = {"begin"}
         await asyncio.sleep(1 + seconds)
-        assert len(member.engine.dispatcher._unsent) <= window_limit + NAMESPACE.shard_count
+        assert len(member.engine.dispatcher._unsent) <= max(FEW, window_limit) + NAMESPACE.shard_count
         store.lose_answers = set()
         await asyncio.sleep(60)
         assert await cluster.rows() == []
@@ -394,7 +395,7 @@ def test_a_backlog_whose_begins_are_not_answered_is_sent_and_none_of_it_is_parke
     simulate(scenario, EngineSettings(window_limit=window_limit))
 
 
-def test_unsent_attempts_of_deleted_rows_keep_no_other_from_being_begun() -> None:
+def test_unsent_attempts_of_rows_that_were_deleted_or_moved_keep_no_other_from_being_begun() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.store = store = TroubledStore(cluster.store)
         await cluster.join("a")
@@ -403,12 +404,15 @@ def test_unsent_attempts_of_deleted_rows_keep_no_other_from_being_begun() -> Non
         store.lose_answers = {"begin"}
         await asyncio.sleep(1.2)
         for number in range(100):
-            await cluster.delete(f"t{number}")
+            if number % 2:
+                await cluster.delete(f"t{number}")
+            else:
+                await cluster.change(f"t{number}", state=State.SCHEDULED, due_at=cluster.clock.now_ms() + 3_600_000)
         store.lose_answers = set()
         for number in range(100):
             await cluster.create(f"u{number}")
         await asyncio.sleep(30)
-        assert await cluster.rows() == []
+        assert len(await cluster.rows()) == 50
         assert len(cluster.ledger.sendings) == 100
 
     simulate(scenario, EngineSettings(window_limit=8))

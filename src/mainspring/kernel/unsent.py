@@ -9,10 +9,12 @@ out when there is no room.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mainspring.kernel.shares import share
 from mainspring.model import State, Timer
+
+FEW: Final = 32
 
 
 class Attempt(NamedTuple):
@@ -23,8 +25,9 @@ class Attempt(NamedTuple):
 
 class Unsent:
     def __init__(self, limit: int) -> None:
-        """`limit` is what all shards together may have, besides one for each."""
-        self._limit = limit
+        """`limit` is what all shards together may have, besides one for each. It is not less than a few: those whose
+        destination has no slot stay here for long."""
+        self._limit = max(FEW, limit)
         self._total = 0
         self._shards: dict[int, dict[str, Attempt]] = {}
 
@@ -64,9 +67,15 @@ class Unsent:
         return list(self._shards.get(shard_id, {}).items())
 
     def compare(self, shard_id: int, uuid: str, attempt: Attempt, row: Timer | None) -> None:
-        """Forget an attempt whose row is another one by now, or gone; unless it was begun again since."""
-        is_over = row is None or not attempt.version - 1 <= row.version <= attempt.version
-        if is_over and self._shards.get(shard_id, {}).get(uuid) == attempt:
+        """Forget an attempt whose row is another one by now, or gone; unless it was begun again since.
+
+        Users' writes count versions, too: one that has the attempt's is that of the attempt if it is in flight.
+        """
+        may_be = row is not None and (
+            row.version == attempt.version - 1
+            or (row.state is State.RUNNING and (row.version, row.fence) == (attempt.version, attempt.fence))
+        )
+        if not may_be and self._shards.get(shard_id, {}).get(uuid) == attempt:
             self.remove(shard_id, uuid)
 
     def let_go(self, shard_ids: set[int]) -> None:

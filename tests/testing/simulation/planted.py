@@ -191,6 +191,17 @@ def _rows_of_new_lanes_are_not_bookmarked(good: Any) -> Any:
     return leave
 
 
+def _bookmarks_after_a_step_back_are_dropped(good: Any) -> Any:
+    def passed(
+        self: Window, shard_id: int, start: Position, end: Position | None, *, monotonic: float, page: int
+    ) -> None:
+        """As if a page that is not full always had read everything."""
+        is_row = end is not None and end.uuid
+        good(self, shard_id, start, end if is_row else None, monotonic=monotonic, page=page)
+
+    return passed
+
+
 def _doubt_is_forgotten(_: Any) -> Any:
     async def check(self: Ownership) -> set[int]:
         return set()
@@ -265,6 +276,9 @@ PLANTED: Final = {
     "unsent.has_room: the oldest give way": Planted("U", Unsent, "has_room", _unsent_attempts_are_forgotten),
     "slots.free: nothing is kept": Planted("T7", Slots, "free", _no_slots_are_kept),
     "window.leave: a lane in neither list": Planted("Live", Window, "leave", _rows_of_new_lanes_are_not_bookmarked),
+    "window.passed: drops what a step back left": Planted(
+        "Live", Window, "passed", _bookmarks_after_a_step_back_are_dropped
+    ),
     "ownership.check: forgets doubt": Planted("Live", Ownership, "check", _doubt_is_forgotten),
     "agenda.note: the position stays": Planted("Live", Agenda, "note", _the_position_stays),
     "agenda.advance: passes what was noted": Planted("Live", ShardState, "advance", _what_was_noted_is_passed),

@@ -142,6 +142,9 @@ def _has_ground(history: History, delivery: DeliveryHistory, finish: At[Commit])
     if any(begin.place < call.place and call.event.attempt == attempt for call in delivery.calls):
         return True
     since = begin.event.asked_at if begin.event.asked_at is not None else begin.at
+    if (begin.event.node, begin.event.fence) == (finish.event.node, finish.event.fence):
+        # Whoever has had the shard all the time knows what it has not sent, unless it stopped or was frozen.
+        return history.met(since, finish.at, kinds=MEMBERSHIP)
     nodes = (begin.event.node, finish.event.node)
     if history.met(since, finish.at, nodes=nodes, shard=begin.event.shard, id=delivery.id):
         return True

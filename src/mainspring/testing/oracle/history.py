@@ -329,7 +329,8 @@ class History:
         return bool(asked) and all(choice == "at-most-once" for choice in asked)
 
     def at_of(self, wall_ms: int) -> int:
-        """An instant of the store's clock in microseconds of the run. For runs in which that clock does not step."""
+        """An instant of the store's clock in microseconds of the run. For what comes after the last step
+        of that clock."""
         assert self.left is not None
         return self.left.at + (wall_ms - self.left.wall_ms) * 1000
 

@@ -18,9 +18,10 @@ WAITING: Final = frozenset({"scheduled", "retrying", "running"})
 
 
 def live(history: History) -> Iterator[Finding]:
-    """Live. Heal at t, or when the last paused process goes on. Then every shard has an owner that is alive by t + L +
-    2 s + the store's timeout. A row that waits is begun, and one in flight ended, by max(its instant, t) + the same + a
-    look + the work before it; and while anything is due, something happens at least every 3 * max(L, look, circuit).
+    """Live. Heal at t, or when the last paused process goes on, or the store's clock steps for the last time. Then
+    every shard has an owner that is alive by t + L + 2 s + the store's timeout. A row that waits is begun, and one in
+    flight ended, by max(its instant, t) + the same + a look + the work before it; and while anything is due, something
+    happens at least every 3 * max(L, look, circuit).
 
     The work before it is that of its destination's queue, that of all others as far as they share its slots, and that
     of every bad destination, where the limits are so small that those may take all there is. With commits a row's
@@ -32,7 +33,7 @@ def live(history: History) -> Iterator[Finding]:
         return
     watch = _Watch(history, left)
     yield from watch.ownerless()
-    if not left.timers or not left.alive or history.steps():
+    if not left.timers or not left.alive:
         return
     yield from watch.late_steps()
     yield from watch.left_behind()
@@ -44,7 +45,9 @@ class _Watch:
         self._left = left
         self._world = history.world
         pauses = (fault.until for fault in history.faults if fault.kind == "pause" and fault.until is not None)
-        self._healed_at = max((left.healed_at, *pauses))
+        # From the last step of the store's clock on, its milliseconds can be mapped to those of the run.
+        steps = (fault.at for fault in history.faults if fault.kind == "store-clock")
+        self._healed_at = max((left.healed_at, *pauses, *steps))
 
     @property
     def _calm_at(self) -> int:

@@ -7,6 +7,7 @@ from typing import Final
 
 from mainspring.kernel.dispatcher import Dispatcher
 from mainspring.kernel.engine import Engine
+from mainspring.kernel.unsent import FEW
 from mainspring.model import Namespace
 from mainspring.testing.oracle.journal import Bound, Commit
 from mainspring.testing.simulation.left import LARGEST_ROW
@@ -107,7 +108,7 @@ class Observer:
             "host": world.host_limit,
             "fetches to a host": max(1, min(world.host_limit, (world.fetch_limit + 1) // 2)),
             "lanes": world.window_limit,
-            "unsent": world.window_limit + self._namespace.shard_count,
+            "unsent": max(FEW, world.window_limit) + self._namespace.shard_count,
             "changed": world.window_limit,
             "addresses": len(world.destinations),
             "gone": sum(destination.kind == "gone" for destination in world.destinations),

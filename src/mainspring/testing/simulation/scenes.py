@@ -166,6 +166,62 @@ def second_look(chance: Chance, plan: Plan) -> Plan:
     return replace(plan, world=world, operations=_ordered(operations), regimes=(regime,), blows=())
 
 
+def step_back(chance: Chance, plan: Plan) -> Plan:
+    """More is due than the window holds when the store's clock steps back, to before some of it was due. An instance
+    that is alone, and notices other writers, never reads again what it has read."""
+    world = replace(
+        _calm(plan.world, instances=1, latency=chance.one("step back: latency", (1, 5, 20))),
+        shards=chance.one("step back: shards", (1, 2)),
+        notices=True,
+        window_limit=chance.one("step back: window", (8, 3, 2)),
+        page_size=chance.one("step back: page", (500, 7)),
+        destinations=(Destination(kind="slow", seconds=0.5),) * 3,
+    )
+    due = OPENING + 1_500
+    operations = [
+        Operation(
+            client=number,
+            at=OPENING + chance.number("step back: at", 0, 500),
+            verb="create-batch",
+            ids=tuple(f"b{number}-{place}" for place in range(10)),
+            instant=due + chance.number("step back: instant", 0, 2_000),
+            destination=number % 3,
+        )
+        for number in range(chance.number("step back: batches", 6, 12))
+    ]
+    back = Blow(
+        at=due + chance.number("step back: stepped", 1_000, 3_000),
+        kind="store-clock",
+        length=chance.one("step back: by", (-1_000, -2_000, -500, -20_000)),
+    )
+    return replace(plan, world=world, operations=_ordered(operations), regimes=(), blows=(back,))
+
+
+def lost_begins(chance: Chance, plan: Plan) -> Plan:
+    """Attempts are begun, and nobody is told: more of them than the window holds."""
+    world = replace(
+        _calm(plan.world, instances=1, latency=chance.one("lost begins: latency", (1, 5, 20))),
+        window_limit=chance.one("lost begins: window", (8, 3, 2)),
+        destinations=(Destination(),) * 3,
+    )
+    regime = Regime(
+        at=OPENING + 1_000, length=chance.number("lost begins: length", 500, 4_000), kind="lose", verb="begin"
+    )
+    operations = [
+        Operation(
+            client=number,
+            at=OPENING + chance.number("lost begins: at", 0, 500),
+            verb="create-batch",
+            ids=tuple(f"b{number}-{place}" for place in range(10)),
+            instant=regime.at + chance.number("lost begins: instant", 0, 500),
+            destination=number % 3,
+            at_most_once=True,
+        )
+        for number in range(chance.number("lost begins: batches", 8, 14))
+    ]
+    return replace(plan, world=world, operations=_ordered(operations), regimes=(regime,), blows=())
+
+
 def _to(destination: int, at: int, number: int) -> Operation:
     return Operation(
         client=destination, at=at, verb="create", ids=(f"f{number}",), awaits=False, destination=destination, delay=0
@@ -176,7 +232,7 @@ def _ordered(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     return tuple(sorted(operations, key=lambda operation: (operation.at, operation.client)))
 
 
-TIMERS: Final[Sequence[Scene]] = (alone, silence, bad_shard, second_look)
+TIMERS: Final[Sequence[Scene]] = (alone, silence, bad_shard, second_look, step_back, lost_begins)
 
 
 # --- jobs -------------------------------------------------------------------------------------------------
