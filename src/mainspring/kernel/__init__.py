@@ -7,7 +7,7 @@ clock, randomness and spawning are arguments, so a whole cluster runs in one thr
     ownership   which instance owns which shard; `placement` says which one should
     agenda      the owned shards, and when to look at each
     reader      finds what is due
-    dispatcher  from due to done: begin, carry, finish
+    dispatcher  from due to done: begin, carry, finish; `unsent` are attempts that may be begun, and were not sent
     window      the due rows in memory; `stages` says where each is, `room` how much there is, `unrecorded_rows` what
                 waits for its record
     lanes       one for each destination; `slots` are what they share, `shares` and `turns` who gets them
