@@ -201,7 +201,7 @@ def lost_begins(chance: Chance, plan: Plan) -> Plan:
     """Attempts are begun, and nobody is told: more of them than the window holds."""
     world = replace(
         _calm(plan.world, instances=1, latency=chance.one("lost begins: latency", (1, 5, 20))),
-        window_limit=chance.one("lost begins: window", (8, 3, 2)),
+        window_limit=chance.one("lost begins: window", (16, 32, 8)),
         destinations=(Destination(),) * 3,
     )
     regime = Regime(
@@ -213,7 +213,7 @@ def lost_begins(chance: Chance, plan: Plan) -> Plan:
             at=OPENING + chance.number("lost begins: at", 0, 500),
             verb="create-batch",
             ids=tuple(f"b{number}-{place}" for place in range(10)),
-            instant=regime.at + chance.number("lost begins: instant", 0, 500),
+            instant=regime.at + chance.number("lost begins: instant", 0, 100),
             destination=number % 3,
             at_most_once=True,
         )
