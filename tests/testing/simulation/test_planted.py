@@ -18,7 +18,7 @@ FOUND = {
     "service._change: acknowledges stale": 0,
     "record.schedule: keeps the delivery": 0,
     "decision.lost: repeats at-most-once": 84,
-    "ownership.claim: takes from the living": 1382,
+    "ownership.claim: takes from the living": 956,
     "plan._begin: no fence": 38,
     "plan._finish: no fence": 19,
     "plan._claim: any version": 4,
