@@ -227,7 +227,7 @@ async def test_a_page_of_what_is_due_is_bounded_in_bytes_and_the_next_one_goes_o
     shard_id = timer("any").shard_id
     sizes = [10] * 40 + [100_000] * 25 + [10] * 20 + [3 * DUE_BYTES] + [5_000] * 20
     rows = [
-        replace(timer(f"t{number}"), shard_id=shard_id, due_at=NOW + number, payload="x" * size)
+        replace(timer(f"t{number}"), shard_id=shard_id, due_at=NOW + number, payload='"' + "x" * size + '"')
         for number, size in enumerate(sizes)
     ]
     for row in rows:
