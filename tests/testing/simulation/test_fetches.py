@@ -24,6 +24,7 @@ FOUND = {
 """The first seed that finds each."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_defect_is_found_by_its_rule(name: str) -> None:
     assert is_clean(FOUND[name], "fetches")

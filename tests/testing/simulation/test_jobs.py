@@ -36,6 +36,7 @@ def test_a_history_that_once_failed_holds(seed: int) -> None:
     assert look(seed, "jobs").violations == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_defect_is_found_by_its_rule(name: str) -> None:
     seed = FOUND[name]

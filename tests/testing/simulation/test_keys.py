@@ -57,6 +57,7 @@ FOUND_AT = {
 """The first seeds that find what is planted, as `python -m tests.testing.simulation.planted_keys` tells them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_defect_is_found_by_its_rule(name: str) -> None:
     first = FOUND_AT[name]

@@ -46,6 +46,7 @@ def test_every_planted_defect_names_a_rule_and_is_found() -> None:
     assert FOUND.keys() == PLANTED.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOUND)
 def test_a_planted_defect_is_found_by_its_rule(name: str) -> None:
     assert is_clean(FOUND[name])
