@@ -15,6 +15,7 @@ KEPT = {
     24: "a job that another program made is changed before its clock has looked",
     30: "a create is cut short, and another program writes the job before there is a clock",
     402: "a calendar is changed while runs of the old one are planned ahead",
+    91_002_073: "a job is paused while a run waits because of which a later one was skipped",
 }
 
 FOUND = {

@@ -330,7 +330,7 @@ class _Job:
         if run.state == "cancelled":
             return "" if "cancelOther" in overlaps else f"not by its policy ({', '.join(sorted(overlaps))})"
         if run.reason == "overlap":
-            return self._overlap_objection(first, overlaps)
+            return self._overlap_objection(first, judged, overlaps)
         if run.reason == "paused":
             return "" if self._may_be_paused(max(last, judged)) else "nobody had paused it"
         if run.reason in CAUSES:
@@ -351,12 +351,18 @@ class _Job:
         )
         return f"it says {run.count}, and not {sorted(counts)}" if is_known and run.count not in counts else ""
 
-    def _overlap_objection(self, instant: int, overlaps: set[str]) -> str:
+    def _overlap_objection(self, instant: int, judged: int, overlaps: set[str]) -> str:
+        """One that was waiting when this was judged was in its way, even if somebody paused the job after that."""
         if not overlaps & {"skip", "bufferOne"}:
             return f"not by its policy ({', '.join(sorted(overlaps))})"
         busy = any(
             (other.kind == "scheduled" or (other.kind == "catchup" and _took_ms(other) >= instant - scheduled))
-            and (other.state in MADE or other.state not in FINAL or (other.state == "cancelled" and other.attempts))
+            and (
+                other.state in MADE
+                or other.state not in FINAL
+                or (other.state == "cancelled" and other.attempts)
+                or ("bufferOne" in overlaps and _was_waiting(other, judged))
+            )
             and scheduled < instant
             and not self._was_over(other, instant)
             for other in self.runs
@@ -390,6 +396,12 @@ class _Job:
             if span(run)[1] + min(windows) >= judged:
                 return f"the last of it was {judged - span(run)[1]} ms ago"
         return ""
+
+
+def _was_waiting(run: RunView, at: int) -> bool:
+    """Whether a run waited then that was not made in the end, because somebody wanted something else."""
+    is_left = run.reason == "paused" or run.reason in CAUSES
+    return is_left and run.finished_at is not None and to_ms(run.planned_at) <= at <= to_ms(run.finished_at)
 
 
 def _took_ms(run: RunView) -> int:
