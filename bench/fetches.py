@@ -20,12 +20,16 @@ from bench.load import ask, post
 from bench.processes import TOKEN, Running, executor, server
 from bench.sink import RunningSink, Sink, Tally, sink
 from bench.timers import create_all
+from mainspring import descriptors
+from mainspring.api.peers import RESERVE
 from mainspring.config import Config
 
 BODY = b'{"order":"A-1001","kind":"payment"}'
 CREATING_CONNECTIONS = 64
 POOL = "bench"
 LOOK_SECONDS = 0.1
+PLACES = 6
+"""For each call: a host that is slow gets no more than a fifth of the places, so there are more than that many."""
 
 
 async def fetches(setting: Setting) -> list[Figure]:
@@ -83,8 +87,8 @@ async def _at_once(setting: Setting) -> list[Figure]:
     beside: list[_Round] = []
     place = setting.directory / "at-once"
     async with (
-        server(place, flags=("--fetch-limit", str(6 * count), "--host-limit", str(count))) as product,
-        executor(place, pool=POOL, flags=("--limit", str(6 * count), "--host-limit", str(count))),
+        server(place, flags=("--fetch-limit", str(PLACES * count), "--host-limit", str(count))) as product,
+        executor(place, pool=POOL, flags=("--limit", str(PLACES * count), "--host-limit", str(count))),
         sink(delay_seconds=delay_seconds) as target,
         sink() as origin,
     ):
@@ -153,11 +157,18 @@ def _at_once_figures(what: str, rounds: list[_Round], direct: float) -> list[Fig
     ]
 
 
+def _most_running() -> int:
+    """As many calls as a server makes by default, or as file descriptors suffice for: two are counted for a place."""
+    config = Config()
+    descriptors.raise_limit()
+    available = descriptors.for_calls(peers=config.max_connections + RESERVE) - config.in_flight_limit
+    return min(config.fetch_limit, available // (2 * PLACES))
+
+
 async def _waiting(setting: Setting) -> list[Figure]:
     """The memory of a server all of whose calls are in flight to a target that does not answer, while others wait."""
-    running, pending = Config().fetch_limit, setting.size(5_000, 100)
-    # One host that does not answer gets no more than a quarter of the places, so there are more than this many need.
-    flags = ("--fetch-limit", str(6 * running), "--host-limit", str(running))
+    running, pending = setting.size(_most_running(), 100), setting.size(5_000, 100)
+    flags = ("--fetch-limit", str(PLACES * running), "--host-limit", str(running))
     async with server(setting.directory / "waiting", flags=flags) as product:
         before = product.memory_mb()
         # The target ends before the server, which then has no answers to wait for.

@@ -33,7 +33,7 @@ Three trials. Paste this first, in another terminal:
   PHONE='{{"productId": "phone-1", "name": "Phone", "type": "device", "price": 79900}}'
   add() {{ curl -s -o /dev/null $CARTS/$1/items -H "$JSON" -d "$PHONE"; }}
   checkout() {{ curl -s -w '\\n' -X POST $CARTS/$1/checkout; }}
-  restarted() {{ curl -s -o /dev/null --retry 60 --retry-delay 1 --retry-connrefused {cart}/health; }}
+  restarted() {{ until curl -s -o /dev/null {cart}/health; do sleep 1; done; }}
   orders() {{ curl -s $SHOP/ledger | grep -o '"number":"[^"]*","reference":"[^"]*"'; }}
 
 1. The platform forgets the basket, then you check out. It is made again, with everything in it.
