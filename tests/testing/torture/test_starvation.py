@@ -3,8 +3,6 @@
 import os
 import sys
 
-import pytest
-
 from mainspring.testing.torture.starvation import Starvation, waited_for_processor_us
 
 
@@ -49,9 +47,8 @@ def test_a_process_that_is_gone_was_not_starved() -> None:
     assert machine.starvation.look(7) is None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how long a thread waited")
 def test_linux_says_how_long_a_process_waited_and_nothing_of_one_that_is_not() -> None:
     waited = waited_for_processor_us(os.getpid())
-    assert waited is not None
-    assert waited >= 0
+    assert (waited is not None) == (sys.platform == "linux")
+    assert waited is None or waited >= 0
     assert waited_for_processor_us(2**22 + 1) is None
